@@ -4,7 +4,7 @@ import Glibc
 
 /// The options that every command accepts after its name.
 struct GlobalOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"))
+    @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"), completion: .directory)
     var home: String?
 
     @Flag(help: "One JSON object a line on standard output, errors included.")

@@ -75,7 +75,11 @@ extension ConversationCommand {
         @Option(help: "What to call it.") var name: String?
         @Option(help: "What to call it on this node; its name by default.") var alias: String?
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
-        @Option(parsing: .upToNextOption, help: ArgumentHelp("Named nodes to invite.", valueName: "peer"))
+        @Option(
+            parsing: .upToNextOption,
+            help: ArgumentHelp("Named nodes to invite.", valueName: "peer"),
+            completion: .peer
+        )
         var with: [String] = []
         @OptionGroup var global: GlobalOptions
 
@@ -133,7 +137,7 @@ extension ConversationCommand {
     struct Rename: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Rename a conversation.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument var name: String
         @OptionGroup var global: GlobalOptions
 
@@ -159,7 +163,7 @@ extension ConversationCommand {
                 """
         )
 
-        @Argument(help: "Alias, id or name.") var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "What to call it.") var alias: String?
         @Flag(help: "Take its alias away.") var remove = false
         @OptionGroup var global: GlobalOptions
@@ -184,7 +188,7 @@ extension ConversationCommand {
                 """
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument var member: String
         @OptionGroup var global: GlobalOptions
 
@@ -200,7 +204,7 @@ extension ConversationCommand {
             abstract: "Set your own name in a conversation; the members of others do not learn it."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "Empty for none.") var profile: String
         @OptionGroup var global: GlobalOptions
 
@@ -214,7 +218,7 @@ extension ConversationCommand {
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Show one conversation.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -227,7 +231,7 @@ extension ConversationCommand {
     struct Members: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Show who is in a conversation.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -246,7 +250,7 @@ extension ConversationCommand {
                 """
         )
 
-        @Argument(help: "Name or id.") var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Flag(help: "Do not ask.") var force = false
         @OptionGroup var global: GlobalOptions
 
@@ -277,7 +281,7 @@ extension ConversationCommand {
             abstract: "Let nobody join any more and revoke all invitations."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -290,7 +294,7 @@ extension ConversationCommand {
     struct Unlock: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Let new invitations admit again.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -305,7 +309,7 @@ extension ConversationCommand {
             abstract: "Close a conversation here and forget its ephemeral messages."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

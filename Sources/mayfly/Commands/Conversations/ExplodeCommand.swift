@@ -66,7 +66,7 @@ extension ExplodeCommand {
     struct Now: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Destroy it, now or at a time.")
 
-        @Argument(help: "Alias, id or name.") var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
             name: .customLong("in"),
@@ -156,7 +156,8 @@ extension ExplodeCommand {
             abstract: "Show who has destroyed their copy, or knows that they will."
         )
 
-        @Argument(help: "Alias, id or name.") var conversation: String
+        @Argument(help: "Its id, from `mayfly explode list`.", completion: .explodedConversation) var conversation:
+            String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

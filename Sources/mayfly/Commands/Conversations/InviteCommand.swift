@@ -29,7 +29,7 @@ extension InviteCommand {
                 """
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(
             parsing: .unconditional,
             help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time")
@@ -60,7 +60,7 @@ extension InviteCommand {
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "List the valid invitations of a conversation.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -87,7 +87,7 @@ extension InviteCommand {
             discussion: "All of them, or the one that is named."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "Its text, or its id from `mayfly invite list`.") var invite: String?
         @OptionGroup var global: GlobalOptions
 

@@ -84,7 +84,7 @@ extension LifetimeCommand {
                 """
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
         @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value"))
         var attachments: LifetimeValue?
@@ -123,7 +123,10 @@ extension LifetimeCommand {
                 """
         )
 
-        @Argument(help: ArgumentHelp("The conversation, unless --default; then the policy.", valueName: "word"))
+        @Argument(
+            help: ArgumentHelp("The conversation, unless --default; then the policy.", valueName: "word"),
+            completion: .conversation
+        )
         var words: [String] = []
         @Flag(name: .customLong("default"), help: "The one for new conversations.") var isDefault = false
         @OptionGroup var global: GlobalOptions
@@ -160,7 +163,7 @@ extension LifetimeCommand {
             abstract: "Show how long messages are kept, and what is proposed."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Show this agreement whole, with all signatures.", valueName: "id"))
         var agreement: String?
         @OptionGroup var global: GlobalOptions
@@ -185,7 +188,7 @@ extension LifetimeCommand {
                 """
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -224,7 +227,10 @@ extension LifetimeCommand {
                 """
         )
 
-        @Argument(help: ArgumentHelp("The conversation, unless --default; then the cap.", valueName: "word"))
+        @Argument(
+            help: ArgumentHelp("The conversation, unless --default; then the cap.", valueName: "word"),
+            completion: .conversation
+        )
         var words: [String] = []
         @Flag(name: .customLong("default"), help: "The one for conversations that have none.") var isDefault = false
         @OptionGroup var global: GlobalOptions
@@ -258,7 +264,7 @@ extension LifetimeCommand {
             discussion: "It is refused when another proposal has taken its place meanwhile."
         )
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
         var proposal: String?
         @OptionGroup var global: GlobalOptions
@@ -273,7 +279,7 @@ extension LifetimeCommand {
     struct Reject: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Reject the open proposal.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -286,7 +292,7 @@ extension LifetimeCommand {
     struct Withdraw: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Withdraw your own proposal.")
 
-        @Argument var conversation: String
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

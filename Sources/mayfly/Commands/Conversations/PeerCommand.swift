@@ -101,7 +101,7 @@ extension PeerCommand {
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Show one named node.")
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -112,7 +112,7 @@ extension PeerCommand {
     struct Remove: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Forget a named node.")
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -126,7 +126,7 @@ extension PeerCommand {
             discussion: "The exit code is 5 when it cannot be reached."
         )
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
             Interval(
                 milliseconds: 10_000
@@ -155,7 +155,7 @@ extension PeerCommand {
                 """
         )
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -168,7 +168,7 @@ extension PeerCommand {
             abstract: "Allow pings and invitations from a named node again."
         )
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -192,7 +192,7 @@ extension PeerCommand {
                 """
         )
 
-        @Argument var name: String
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @Argument(help: ArgumentHelp(valueName: "key=value")) var assignment: String
         @OptionGroup var global: GlobalOptions
 
@@ -238,7 +238,7 @@ extension PeerCommand {
                 """
         )
 
-        @Argument var file: String
+        @Argument(help: "A list such as `mayfly peer export` prints.", completion: .file()) var file: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

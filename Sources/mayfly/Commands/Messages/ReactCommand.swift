@@ -12,7 +12,7 @@ struct ReactCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Alias, id or name.") var conversation: String
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message, or the start of its id.") var message: String
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Take it back.") var remove = false
@@ -51,7 +51,7 @@ extension ConversationCommand {
                 """
         )
 
-        @Argument(help: "The conversation's name or id, left out with --default; then KEY=VALUE.")
+        @Argument(help: "The conversation, left out with --default; then KEY=VALUE.", completion: .conversation)
         var words: [String]
         @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.")
         var isDefault = false

@@ -12,7 +12,7 @@ struct ReadCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Alias, id or name.") var conversation: String
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
         Int?
     @Option(parsing: .unconditional, help: ArgumentHelp("Only those after this message.", valueName: "message"))

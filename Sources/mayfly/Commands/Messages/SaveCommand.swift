@@ -18,9 +18,10 @@ struct SaveCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Alias, id or name.") var conversation: String
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message, or the start of its id.") var message: String
-    @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path")) var output: String?
+    @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path"), completion: .file())
+    var output: String?
     @Flag(help: "Write over a file that is there.") var force = false
     @OptionGroup var global: GlobalOptions
 

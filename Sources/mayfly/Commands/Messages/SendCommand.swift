@@ -39,7 +39,7 @@ struct SendCommand: NodeCommand {
     private static let textByteLimit = Limits.textByteCount
     private static let payloadByteLimit = Limits.payloadByteCount
 
-    @Argument(help: "Name or id.") var conversation: String
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The text, or `-`; with --file what to say to it, or nothing.") var text: String?
     @Option(help: "End only when it has come this far.") var wait: Wait?
     @Option(
@@ -51,10 +51,10 @@ struct SendCommand: NodeCommand {
     )
     var timeout: Interval?
     @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?
-    @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path")) var file: String?
+    @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path"), completion: .file()) var file: String?
     @Flag(help: "Send each line of standard input as a message of its own.") var lines = false
     @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?
-    @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path")) var payloadFile: String?
+    @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path"), completion: .file()) var payloadFile: String?
     @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text"))
     var fallback: String?
     @OptionGroup var global: GlobalOptions

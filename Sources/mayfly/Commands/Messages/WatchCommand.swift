@@ -27,7 +27,7 @@ struct WatchCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Only this conversation.") var conversation: String?
+    @Argument(help: "Only this conversation.", completion: .conversation) var conversation: String?
     @Option(parsing: .unconditional, help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor"))
     var since: Int64?
     @Option(help: ArgumentHelp("End when this happens.", valueName: "event[:key=value,…]")) var until: EventCondition?

@@ -33,7 +33,10 @@ struct InitCommand: NodeCommand {
         )
     )
     var discover: String?
-    @Option(help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"))
+    @Option(
+        help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"),
+        completion: .file()
+    )
     var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
 

@@ -67,7 +67,7 @@ struct UnlockCommand: NodeCommand {
             """
     )
 
-    @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file"))
+    @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file"), completion: .file())
     var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
 

@@ -29,7 +29,7 @@ struct RunCommand: AsyncParsableCommand {
 
     @Option(parsing: .upToNextOption, help: ArgumentHelp("Where to listen.", valueName: "tcp://host:port"))
     var listen: [String] = []
-    @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"))
+    @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"), completion: .file())
     var passphraseFile: String?
     @Option(
         parsing: .unconditional,
