@@ -385,35 +385,40 @@ struct AutomationTests {
     func readiness() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
-            let path = "\(ann.directory)/notify"
-            let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-            defer { close(descriptor) }
-            var address = sockaddr_un()
-            address.sun_family = sa_family_t(AF_UNIX)
-            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-            let isBound = withUnsafePointer(to: &address) { pointer in
-                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0
-                }
-            }
-            #expect(isBound)
-            func next() -> String {
-                var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-                guard poll(&polled, 1, 20_000) == 1 else { return "nothing" }
-                var bytes = [UInt8](repeating: 0, count: 512)
-                return String(decoding: bytes[..<max(0, recv(descriptor, &bytes, bytes.count, 0))], as: UTF8.self)
-            }
-            ann.prefix = ["env", "NOTIFY_SOCKET=\(path)"]
+            let manager = try ServiceManagerSocket("\(ann.directory)/notify")
+            ann.prefix = ["env", "NOTIFY_SOCKET=\(manager.path)"]
             try ann.start()
-            #expect(next() == "READY=1\nMAINPID=\(ann.pid)")
+            #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
             try ann.stop()
-            #expect(next() == "STOPPING=1")
+            #expect(manager.next() == "STOPPING=1")
             // A socket that nobody reads or that is no path is no reason not to run.
             for wrong in ["/nowhere/at/all", "@mayfly-nobody", "relative", ""] {
                 ann.prefix = ["env", "NOTIFY_SOCKET=\(wrong)"]
                 try ann.start()
                 try ann.stop()
             }
+        }
+    }
+
+    @Test(
+        "The watchdog of the service manager gets pings until the node has stopped, unless it watches another process"
+    )
+    func watchdogPings() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let manager = try ServiceManagerSocket("\(ann.directory)/notify")
+            let variables = ["env", "NOTIFY_SOCKET=\(manager.path)", "WATCHDOG_USEC=50000"]
+            ann.prefix = variables
+            try ann.start()
+            #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
+            for _ in 0..<5 { #expect(manager.next() == "WATCHDOG=1") }
+            try ann.stop()
+            #expect(manager.nextBesidesPings() == "STOPPING=1")
+            ann.prefix = variables + ["WATCHDOG_PID=1"]
+            try ann.start()
+            #expect(manager.nextBesidesPings() == "READY=1\nMAINPID=\(ann.pid)")
+            try ann.stop()
+            #expect(manager.next() == "STOPPING=1")
         }
     }
 
@@ -520,5 +525,41 @@ extension TestNode {
         }
         try eventually("the output of \(arguments.first ?? "")") { isEnough(Program.text(base + ".out")) }
         return Program.text(base + ".out")
+    }
+}
+
+/// What a service manager listens on (sd_notify(3)).
+private final class ServiceManagerSocket {
+    let path: String
+    private let descriptor: Int32
+
+    init(_ path: String) throws {
+        self.path = path
+        descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let isBound = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0
+            }
+        }
+        try #require(isBound)
+    }
+
+    deinit { close(descriptor) }
+
+    func next() -> String {
+        var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        guard poll(&polled, 1, 20_000) == 1 else { return "nothing" }
+        var bytes = [UInt8](repeating: 0, count: 512)
+        return String(decoding: bytes[..<max(0, recv(descriptor, &bytes, bytes.count, 0))], as: UTF8.self)
+    }
+
+    func nextBesidesPings() -> String {
+        while true {
+            let words = next()
+            if words != "WATCHDOG=1" { return words }
+        }
     }
 }

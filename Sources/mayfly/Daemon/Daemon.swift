@@ -138,6 +138,7 @@ private struct NodeService: Service {
         }
         await watchHome(node, stop)
         await announce(node)
+        startWatchdogPings()
         await withGracefulShutdownHandler {
             try? await stop.futureResult.get()
         } onGracefulShutdown: {
@@ -152,6 +153,15 @@ private struct NodeService: Service {
     /// Nobody reaches a node whose control socket is gone with its home.
     private func watchHome(_ node: isolated Node, _ stop: EventLoopPromise<Void>) {
         node.homeGone = { stop.succeed(()) }
+    }
+
+    /// Each ping passes both event loops, so it is missing when one of them hangs. The pings go on until the loops end: the
+    /// watchdog also watches the stop.
+    private func startWatchdogPings() {
+        guard let interval = ServiceNotifier.watchdogInterval else { return }
+        controlLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .microseconds(interval)) { [loop] _ in
+            loop.execute { ServiceNotifier.tell("WATCHDOG=1") }
+        }
     }
 
     private func follow(_ node: isolated Node, _ hooks: HookRunner) {

@@ -3,6 +3,14 @@ import Glibc
 /// Tells the service manager how the daemon is: sd_notify(3), without its library. Nothing happens without
 /// NOTIFY_SOCKET.
 enum ServiceNotifier {
+    /// How often the service manager's watchdog is told `WATCHDOG=1`, in microseconds: half of the time after which it
+    /// restarts the service, as sd_watchdog_enabled(3) advises. `nil` if there is no watchdog, or it watches another process.
+    static var watchdogInterval: Int64? {
+        guard let limit = (try? environment("WATCHDOG_USEC")).flatMap(Int64.init), limit > 1 else { return nil }
+        if let watched = try? environment("WATCHDOG_PID"), pid_t(watched) != getpid() { return nil }
+        return limit / 2
+    }
+
     /// - Parameter state: such as `READY=1`; several lines are several values.
     static func tell(_ state: String) {
         guard let name = try? environment("NOTIFY_SOCKET") else { return }
