@@ -2,10 +2,14 @@
 SCRATCH ?= .build
 PREFIX ?= /usr/local
 SWIFT ?= swift
-# Static Swift libraries: the command line starts in half the time.
-RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH)
+# One file that needs glibc and nothing else: Swift's libraries and the archives of Debian's packages are linked into it.
+# Nothing in the file depends on the directory in which it was built: no source path, and no build id, which covers the
+# debug information.
+STATIC = $(abspath $(SCRATCH))/static
+RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH) -Xcc -ffile-prefix-map=$(CURDIR)=. \
+	--disable-local-rpath --pkg-config-path $(STATIC) $(addprefix -Xlinker ,--no-export-dynamic --build-id=none)
 MAYFLY = $(SCRATCH)/release/mayfly
-PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libqrencode-dev libminiupnpc-dev libnatpmp-dev pkg-config python3
+PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev libnatpmp-dev libstdc++-12-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c
@@ -21,6 +25,7 @@ all: build
 
 deps:
 	@sh .ci/packages $(PACKAGES)
+	@sh Sources/Debian/archives.sh $(STATIC)
 
 build: deps
 	$(SWIFT) build $(RELEASE) --product mayfly
