@@ -19,7 +19,7 @@ SHELL = /bin/bash
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
 	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
 
-.PHONY: all deps build demo test lint bench linkrates simulate hostile install proto clean
+.PHONY: all deps build demo test lint bench linkrates simulate hostile install uninstall deb proto clean
 
 all: build
 
@@ -170,8 +170,16 @@ matrix: build
 	@sh .ci/packages iproute2 nftables miniupnpd-nftables
 	python3 Tests/Matrix/matrix.py $(MAYFLY) --seed $(SEED) --cells '$(CELLS)'
 
+# Program, manual, completions and service, below PREFIX; and out of there again.
 install: build
-	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly
+	Sources/Debian/files.sh install $(MAYFLY) $(PREFIX) $(DESTDIR)
+
+uninstall:
+	Sources/Debian/files.sh uninstall $(PREFIX) $(DESTDIR)
+
+# The Debian package, in $(SCRATCH)/debian.
+deb: build
+	Sources/Debian/package.sh $(MAYFLY) $(SCRATCH)/checkouts $(SCRATCH)/debian
 
 # Needs protoc; the result is committed.
 proto:
