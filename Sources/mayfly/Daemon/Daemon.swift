@@ -200,7 +200,7 @@ private struct NodeService: Service {
         ]
         print(line.text)
         fflush(nil)
-        ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())")
+        ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())", waits: true)
         if await node.status().isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }
         let status = await node.status()
         if status.erasure.erasure != .inPlace {

@@ -11,8 +11,11 @@ enum ServiceNotifier {
         return limit / 2
     }
 
-    /// - Parameter state: such as `READY=1`; several lines are several values.
-    static func tell(_ state: String) {
+    /// - Parameters:
+    ///   - state: such as `READY=1`; several lines are several values.
+    ///   - waits: whether to wait while the queue of the service manager is full; otherwise the words are lost then. Not on
+    ///     an event loop.
+    static func tell(_ state: String, waits: Bool = false) {
         guard let name = try? environment("NOTIFY_SOCKET") else { return }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -29,9 +32,10 @@ enum ServiceNotifier {
         guard descriptor >= 0 else { return }
         defer { close(descriptor) }
         let bytes = Array(state.utf8)
+        let flags = Int32(waits ? MSG_NOSIGNAL : MSG_NOSIGNAL | MSG_DONTWAIT)
         withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = sendto(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL), $0, socklen_t(length))
+                _ = sendto(descriptor, bytes, bytes.count, flags, $0, socklen_t(length))
             }
         }
     }
