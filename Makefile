@@ -8,6 +8,8 @@ SWIFT ?= swift
 STATIC = $(abspath $(SCRATCH))/static
 RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH) -Xcc -ffile-prefix-map=$(CURDIR)=. \
 	--disable-local-rpath --pkg-config-path $(STATIC) $(addprefix -Xlinker ,--no-export-dynamic --build-id=none)
+# Without address randomisation, for the compiler puts some things into the order of their addresses.
+STEADY := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 MAYFLY = $(SCRATCH)/release/mayfly
 PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev libnatpmp-dev libstdc++-12-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
@@ -28,7 +30,7 @@ deps:
 	@sh Sources/Debian/archives.sh $(STATIC)
 
 build: deps
-	$(SWIFT) build $(RELEASE) --product mayfly
+	$(STEADY) $(SWIFT) build $(RELEASE) --product mayfly
 
 demo: build
 	MAYFLY=$(MAYFLY) bash Tests/Demo/demo.sh
@@ -180,6 +182,11 @@ uninstall:
 # The Debian package, in $(SCRATCH)/debian.
 deb: build
 	Sources/Debian/package.sh $(MAYFLY) $(SCRATCH)/checkouts $(SCRATCH)/debian
+
+.PHONY: reproducible
+# The same commit in two directories makes the same package; two whole builds.
+reproducible: deps
+	sh Tests/Package/reproducible.sh
 
 # Needs protoc; the result is committed.
 proto:

@@ -33,7 +33,8 @@ put() {
     layout "$prefix" "${3:-}"
     mkdir -p "$bin" "$bash" "$fish" "$zsh" "$units" "$users" "$directories" \
         "$share/man/man1" "$share/man/man5" "$share/man/man7"
-    strip -o "$bin/mayfly.new" "$program"
+    # .swift_modhash is of the compiler's command lines, which name the directory of the build.
+    strip --remove-section=.swift_modhash -o "$bin/mayfly.new" "$program"
     chmod 0755 "$bin/mayfly.new"
     mv "$bin/mayfly.new" "$bin/mayfly"
     "$program" --generate-completion-script bash | sed "1{/^#!/d}" >"$bash/mayfly"

@@ -73,5 +73,6 @@ Description: peer-to-peer messages that leave nothing behind
 CONTROL
 (cd "$tree" && find usr -type f | sort | xargs -d '\n' md5sum) >"$tree/DEBIAN/md5sums"
 
+rm -f "$result"/mayfly_*.deb
 # One thread: more of them cut the data into other blocks.
 dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$tree" "$result/mayfly_${version}_$architecture.deb"
