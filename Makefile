@@ -38,7 +38,7 @@ demo: build
 lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
-test: deps lint allocations
+test: deps lint allocations package
 	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
@@ -182,6 +182,19 @@ uninstall:
 # The Debian package, in $(SCRATCH)/debian.
 deb: build
 	Sources/Debian/package.sh $(MAYFLY) $(SCRATCH)/checkouts $(SCRATCH)/debian
+
+# The package on a machine: installed, used, upgraded and purged in a layer over this one's files, or over those of a new
+# Debian: make package SUITE=trixie
+.PHONY: package
+SUITE ?=
+COMMA = ,
+ROOTS = $(abspath $(SCRATCH))/roots
+package: deb
+	@sh .ci/packages man-db groff-base mandoc systemd binutils $(if $(SUITE),debootstrap)
+	@# 77: no mount namespaces here, which it says.
+	@$(if $(SUITE),[ -d $(ROOTS)/$(SUITE)/var/lib/dpkg ] || { rm -rf $(ROOTS)/$(SUITE); debootstrap --variant=minbase \
+		--include=systemd-standalone-sysusers$(COMMA)systemd-standalone-tmpfiles $(SUITE) $(ROOTS)/$(SUITE) >/dev/null; };) \
+	python3 Tests/Package/package.py $(SCRATCH)/debian/*.deb $(if $(SUITE),--root $(ROOTS)/$(SUITE)) || [ $$? -eq 77 ]
 
 .PHONY: reproducible
 # The same commit in two directories makes the same package; two whole builds.
