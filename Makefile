@@ -3,6 +3,7 @@ SCRATCH ?= .build
 PREFIX ?= /usr/local
 SWIFT ?= swift
 # One file that needs glibc and nothing else: Swift's libraries and the archives of Debian's packages are linked into it.
+# Stripped it has 38.5 MB, beside 36.2 MB with eleven shared libraries; `mayfly status` takes 7.2 ms, beside 10.0 ms.
 # Nothing in the file depends on the directory in which it was built: no source path, and no build id, which covers the
 # debug information.
 STATIC = $(abspath $(SCRATCH))/static
