@@ -10,11 +10,13 @@ if [ -z "$directory" ]; then
     directory=$(mktemp -d)
     trap 'rm -rf "$directory"' EXIT
 fi
+commit=$(git -C "$here" rev-parse HEAD)
 # Paths of different lengths and depths.
 for clone in one another/deeper/and-longer; do
     mkdir -p "$(dirname "$directory/$clone")"
     rm -rf "${directory:?}/$clone"
     git clone --quiet "$here" "$directory/$clone"
+    git -C "$directory/$clone" checkout --quiet "$commit"
     make --silent -C "$directory/$clone" deb
 done
 set -- "$directory"/one/.build/debian/*.deb "$directory"/another/deeper/and-longer/.build/debian/*.deb
