@@ -21,8 +21,8 @@ package final class Store {
     /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = DestroyedRows.collectLimit
 
-    /// Whether and how the passphrase protects the home.
-    package let protection: Protection
+    /// Whether a passphrase protects the home.
+    package var protection: Protection { keystore.protection }
     /// What overwriting in place is worth here, and why.
     package let erasurePromise: ErasurePromise
     /// What opening the home found overdue and destroyed.
@@ -36,7 +36,7 @@ package final class Store {
 
     var isClosed: Bool { services.isClosed }
 
-    let keystore: Keystore
+    var keystore: Keystore
     let argon2Floor: Argon2Parameters
     var clock: ClockMark
     /// Something else that an earlier run has left may be in the kernel's cache only.
@@ -66,7 +66,6 @@ package final class Store {
     ) throws(StoreError) {
         self.argon2Floor = argon2Floor
         keystore = try Keystore(in: home)
-        protection = keystore.protection
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
         var opened: [SlotFile] = []
         do throws(StoreError) {

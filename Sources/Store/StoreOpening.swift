@@ -31,7 +31,7 @@ extension Store {
         if names.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
         let files = [
             SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName, Journal.name, ClockMark.name,
-            Keystore.keyFileName, "keystore.new",
+            KeyFile.name, Keystore.temporaryName,
         ]
         guard names.allSatisfy({ files.contains($0) || $0 == "lock" || $0 == StoreServices.inboxesName }) else {
             throw .notEmpty(path: path)
@@ -108,13 +108,16 @@ extension Store {
     }
 
     /// Derives the keys and makes the inboxes readable.
-    /// - Parameter passphrase: not needed, and ignored, in key-file mode.
+    /// - Parameter passphrase: not needed in key-file mode, and ignored.
     /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``,
     ///   ``StoreError/overdueOnReadOnly(path:)``.
     package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
         guard isLocked, !services.isClosed else { return }
         try loader.checkOverdue()
-        loader.unlock(with: try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: services.home))
+        let keyFile = try keystore.keyFile(in: services.home, isNeeded: !isGiven(passphrase))
+        let opened = try keystore.open(passphrase: passphrase, keyFile: keyFile, floor: argon2Floor)
+        settleKeystore(by: opened.copy)
+        loader.unlock(with: GridKeys(root: opened.root))
     }
 
     /// What ``unlock(passphrase:)`` does first and longest, for any thread; `nil` for a home with a key file, where it
@@ -125,10 +128,77 @@ extension Store {
 
     /// The rest of ``unlock(passphrase:)``.
     /// - Parameter keys: of this store's ``stretching``.
+    /// - Throws: ``StoreError/wrongPassphrase`` when the passphrase was changed meanwhile.
     package func unlock(with keys: StretchedKeys) throws(StoreError) {
         guard isLocked, !services.isClosed else { return }
         try loader.checkOverdue()
+        guard keystore.copies.contains(keys.copy) else { throw .wrongPassphrase }
+        settleKeystore(by: keys.copy)
         loader.unlock(with: keys.keys)
+    }
+
+    // MARK: - The protection
+
+    /// Protects the home by another passphrase, or by a key file; locked or not. Durable when this returns, and what
+    /// protected it before opens nothing any more.
+    /// - Parameters:
+    ///   - old: not needed in key-file mode, and ignored.
+    ///   - new: `nil` for a key file.
+    /// - Throws: what ``rewrapping()``, ``Rewrapping/sealed(from:to:)`` and ``protect(by:)`` throw.
+    package func changeProtection(
+        from old: borrowing SecretBytes?,
+        to new: borrowing SecretBytes?
+    ) throws(StoreError) {
+        try protect(by: try rewrapping().sealed(from: old, to: new))
+    }
+
+    /// What ``changeProtection(from:to:)`` does longest, for any thread.
+    /// - Throws: ``StoreError/readOnly(path:)``, and when the key file cannot be read.
+    package func rewrapping() throws(StoreError) -> Rewrapping {
+        if isReadOnly || isClosed { throw .readOnly(path: services.home.path) }
+        return Rewrapping(
+            keystore: keystore,
+            floor: argon2Floor,
+            keyFile: try keystore.keyFile(in: services.home, isNeeded: false),
+            newKeyFile: KeyFile(in: services.home)
+        )
+    }
+
+    /// The rest of ``changeProtection(from:to:)``.
+    /// - Parameter root: of this store's ``rewrapping()``.
+    /// - Throws: ``StoreError/wrongPassphrase`` when the passphrase was changed meanwhile,
+    ///   ``StoreError/invalidArgument(_:)`` for another key file in place of one. After a failure of the disk either secret may
+    ///   open the home, or both: the next one that does is the only one from then on.
+    package func protect(by root: RewrappedRoot) throws(StoreError) {
+        let home = services.home
+        if isReadOnly || isClosed { throw .readOnly(path: home.path) }
+        guard keystore.copies.contains(root.opened) else { throw .wrongPassphrase }
+        if let keyFile = root.keyFile {
+            guard protection == .passphrase else { throw .invalidArgument("protection: there is a key file") }
+            // Of a change that was cut off; no copy is sealed by it.
+            try KeyFile.destroy(in: home)
+            try keyFile.write(in: home)
+            try home.synchronize()
+        }
+        try writeKeystore(root.copy, over: root.opened)
+        if root.keyFile == nil { try KeyFile.destroy(in: home) }
+    }
+
+    private func writeKeystore(_ copy: KeystoreCopy, over opened: KeystoreCopy) throws(StoreError) {
+        defer { if let read = try? Keystore(in: services.home) { keystore = read } }
+        try keystore.write(copy, over: opened, in: services.home)
+    }
+
+    /// Ends a change that was cut off, or repairs a damaged copy: the copy that has opened is the only one from now on, and a
+    /// key file that it does not need goes.
+    private func settleKeystore(by opened: KeystoreCopy) {
+        guard !isReadOnly else { return }
+        do throws(StoreError) {
+            if !keystore.isSettled { try writeKeystore(opened, over: opened) }
+            if opened.protection == .passphrase { try KeyFile.destroy(in: services.home) }
+        } catch {
+            services.report("an unfinished change of the passphrase: \(error)")
+        }
     }
 
     /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
@@ -153,8 +223,8 @@ extension Store {
     // What an earlier run has left in the cache becomes durable before anything is built on it: an answer that we have a
     // message, or a record behind others.
 
-    /// What a start reads, before it does; and everything else where nothing was refused. The keystore and the key file
-    /// were durable before they had their names.
+    /// What a start reads, before it does; and everything else where nothing was refused. The key file was durable before it
+    /// had its name.
     private func settlePages() {
         guard let doubt = services.home.doubt, !isReadOnly else { return }
         if doubt == .unsynchronised, (try? services.disk.synchronizeAll(services.home.descriptor)) != nil {
@@ -162,6 +232,7 @@ extension Store {
         }
         clock.isInDoubt = true
         do throws(StoreError) {
+            try Keystore.rewrite(in: services.home)
             if doubt == .refused {
                 try pages.rewrite()
                 try services.journal.rewrite()

@@ -62,7 +62,8 @@ import StoreCampaigns
         }
         print(
             "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought, \(campaign.liveRead) live ones read,"
-                + " \(campaign.placesTried) places tried for a key page, \(Int(Self.now - start)) s"
+                + " \(campaign.placesTried) places tried for a key page,"
+                + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s"
         )
         finish(campaign.violations)
     }

@@ -53,12 +53,14 @@ package final class FaultCampaign {
     package static let everyOperation: [Operation] = [
         .createInbox, .createInbox, .saveState, .put, .put, .putHidden, .commit, .update, .put, .commit, .lightFuse,
         .createInbox, .put, .saveState, .commit, .reschedule, .commit, .addTombstone, .addTombstone, .updateTombstone,
-        .removeTombstone, .saveFanOut, .saveFanOut, .removeFanOut, .saveClock, .saveSummaries, .erase, .shortWait,
+        .removeTombstone, .saveFanOut, .saveFanOut, .removeFanOut, .saveClock, .saveSummaries, .changePassphrase,
+        .erase,
+        .shortWait,
         .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit,
-        .release,
-        .put, .put, .commit, .lock, .put, .commit, .waitWhileLocked, .createInbox, .put, .saveState, .commit, .longWait,
-        .createInbox, .put, .commit, .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart, .put,
-        .commit, .shortWait,
+        .release, .put, .put, .commit, .changePassphrase, .lock, .put, .commit, .waitWhileLocked, .createInbox, .put,
+        .saveState, .commit, .longWait,
+        .createInbox, .put, .commit, .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart,
+        .changePassphrase, .put, .commit, .shortWait, .changePassphrase, .changePassphrase, .restart,
     ]
 
     /// How many calls the undisturbed history makes.
@@ -106,7 +108,9 @@ package final class FaultCampaign {
 
     private func recover(_ store: Store, _ history: History) throws {
         if store.isLocked {
-            do { try store.unlock(passphrase: nil) } catch { throw Violation("the store stays locked: \(error)") }
+            do { try Verification.unlock(store, history.promise.secrets) } catch {
+                throw Violation("the store stays locked: \(error)")
+            }
         }
         for _ in 0..<2 {
             let report = store.reap(hide: history.promise.now, destroy: history.promise.now)

@@ -8,6 +8,8 @@ package final class ForensicCampaign {
     package private(set) var deadTried = 0
     package private(set) var liveRead = 0
     package private(set) var placesTried = 0
+    /// Passphrases and key files of before.
+    package private(set) var formerTried = 0
     package private(set) var violations: [String] = []
     private let base: SimulatedDisk
     /// The page files of a fresh home: noise, tried in full by every thorough run.
@@ -45,30 +47,57 @@ package final class ForensicCampaign {
         histories += 1
 
         let image = disk.image()
-        guard let keystore = disk.files()["/home/keystore"], let keyFile = disk.files()["/home/key"] else {
+        guard let keystore = disk.files()["/home/keystore"], let secret = history.promise.secrets.last else {
             throw Violation("the keystore is gone")
         }
+        let key = Key(keystore: keystore, passphrase: secret, keyFile: disk.files()["/home/key"] ?? [])
+        reportSecrets(seed, history.promise, image)
         let written = disk.with { $0.history }
-        let everything = try search(keystore, keyFile, image, written, isThorough)
+        let everything = try search(key, image, written, isThorough)
         let withoutKeys = history.withoutKeys
         deadTried += withoutKeys.count
         report(seed, everything.intersection(withoutKeys), "readable with every byte ever written, and dead")
         let live = history.live
         liveRead += live.intersection(everything).count
         report(seed, live.subtracting(everything), "alive and not readable")
-        let left = try search(keystore, keyFile, image, image.map(\.bytes), false)
+        let left = try search(key, image, image.map(\.bytes), false)
         deadTried += history.promise.destroyed.count
         report(seed, left.intersection(history.promise.destroyed), "readable on the disk, and dead")
     }
 
+    /// What the thief has besides the disk.
+    private struct Key {
+        let keystore: [UInt8]
+        /// `nil` for a home with a key file.
+        let passphrase: String?
+        let keyFile: [UInt8]
+
+        var thief: Thief? {
+            guard let passphrase else { return Thief(keystore: keystore, keyFile: keyFile) }
+            return Thief(keystore: keystore, passphrase: passphrase)
+        }
+    }
+
+    /// What protected the home once opens nothing that is on the disk, and what protects it now opens it.
+    private func reportSecrets(_ seed: UInt64, _ promise: Promise, _ image: [(offset: Int, bytes: [UInt8])]) {
+        let passphrases = promise.formerPassphrases.union(promise.secrets.compactMap(\.self))
+        let found = Thief.opening(image.map(\.bytes), passphrases: passphrases, keyFiles: promise.formerKeyFiles)
+        formerTried += promise.formerPassphrases.count + promise.formerKeyFiles.count
+        if !found.isSubset(of: promise.secrets.compactMap(\.self)), violations.count < 10 {
+            violations.append("seed \(seed): \(found.sorted()) of before opens what is on the disk")
+        }
+        if let secret = promise.secrets.last, let secret, !found.contains(secret) {
+            violations.append("seed \(seed): the thief does not find the keystore")
+        }
+    }
+
     private func search(
-        _ keystore: [UInt8],
-        _ keyFile: [UInt8],
+        _ key: Key,
         _ image: [(offset: Int, bytes: [UInt8])],
         _ written: [[UInt8]],
         _ isThorough: Bool
     ) throws -> Set<Int> {
-        guard var thief = Thief(keystore: keystore, keyFile: keyFile) else {
+        guard var thief = key.thief else {
             throw Violation("the keystore cannot be opened by its specification")
         }
         if !isThorough { thief.known = noise }

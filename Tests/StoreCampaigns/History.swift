@@ -1,3 +1,4 @@
+import Crypto
 import SimulatedDisk
 import Store
 
@@ -6,7 +7,7 @@ package enum Operation: String, CaseIterable, Sendable {
     case createInbox, put, putHidden, update, erase, reschedule, saveState, saveLargeState, commit, destroyInbox,
         lightFuse
     case shortWait, longWait, addTombstone, updateTombstone, removeTombstone, saveFanOut, removeFanOut, saveSummaries
-    case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, fillSlots
+    case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, fillSlots, changePassphrase
 }
 
 /// A store that is used, and what it has promised meanwhile.
@@ -44,7 +45,7 @@ package final class History {
 
     package func open() throws {
         let now = now
-        store = try Verification.open(disk, home: home, now: now)
+        store = try Verification.open(disk, home: home, now: now, secrets: promise.secrets)
     }
 
     package func close() {
@@ -162,6 +163,7 @@ package final class History {
         case .waitWhileLocked: try waitWhileLocked()
         case .restart: try restart()
         case .fillSlots: try fillSlots()
+        case .changePassphrase: try changePassphrase()
         }
         try onStep?()
     }
@@ -464,7 +466,7 @@ package final class History {
 
     private func unlock() throws {
         try attempt { store in
-            do { try store.unlock(passphrase: nil) } catch {
+            do { try Verification.unlock(store, promise.secrets) } catch {
                 close()
                 throw error
             }
@@ -510,6 +512,46 @@ package final class History {
         promise.expect(expiry: now)
         close()
         do { try open() } catch is StoreError { refusals += 1 }
+    }
+
+    /// A passphrase in place of another or of the key file; of three changes that could be, one is back to a key file.
+    private func changePassphrase() throws {
+        guard let store else { return }
+        let isBack = store.protection == .passphrase && pick(0..<3) == 0
+        let new = isBack ? nil : "passphrase \(nextNumber)"
+        nextNumber += 1
+        tell(.changePassphrase, isBack ? 0 : nextNumber)
+        let old = promise.secrets
+        let keyFile = keyFile
+        if !old.contains(new) { promise.secrets.append(new) }
+        try attempt { store in
+            try Self.change(store, from: old, to: new)
+            promise.secrets = [new]
+            promise.formerPassphrases.formUnion(old.compactMap(\.self))
+            if new != nil, let keyFile { promise.formerKeyFiles.insert(keyFile) }
+        }
+    }
+
+    private static func change(_ store: Store, from old: [String?], to new: String?) throws {
+        for secret in old.dropLast() {
+            do { return try change(store, from: secret, to: new) } catch StoreError.wrongPassphrase {
+            } catch StoreError.passphraseNeeded {}
+        }
+        try change(store, from: old.last ?? nil, to: new)
+    }
+
+    private static func change(_ store: Store, from old: String?, to new: String?) throws {
+        let old: SecretBytes? = old.map { SecretBytes(copying: $0.utf8) }
+        let new: SecretBytes? = new.map { SecretBytes(copying: $0.utf8) }
+        try store.changeProtection(from: old, to: new)
+    }
+
+    /// What is in the file now.
+    private var keyFile: [UInt8]? {
+        if let disk = disk as? SimulatedDisk { return disk.files()[home + "/key"] }
+        guard let file = try? disk.open(home + "/key", in: nil, []) else { return nil }
+        defer { disk.close(file) }
+        return try? disk.read(file, at: 0, count: 32)
     }
 
     /// So many inboxes that the page files grow.

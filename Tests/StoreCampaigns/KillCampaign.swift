@@ -91,26 +91,41 @@ package final class KillCampaign {
         if trustsCache { killed.replace("/home/lock", with: Array("1               ended   ".utf8)) }
         history.close()
         try Verification(history.promise, killed.snapshot(), wasHarmed: true).run(isThorough: false)
-        try checkNext(killed.snapshot(), call, fails: nil)
+        let secrets = history.promise.secrets
+        try checkNext(killed.snapshot(), call, secrets, fails: nil)
         // The disk fails the next process, too, from some call on.
         let from = killed.operations + 1 + call % 40
         let next = SimulatedDisk.Fault(at: from, code: EIO, isLasting: true, isForOneCall: true)
-        try checkNext(killed, call, fails: next)
+        try checkNext(killed, call, secrets, fails: next)
     }
 
     /// What the next process shows must be there after a power cut.
-    private func checkNext(_ disk: SimulatedDisk, _ call: Int, fails: SimulatedDisk.Fault?) throws {
+    private func checkNext(
+        _ disk: SimulatedDisk,
+        _ call: Int,
+        _ secrets: [String?],
+        fails: SimulatedDisk.Fault?
+    ) throws {
         disk.with { $0.fault = fails }
         let store: Store
-        do { store = try Verification.open(disk, now: campaignStart) } catch let error as StoreError {
+        do {
+            store = try Verification.open(disk, now: campaignStart, secrets: secrets)
+        } catch let error as StoreError {
             if fails == nil { throw error }
             return
+        }
+        // What has opened it without a fault is the only secret from then on.
+        let isSettled = fails == nil && secrets.count > 1
+        var accepted = secrets
+        if isSettled {
+            store.lock()
+            accepted = [try Verification.unlock(store, secrets)]
         }
         let shown = try Self.shown(by: store, mayFail: fails != nil)
         let outcomes = Outcomes(of: disk)
         store.close()
         for choice in outcomes.choices(limit: 3, seed: UInt64(call)) {
-            let again = try Verification.open(outcomes.disk(choice), now: campaignStart)
+            let again = try Verification.open(outcomes.disk(choice), now: campaignStart, secrets: accepted)
             defer { again.close() }
             if let lost = shown.subtracting(try Self.shown(by: again)).min() {
                 throw Violation("\(lost) was shown \(fails == nil ? "" : "by a disk that fails ")and is lost")

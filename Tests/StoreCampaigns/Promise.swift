@@ -67,6 +67,12 @@ package struct Promise {
     package var destroyed: Set<Int> = []
     package var tombstones: [Int: Note] = [:]
     package var fanOuts: [Int: Note] = [:]
+    /// What may open the home: passphrases, and `nil` for the key file; the newest last, never empty.
+    package var secrets: [String?] = [nil]
+    /// Passphrases that open nothing any more.
+    package var formerPassphrases: Set<String> = []
+    /// The bytes of key files of which the same is true.
+    package var formerKeyFiles: Set<[UInt8]> = []
     package var clock: Int64 = 0
     package var possibleClocks: [Int64] = []
     /// The state that an inbox's summary was made of.

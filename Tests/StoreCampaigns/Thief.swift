@@ -22,7 +22,22 @@ package struct Thief {
     package init?(keystore: [UInt8], keyFile: [UInt8]) {
         guard keystore.count >= 144 else { return nil }
         let key = SecretBytes(copying: keyFile)
-        let wrapping = BLAKE2b.derive(key: key, Array("mayfly key file".utf8), Array(keystore[40..<56]))
+        self.init(keystore, BLAKE2b.derive(key: key, Array("mayfly key file".utf8), Array(keystore[40..<56])))
+    }
+
+    package init?(keystore: [UInt8], passphrase: String) {
+        guard keystore.count >= 144 else { return nil }
+        let wrapping = try? Argon2id.derive(
+            passphrase: SecretBytes(copying: passphrase.utf8),
+            salt: Array(keystore[40..<56]),
+            iterations: UInt64(Self.number(keystore, 24, 8)),
+            memoryByteCount: Self.number(keystore, 32, 8)
+        )
+        guard let wrapping else { return nil }
+        self.init(keystore, wrapping)
+    }
+
+    private init?(_ keystore: [UInt8], _ wrapping: borrowing SecretBytes) {
         guard
             let opened = try? XChaChaPoly.open(
                 keystore[56..<128],
@@ -36,6 +51,32 @@ package struct Thief {
         tombstones = Secret(BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8)))
         control = Secret(BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8)))
         journal = Secret(BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8)))
+    }
+
+    /// Looks at every 512 bytes for copies of a keystore, and for key files.
+    /// - Returns: which of the passphrases open one, and whether a key file is there, or opens one.
+    package static func opening(
+        _ image: [[UInt8]],
+        passphrases: Set<String>,
+        keyFiles: Set<[UInt8]> = []
+    ) -> Set<String> {
+        var found: Set<String> = []
+        for blocks in image {
+            for offset in stride(from: 0, to: blocks.count, by: 512) {
+                if keyFiles.contains(where: { blocks[offset...].starts(with: $0) }) { found.insert("a key file") }
+                guard blocks.count >= offset + 144, blocks[offset...].starts(with: Array("MFKEYS1".utf8)) else {
+                    continue
+                }
+                let copy = Array(blocks[offset..<(offset + 144)])
+                for passphrase in passphrases where Thief(keystore: copy, passphrase: passphrase) != nil {
+                    found.insert(passphrase)
+                }
+                if keyFiles.contains(where: { Thief(keystore: copy, keyFile: $0) != nil }) {
+                    found.insert("a copy of a key file")
+                }
+            }
+        }
+        return found
     }
 
     private static func pageData(_ file: String, _ index: Int, _ header: [UInt8]) -> [UInt8] {

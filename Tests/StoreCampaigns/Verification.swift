@@ -27,15 +27,41 @@ package struct Verification {
         self.wasHarmed = wasHarmed
     }
 
-    package static func open(_ disk: any FileSystem, home: String = home, now: Int64) throws -> Store {
-        let store = try Store.open(home: home, fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
+    /// - Parameter secrets: as in ``Promise/secrets``; the first that opens is used.
+    package static func open(
+        _ disk: any FileSystem,
+        home: String = home,
+        now: Int64,
+        secrets: [String?] = [nil]
+    ) throws -> Store {
+        let store = try openLocked(disk, home: home, now: now)
         do {
-            try store.unlock(passphrase: nil)
+            try unlock(store, secrets)
         } catch {
             store.close()
             throw error
         }
         return store
+    }
+
+    private static func openLocked(_ disk: any FileSystem, home: String, now: Int64) throws -> Store {
+        try Store.open(home: home, fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
+    }
+
+    /// - Returns: the secret that has opened it.
+    @discardableResult
+    package static func unlock(_ store: Store, _ secrets: [String?]) throws -> String? {
+        for secret in secrets.dropLast() {
+            do { return try unlock(store, secret) } catch StoreError.wrongPassphrase {
+            } catch StoreError.passphraseNeeded {}
+        }
+        return try unlock(store, secrets.last ?? nil)
+    }
+
+    private static func unlock(_ store: Store, _ secret: String?) throws -> String? {
+        let bytes: SecretBytes? = secret.map { SecretBytes(copying: $0.utf8) }
+        try store.unlock(passphrase: bytes)
+        return secret
     }
 
     package static func makeHome(on disk: any FileSystem, home: String = home) throws {
@@ -53,9 +79,15 @@ package struct Verification {
     /// serve; and a second, which must find what the first has stored.
     /// - Parameter isThorough: also lets everything expire, and counts what is left on the disk.
     package func run(isThorough: Bool, isUsed: Bool = true) throws {
-        let store = try require("the home opens") { try Self.open(disk, home: home, now: campaignStart) }
+        let store = try require("the home can be looked at") {
+            try Self.openLocked(disk, home: home, now: campaignStart)
+        }
         var isOpen = true
         defer { if isOpen { store.close() } }
+        try checkFormer(store)
+        // Of an unfinished change either may be the one.
+        let secrets = isUsed ? promise.secrets : promise.secrets.reversed()
+        let secret = try require("the home opens") { try Self.unlock(store, secrets) }
         try compare(store)
         try checkDamage(store, isFirst: true)
         let fresh = isUsed || isThorough ? try use(store) : nil
@@ -63,7 +95,9 @@ package struct Verification {
         isOpen = false
         try checkDescriptors()
         guard isThorough, let fresh else { return }
-        let again = try require("the home opens again") { try Self.open(disk, home: home, now: promise.now) }
+        let again = try require("the home opens again") {
+            try Self.open(disk, home: home, now: promise.now, secrets: [secret])
+        }
         isOpen = true
         defer { again.close() }
         let found = try again.read(fresh, id: Self.identifier(0), now: promise.now)
@@ -89,6 +123,15 @@ package struct Verification {
     }
 
     // MARK: - The promise
+
+    /// A passphrase of before opens nothing. In key-file mode passphrases are ignored.
+    private func checkFormer(_ store: Store) throws {
+        guard store.protection == .passphrase else { return }
+        for passphrase in promise.formerPassphrases.sorted().suffix(2) {
+            do { _ = try Self.unlock(store, passphrase) } catch StoreError.wrongPassphrase { continue }
+            throw Violation("a passphrase of before opens the home")
+        }
+    }
 
     package func compare(_ store: Store) throws {
         let live = Set(store.liveRows())

@@ -21,7 +21,9 @@ import Testing
         #expect(campaign.violations == [])
         #expect(campaign.names.count > 300)
         // Messages and states come to the disk with the commit.
-        for operation in [Operation.commit, .destroyInbox, .lightFuse, .shortWait, .lock, .addTombstone] {
+        for operation in [
+            Operation.commit, .destroyInbox, .lightFuse, .shortWait, .lock, .addTombstone, .changePassphrase,
+        ] {
             #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)")
         }
     }
@@ -127,7 +129,7 @@ import Testing
         let campaign = ForensicCampaign(on: try makeHome())
         for seed in 1...6 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
         #expect(campaign.violations == [])
-        #expect(campaign.deadTried > 20 && campaign.liveRead > 3)
+        #expect(campaign.deadTried > 20 && campaign.liveRead > 3 && campaign.formerTried > 3)
     }
 
     @Test func `canary: where what is written over stays somewhere, the thief reads the dead`() throws {

@@ -13,7 +13,9 @@ struct Attacker {
 
     init(home: SimulatedDisk) throws {
         let directory = try HomeDirectory("/home", disk: home)
-        keys = try Keystore(in: directory).unwrap(passphrase: nil, floor: testArgon2, home: directory)
+        let keyFile = try KeyFile(reading: directory)
+        let opened = try Keystore(in: directory).open(passphrase: nil, keyFile: keyFile, floor: testArgon2)
+        keys = GridKeys(root: opened.root)
         directory.close()
     }
 

@@ -111,16 +111,26 @@ final class DiskImage {
             for operation in FaultCampaign.everyOperation + [.put, .saveState, .commit] { try history.step(operation) }
             history.close()
             let keystore = Array(try #require(FileManager.default.contents(atPath: image.home + "/keystore")))
-            let keyFile = Array(try #require(FileManager.default.contents(atPath: image.home + "/key")))
+            let promise = history.promise
+            let keyFile = FileManager.default.contents(atPath: image.home + "/key").map { Array($0) }
             let written = try files(image.home)
             sync()
             image.unmount()
             let bytes = image.bytes
-            var thief = try #require(Thief(keystore: keystore, keyFile: keyFile))
+            let secret = try #require(promise.secrets.last)
+            #expect(promise.formerPassphrases.count + promise.formerKeyFiles.count > 2)
+            let opening = Thief.opening(
+                [bytes],
+                passphrases: promise.formerPassphrases.union([secret].compactMap(\.self)),
+                keyFiles: promise.formerKeyFiles
+            )
+            #expect(opening == Set([secret].compactMap(\.self)))
+            let found = secret.map { Thief(keystore: keystore, passphrase: $0) }
+            var thief = try #require(found ?? Thief(keystore: keystore, keyFile: keyFile ?? []))
             thief.search(image: [(0, bytes)], written: written, slotCount: 64)
-            let found = Set(thief.payloads.compactMap(Promise.Text.serial))
-            #expect(found.isDisjoint(with: history.promise.destroyed))
-            #expect(found.isSuperset(of: history.live))
+            let read = Set(thief.payloads.compactMap(Promise.Text.serial))
+            #expect(read.isDisjoint(with: history.promise.destroyed))
+            #expect(read.isSuperset(of: history.live))
             #expect(history.promise.destroyed.count > 5 && !history.live.isEmpty)
             // Every payload is such a run of dots, in the clear.
             let dots = [UInt8](repeating: UInt8(ascii: "."), count: 12)

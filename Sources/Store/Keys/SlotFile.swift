@@ -117,9 +117,13 @@ final class SlotFile {
     /// - Parameter beginning: what the first of the bytes are instead.
     /// - Throws: when the page may still be there. It then has to be destroyed again, not merely synchronised again.
     func destroy(_ index: Int, beginning: [UInt8] = []) throws(StoreError) {
-        let noise = beginning + randomBytes(Self.pageByteCount - beginning.count)
-        try write(index, noise)
-        guard try read(index) == noise else { throw .io(path: path, operation: "read back", code: EIO) }
+        try replace(index, beginning + randomBytes(Self.pageByteCount - beginning.count))
+    }
+
+    /// ``write(_:_:)``, and reads the page back.
+    func replace(_ index: Int, _ page: [UInt8]) throws(StoreError) {
+        try write(index, page)
+        guard try read(index) == page else { throw .io(path: path, operation: "read back", code: EIO) }
     }
 
     /// Appends random pages, durable.

@@ -8,11 +8,13 @@ package struct PassphraseStretching: Sendable {
 
     /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``.
     package func keys(from passphrase: borrowing SecretBytes) throws(StoreError) -> StretchedKeys {
-        StretchedKeys(keys: try keystore.unwrap(passphrase: passphrase.clone(), floor: floor, home: nil))
+        let opened = try keystore.open(passphrase: passphrase.clone(), keyFile: nil, floor: floor)
+        return StretchedKeys(keys: GridKeys(root: opened.root), copy: opened.copy)
     }
 }
 
 /// The keys of a home, for ``Store/unlock(with:)``. They are wiped with the last reference.
 package struct StretchedKeys: Sendable {
     let keys: GridKeys
+    let copy: KeystoreCopy
 }

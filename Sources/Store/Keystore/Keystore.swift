@@ -1,0 +1,202 @@
+import Crypto
+import Glibc
+
+/// How the root key is protected on disk.
+package enum Protection: UInt8, Sendable {
+    /// A 0600 file `key` in the home: whoever can read the home can read everything in it.
+    case keyFile = 1
+    /// Argon2id of a passphrase.
+    case passphrase = 2
+}
+
+/// What the passphrase is stretched with (RFC 9106; one lane).
+package struct Argon2Parameters: Hashable, Sendable {
+    package var iterations: UInt64
+    /// Bytes of memory.
+    package var memoryByteCount: UInt64
+
+    package init(iterations: UInt64, memoryByteCount: UInt64) {
+        self.iterations = iterations
+        self.memoryByteCount = memoryByteCount
+    }
+
+    /// 256 MiB, three passes: half a second to a second.
+    package static let standard = Argon2Parameters(iterations: 3, memoryByteCount: 256 << 20)
+    /// Above this a changed keystore only wants our memory.
+    static let ceiling = Argon2Parameters(iterations: 64, memoryByteCount: 4 << 30)
+}
+
+/// The file `keystore`: two copies of the wrapped root, 4 KiB apart. Any one of them is enough; the higher generation is
+/// tried first.
+///
+/// The two differ only while a change of the protection is unfinished, or when one is damaged: the copy that opens is then
+/// written over the other at the unlock.
+struct Keystore: Sendable {
+    static let name = "keystore"
+    static let temporaryName = "keystore.new"
+
+    /// Readable copies, the newest first; never empty.
+    let copies: [KeystoreCopy]
+    /// A later version of the program has written one of the copies.
+    private let hasNewerCopy: Bool
+
+    /// A home that one of the copies opens without a passphrase is not protected by one.
+    var protection: Protection { copies.contains { $0.protection == .keyFile } ? .keyFile : .passphrase }
+    /// How many of the two copies can be read.
+    var readableCopyCount: Int { copies.count }
+
+    // MARK: - Creating
+
+    /// Writes `key` if wanted, then both copies; the rename to `keystore` is what makes the directory a home.
+    static func create(
+        in home: HomeDirectory,
+        protection: Protection,
+        passphrase: borrowing SecretBytes?,
+        parameters: Argon2Parameters
+    ) throws(StoreError) {
+        let disk = home.disk
+        let root = SecretBytes(randomByteCount: 32)
+        let salt = randomBytes(Argon2id.saltByteCount)
+        let wrapping: SecretBytes
+        switch protection {
+        case .keyFile:
+            let key = KeyFile(in: home)
+            try key.write(in: home)
+            wrapping = key.wrappingKey(salt: salt)
+        case .passphrase:
+            wrapping = try KeystoreCopy.wrappingKey(from: passphrase, salt: salt, parameters)
+        }
+        let copy = KeystoreCopy(
+            sealing: root,
+            by: wrapping,
+            generation: 1,
+            protection: protection,
+            parameters: parameters,
+            salt: salt
+        )
+        let page = copy.page
+        try onDisk(home.path(name)) { () throws(SystemError) in
+            let file = try disk.open(temporaryName, in: home.descriptor, [.write, .create])
+            defer { disk.close(file) }
+            try disk.write(file, at: 0, page + page)
+            try disk.synchronize(file, dataOnly: false)
+            try disk.synchronize(home.descriptor, dataOnly: false)
+            try disk.rename(temporaryName, to: name, in: home.descriptor)
+            try disk.synchronize(home.descriptor, dataOnly: false)
+        }
+    }
+
+    // MARK: - Opening
+
+    /// - Throws: ``StoreError/keysDamaged(path:)`` when no copy can be read.
+    init(in home: HomeDirectory) throws(StoreError) {
+        let file: FileDescriptor
+        do throws(StoreError) {
+            file = try home.open(Self.name, [])
+        } catch .damaged {
+            throw .notAHome(path: home.path)
+        }
+        defer { home.disk.close(file) }
+        var copies: [KeystoreCopy] = []
+        var failure: SystemError?
+        var hasNewerCopy = false
+        for index in 0..<2 {
+            do throws(SystemError) {
+                let page = try home.disk.read(
+                    file,
+                    at: Int64(index * SlotFile.pageByteCount),
+                    count: SlotFile.pageByteCount
+                )
+                if let copy = KeystoreCopy(page: page, index: index) { copies.append(copy) }
+                if KeystoreCopy.isNewer(page) { hasNewerCopy = true }
+            } catch {
+                failure = error
+            }
+        }
+        guard !copies.isEmpty else {
+            if let failure { throw StoreError(failure, path: home.path(Self.name)) }
+            throw hasNewerCopy ? .newerFormat(path: home.path(Self.name)) : .keysDamaged(path: home.path(Self.name))
+        }
+        self.copies = copies.sorted { $0.generation > $1.generation }
+        self.hasNewerCopy = hasNewerCopy
+    }
+
+    /// The key file, if a copy is sealed by one.
+    /// - Parameter isNeeded: without it nothing opens; otherwise one that cannot be read is passed over.
+    func keyFile(in home: HomeDirectory, isNeeded: Bool) throws(StoreError) -> KeyFile? {
+        guard protection == .keyFile else { return nil }
+        do throws(StoreError) {
+            return try KeyFile(reading: home)
+        } catch {
+            if isNeeded || copies.allSatisfy({ $0.protection == .keyFile }) { throw error }
+            return nil
+        }
+    }
+
+    /// Opens the root by whatever is given. Copies that want something else are passed over.
+    /// - Parameter floor: stored parameters below it are refused.
+    func open(
+        passphrase: borrowing SecretBytes?,
+        keyFile: KeyFile?,
+        floor: Argon2Parameters
+    ) throws(StoreError) -> OpenedRoot {
+        let isGiven = isGiven(passphrase)
+        var tried: Set<[UInt8]> = []
+        for copy in copies where tried.insert(copy.bytes).inserted {
+            switch copy.protection {
+            case .keyFile:
+                guard let keyFile, let root = copy.open(keyFile.wrappingKey(salt: copy.salt)) else { continue }
+                return OpenedRoot(root: root, copy: copy)
+            case .passphrase:
+                guard isGiven, try copy.isAcceptable(floor: floor) else { continue }
+                let wrapping = try KeystoreCopy.wrappingKey(from: passphrase, salt: copy.salt, copy.parameters)
+                guard let root = copy.open(wrapping) else { continue }
+                return OpenedRoot(root: root, copy: copy)
+            }
+        }
+        if let keyFile { throw .keysDamaged(path: keyFile.path) }
+        throw isGiven ? .wrongPassphrase : .passphraseNeeded
+    }
+
+    // MARK: - Writing
+
+    /// Both copies say the same, and neither is lost.
+    var isSettled: Bool { copies.count == 2 && copies[0].bytes == copies[1].bytes }
+
+    /// Writes a copy over both, in place, each durable and read back before the next. At every moment one of the two is on
+    /// the disk that opens by the secret of before, or by that of the new copy.
+    /// - Parameters:
+    ///   - opened: of this keystore, and opened just now.
+    ///   - new: takes its place; or `opened` itself, for a keystore that is not settled.
+    /// - Throws: after which either of the two may be on the disk, or both.
+    func write(_ new: KeystoreCopy, over opened: KeystoreCopy, in home: HomeDirectory) throws(StoreError) {
+        guard !hasNewerCopy else { throw .newerFormat(path: home.path(Self.name)) }
+        let file = try SlotFile(Self.name, in: home)
+        defer { file.close() }
+        guard file.pageCount >= 2 else { throw .damaged(what: file.path) }
+        // It may be in the kernel's cache alone, of a run that was cut off.
+        try file.replace(opened.index, opened.page)
+        try file.replace(1 - opened.index, new.page)
+        if new.bytes != opened.bytes { try file.replace(opened.index, new.page) }
+    }
+
+    /// Both pages once more, as they are: see ``Doubt/refused``.
+    static func rewrite(in home: HomeDirectory) throws(StoreError) {
+        let file = try SlotFile(name, in: home)
+        defer { file.close() }
+        try file.rewrite()
+    }
+}
+
+func isGiven(_ secret: borrowing SecretBytes?) -> Bool {
+    switch secret {
+    case .none: false
+    case .some: true
+    }
+}
+
+/// The root of a home, and the copy that it is from.
+struct OpenedRoot: ~Copyable {
+    let root: SecretBytes
+    let copy: KeystoreCopy
+}

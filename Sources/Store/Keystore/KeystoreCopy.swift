@@ -1,0 +1,126 @@
+import Crypto
+
+/// One of the two copies in the keystore.
+///
+///     magic (8) ‖ generation (8) ‖ protection (1) ‖ zeros (7) ‖ t (8) ‖ m in bytes (8) ‖ salt (16)     = header, the AAD
+///     ‖ sealed root (72) ‖ check (16)
+///
+/// The check is unkeyed: it tells damage from a wrong passphrase.
+struct KeystoreCopy: Hashable, Sendable {
+    private static let magic = Array("MFKEYS1\0".utf8)
+    private static let headerByteCount = 56
+    private static let checkByteCount = 16
+    private static let byteCount = headerByteCount + 72 + checkByteCount
+
+    /// Which of the two it was read from.
+    let index: Int
+    let generation: UInt64
+    let protection: Protection
+    let parameters: Argon2Parameters
+    let salt: [UInt8]
+    /// Header, sealed root and check.
+    let bytes: [UInt8]
+
+    /// The rest of its page is random.
+    var page: [UInt8] { bytes + randomBytes(SlotFile.pageByteCount - bytes.count) }
+
+    /// Seals a root.
+    init(
+        sealing root: borrowing SecretBytes,
+        by wrapping: borrowing SecretBytes,
+        generation: UInt64,
+        protection: Protection,
+        parameters: Argon2Parameters,
+        salt: [UInt8]
+    ) {
+        var header = Self.magic + generation.littleEndianBytes + [protection.rawValue]
+        header += [UInt8](repeating: 0, count: 7)
+        header += parameters.iterations.littleEndianBytes + parameters.memoryByteCount.littleEndianBytes + salt
+        var plaintext = root.withBytes { Array($0) }
+        defer { wipe(&plaintext) }
+        let sealed = XChaChaPoly.seal(
+            plaintext,
+            key: wrapping,
+            nonce: randomBytes(XChaChaPoly.nonceByteCount),
+            authenticating: header
+        )
+        index = 0
+        self.generation = generation
+        self.protection = protection
+        self.parameters = parameters
+        self.salt = salt
+        bytes = header + sealed + Self.check(header + sealed)
+    }
+
+    /// `nil` unless the page begins with a copy whose check holds.
+    init?(page: [UInt8], index: Int) {
+        let covered = Self.byteCount - Self.checkByteCount
+        guard page.count >= Self.byteCount, page.starts(with: Self.magic),
+            Array(page[covered..<Self.byteCount]) == Self.check(Array(page[..<covered])),
+            let generation = page.integer(UInt64.self, at: 8), let protection = Protection(rawValue: page[16]),
+            let iterations = page.integer(UInt64.self, at: 24), let memory = page.integer(UInt64.self, at: 32)
+        else { return nil }
+        self.index = index
+        self.generation = generation
+        self.protection = protection
+        parameters = Argon2Parameters(iterations: iterations, memoryByteCount: memory)
+        salt = Array(page[40..<Self.headerByteCount])
+        bytes = Array(page[..<Self.byteCount])
+    }
+
+    /// The same magic with a higher digit: the format's version, on which that of the whole home hangs.
+    static func isNewer(_ page: [UInt8]) -> Bool {
+        let version = magic.count - 2
+        return page.prefix(version).elementsEqual(magic[..<version]) && page.count > version
+            && page[version] > magic[version] && page[version] <= UInt8(ascii: "9")
+    }
+
+    /// The root, if this is the key that it is sealed by.
+    func open(_ wrapping: borrowing SecretBytes) -> SecretBytes? {
+        guard
+            var opened = try? XChaChaPoly.open(
+                bytes[Self.headerByteCount..<(Self.byteCount - Self.checkByteCount)],
+                key: wrapping,
+                authenticating: Array(bytes[..<Self.headerByteCount])
+            )
+        else { return nil }
+        defer { wipe(&opened) }
+        return opened.count == 32 ? SecretBytes(copying: opened) : nil
+    }
+
+    /// - Returns: `false` when the parameters are above what is ever written: they only want our memory.
+    /// - Throws: ``StoreError/weakKeystore(iterations:memoryByteCount:)``.
+    func isAcceptable(floor: Argon2Parameters) throws(StoreError) -> Bool {
+        guard parameters.iterations >= floor.iterations, parameters.memoryByteCount >= floor.memoryByteCount else {
+            throw .weakKeystore(iterations: parameters.iterations, memoryByteCount: parameters.memoryByteCount)
+        }
+        return parameters.iterations <= Argon2Parameters.ceiling.iterations
+            && parameters.memoryByteCount <= Argon2Parameters.ceiling.memoryByteCount
+    }
+
+    static func wrappingKey(
+        from passphrase: borrowing SecretBytes?,
+        salt: [UInt8],
+        _ parameters: Argon2Parameters
+    ) throws(StoreError) -> SecretBytes {
+        switch passphrase {
+        case .none: throw .passphraseNeeded
+        case .some(let passphrase):
+            guard let memory = Int(exactly: parameters.memoryByteCount) else { throw .wrongPassphrase }
+            do throws(Argon2id.Failure) {
+                return try Argon2id.derive(
+                    passphrase: passphrase,
+                    salt: salt,
+                    iterations: parameters.iterations,
+                    memoryByteCount: memory
+                )
+            } catch {
+                throw .outOfMemory(byteCount: memory)
+            }
+        }
+    }
+
+    private static func check(_ bytes: [UInt8]) -> [UInt8] {
+        BLAKE2b.hash(Array("mayfly keystore".utf8), bytes, byteCount: checkByteCount)
+    }
+}

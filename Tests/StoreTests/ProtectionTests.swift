@@ -1,0 +1,316 @@
+import Crypto
+import Glibc
+import SimulatedDisk
+import StoreCampaigns
+import Testing
+
+@testable import Store
+
+/// Changes of the passphrase.
+@Suite struct ProtectionTests {
+    private func change(_ store: Store, _ old: String?, to new: String?) throws {
+        let old: SecretBytes? = old.map { secretBytes($0) }
+        let new: SecretBytes? = new.map { secretBytes($0) }
+        try store.changeProtection(from: old, to: new)
+    }
+
+    /// Opens the home with this secret, reads what is in it, and lets it go.
+    private func opens(_ disk: SimulatedDisk, _ secret: String?) throws -> Bool {
+        let store = try openHome(disk, unlocking: false)
+        defer { store.close() }
+        let bytes: SecretBytes? = secret.map { secretBytes($0) }
+        do { try store.unlock(passphrase: bytes) } catch { return false }
+        return try store.liveRows().map { try store.loadState($0) } == [text("state")]
+    }
+
+    /// A home with an inbox.
+    private func makeUsedHome(passphrase: String?) throws -> SimulatedDisk {
+        let disk = try makeHome(passphrase: passphrase)
+        let store = try openHome(disk, unlocking: false)
+        let bytes: SecretBytes? = passphrase.map { secretBytes($0) }
+        try store.unlock(passphrase: bytes)
+        try store.saveState(try store.createRow(), text("state"))
+        try store.commitNow()
+        store.close()
+        return disk.copy()
+    }
+
+    private static let changes: [(old: String?, new: String?)] = [("old", "new"), (nil, "new"), ("old", nil)]
+
+    @Test(arguments: [false, true])
+    func `a change: the new passphrase opens and the old one does not, locked or unlocked`(isUnlocked: Bool) throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        let store = try openHome(disk, unlocking: false)
+        if isUnlocked { try store.unlock(passphrase: secretBytes("old")) }
+        try change(store, "old", to: "new")
+        #expect(store.isLocked == !isUnlocked)
+        store.lock()
+        #expect(throws: StoreError.wrongPassphrase) { try store.unlock(passphrase: secretBytes("old")) }
+        try store.unlock(passphrase: secretBytes("new"))
+        store.close()
+        #expect(try opens(disk, "new"))
+        #expect(try !opens(disk, "old"))
+    }
+
+    @Test func `from a key file to a passphrase and back: the key file goes, and another one comes`() throws {
+        let disk = try makeUsedHome(passphrase: nil)
+        let first = try #require(disk.files()["/home/key"])
+        let store = try openHome(disk)
+        try change(store, nil, to: "new")
+        #expect(store.protection == .passphrase && disk.files()["/home/key"] == nil)
+        store.close()
+        #expect(try !opens(disk, nil))
+        #expect(try opens(disk, "new"))
+        let again = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.passphraseNeeded) { try change(again, nil, to: nil) }
+        #expect(throws: StoreError.wrongPassphrase) { try change(again, "other", to: nil) }
+        #expect(disk.files()["/home/key"] == nil)
+        try change(again, "new", to: nil)
+        #expect(again.protection == .keyFile)
+        again.close()
+        let second = try #require(disk.files()["/home/key"])
+        #expect(second != first && second.count == 32)
+        #expect(try opens(disk, nil))
+        let found = Thief.opening(disk.image().map(\.bytes), passphrases: ["new"], keyFiles: [first])
+        #expect(found.isEmpty)
+    }
+
+    @Test func `a second key file in place of the first is refused, and nothing changes`() throws {
+        let disk = try makeUsedHome(passphrase: nil)
+        let before = disk.files()
+        let store = try openHome(disk)
+        #expect { try change(store, nil, to: nil) } throws: { ($0 as? StoreError)?.kind == .misuse }
+        store.close()
+        for path in ["/home/key", "/home/keystore"] { #expect(disk.files()[path] == before[path]) }
+        #expect(try opens(disk, nil))
+    }
+
+    @Test func `a wrong, a missing and an empty passphrase change nothing`() throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        let before = disk.files()["/home/keystore"]
+        let store = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.wrongPassphrase) { try change(store, "Old", to: "new") }
+        #expect(throws: StoreError.passphraseNeeded) { try change(store, nil, to: "new") }
+        store.close()
+        #expect(disk.files()["/home/keystore"] == before)
+        #expect(try opens(disk, "old"))
+    }
+
+    @Test func `what was prepared before another change is refused, and opens nothing`() throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        let store = try openHome(disk, unlocking: false)
+        let late = try store.rewrapping().sealed(from: secretBytes("old"), to: secretBytes("late"))
+        let stretched = try #require(store.stretching).keys(from: secretBytes("old"))
+        try change(store, "old", to: "new")
+        #expect(throws: StoreError.wrongPassphrase) { try store.protect(by: late) }
+        #expect(throws: StoreError.wrongPassphrase) { try store.unlock(with: stretched) }
+        #expect(store.isLocked)
+        store.close()
+        #expect(try !opens(disk, "late"))
+        #expect(try !opens(disk, "old"))
+        #expect(try opens(disk, "new"))
+    }
+
+    @Test func `stored parameters above the floor stay, and weaker ones are refused`() throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        let strong = Argon2Parameters(iterations: 2, memoryByteCount: 16_384)
+        let refusing = try Store.open(
+            home: "/home",
+            fileSystem: disk,
+            now: start,
+            argon2Floor: strong,
+            committingOn: .caller
+        )
+        #expect(throws: StoreError.weakKeystore(iterations: 1, memoryByteCount: 8_192)) {
+            try change(refusing, "old", to: "new")
+        }
+        refusing.close()
+        let home = SimulatedDisk()
+        try Store.create(
+            home: "/home",
+            protection: .passphrase,
+            passphrase: secretBytes("old"),
+            fileSystem: home,
+            argon2: strong,
+            journal: SimulatedDisk.journalByteCount
+        )
+        let store = try openHome(home, unlocking: false)
+        try change(store, "old", to: "new")
+        #expect(store.keystore.copies.allSatisfy { $0.parameters == strong })
+        store.close()
+    }
+
+    @Test func `power cut at every call of every change: one of the two opens, and is the only one afterwards`() throws
+    {
+        for (old, new) in Self.changes {
+            let disk = try makeUsedHome(passphrase: old)
+            let store = try openHome(disk, unlocking: false)
+            var cuts: [SimulatedDisk] = []
+            disk.observe { cuts.append($0) }
+            try change(store, old, to: new)
+            disk.observe(nil)
+            cuts.append(disk.snapshot())
+            store.close()
+            #expect(cuts.count > 3)
+            var opened: [String: Int] = [:]
+            for (number, cut) in cuts.enumerated() {
+                let outcomes = Outcomes(of: cut)
+                for choice in outcomes.choices(limit: 40, seed: UInt64(number)) {
+                    for (first, second) in [(old, new), (new, old)] {
+                        let found = outcomes.disk(choice)
+                        // A home that a key file opens takes any passphrase.
+                        let isFirst = try opens(found, first)
+                        let isSecond = try !isFirst && opens(found, second)
+                        #expect(isFirst || isSecond, "\(old ?? "key") to \(new ?? "key"), cut \(number), \(choice)")
+                        let winner = isFirst ? first : second
+                        opened[winner ?? "key", default: 0] += 1
+                        if number == cuts.count - 1 { #expect(winner == new || new == nil) }
+                        // From now on the other opens nothing, and is nowhere on the disk.
+                        #expect(try opens(found, winner))
+                        let protection = try protection(of: found)
+                        let isKeyFile = found.files()["/home/key"] != nil
+                        #expect(isKeyFile == (protection == .keyFile), "\(number) \(choice)")
+                        let left = Thief.opening(found.image().map(\.bytes), passphrases: ["old", "new"])
+                        #expect(left.count == (protection == .passphrase ? 1 : 0), "\(left), \(number) \(choice)")
+                    }
+                }
+            }
+            #expect(opened.count == 2, "\(opened)")
+        }
+    }
+
+    private func protection(of disk: SimulatedDisk) throws -> Protection {
+        let store = try openHome(disk, unlocking: false)
+        defer { store.close() }
+        return store.protection
+    }
+
+    @Test func `each call of a change failing: refused, one of the two opens, and a second attempt succeeds`() throws {
+        for (old, new) in Self.changes {
+            let count = SimulatedDisk.Fault(at: .max, code: EIO, isLasting: false)
+            let calls = try callCount(old, new, count)
+            #expect(calls > 5)
+            for call in 1...calls {
+                for code in [EIO, ENOSPC, EROFS, EACCES] {
+                    for isLasting in [false, true] {
+                        let disk = try makeUsedHome(passphrase: old)
+                        let store = try openHome(disk, unlocking: false)
+                        let fault = SimulatedDisk.Fault(at: disk.operations + call, code: code, isLasting: isLasting)
+                        disk.with { $0.fault = fault }
+                        var isRefused = false
+                        do { try change(store, old, to: new) } catch is StoreError { isRefused = true }
+                        disk.with { $0.fault = nil }
+                        let cut = disk.durableCopy()
+                        // The same store again.
+                        if isRefused {
+                            do { try change(store, old, to: new) } catch StoreError.wrongPassphrase {
+                                try change(store, "new", to: "newer")
+                                try change(store, "newer", to: new)
+                            } catch StoreError.passphraseNeeded {
+                                try change(store, "new", to: "new")
+                            } catch StoreError.invalidArgument {}
+                        }
+                        store.close()
+                        #expect(disk.openFileCount == 0)
+                        #expect(try opens(disk, new), "\(old ?? "key"), call \(call), \(code)")
+                        let isThere = try opens(cut, old) || opens(cut, new)
+                        #expect(isThere, "\(old ?? "key") to \(new ?? "key"), call \(call), \(code), \(isRefused)")
+                    }
+                }
+            }
+        }
+    }
+
+    private func callCount(_ old: String?, _ new: String?, _ fault: SimulatedDisk.Fault) throws -> Int {
+        let disk = try makeUsedHome(passphrase: old)
+        let store = try openHome(disk, unlocking: false)
+        let before = disk.operations
+        try change(store, old, to: new)
+        defer { store.close() }
+        return disk.operations - before
+    }
+
+    @Test func `a read-only disk refuses, a full one has room for another passphrase and none for a key file`() throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        disk.with { $0.isReadOnly = true }
+        let readOnly = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.readOnly(path: "/home")) { try change(readOnly, "old", to: "new") }
+        readOnly.close()
+        disk.with {
+            $0.isReadOnly = false
+            $0.isFull = true
+        }
+        let full = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.full(path: "/home/key")) { try change(full, "old", to: nil) }
+        try change(full, "old", to: "new")
+        full.close()
+        disk.with { $0.isFull = false }
+        #expect(try opens(disk, "new"))
+        #expect(disk.files()["/home/key"] == nil)
+    }
+
+    @Test func `a damaged copy is repaired by an unlock, and by a change; a half file is not written`() throws {
+        for index in 0..<2 {
+            let disk = try makeUsedHome(passphrase: "old")
+            var bytes = try #require(disk.files()["/home/keystore"])
+            bytes[4_096 * index + 60] ^= 1
+            disk.replace("/home/keystore", with: bytes)
+            let copy = disk.copy()
+            #expect(try opens(disk, "old"))
+            let store = try openHome(disk, unlocking: false)
+            #expect(store.keystore.isSettled && store.damage.isEmpty)
+            store.close()
+            let changing = try openHome(copy, unlocking: false)
+            #expect(changing.damage.count == 1)
+            try change(changing, "old", to: "new")
+            #expect(changing.keystore.isSettled)
+            changing.close()
+            #expect(try opens(copy, "new"))
+        }
+        let disk = try makeUsedHome(passphrase: "old")
+        let half = try #require(disk.files()["/home/keystore"]).prefix(4_096)
+        disk.replace("/home/keystore", with: Array(half))
+        let store = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.damaged(what: "/home/keystore")) { try change(store, "old", to: "new") }
+        try store.unlock(passphrase: secretBytes("old"))
+        store.close()
+        #expect(disk.files()["/home/keystore"] == Array(half))
+    }
+
+    @Test func `a copy of a later version is not written over`() throws {
+        let disk = try makeUsedHome(passphrase: "old")
+        var bytes = try #require(disk.files()["/home/keystore"])
+        bytes[6] = UInt8(ascii: "2")
+        disk.replace("/home/keystore", with: bytes)
+        let store = try openHome(disk, unlocking: false)
+        #expect(throws: StoreError.newerFormat(path: "/home/keystore")) { try change(store, "old", to: "new") }
+        try store.unlock(passphrase: secretBytes("old"))
+        store.close()
+        #expect(disk.files()["/home/keystore"] == bytes)
+    }
+
+    @Test func `canary: on a disk that keeps what is written over, the passphrase of before still opens a copy`() throws
+    {
+        for keepsOldBlocks in [false, true] {
+            let disk = try makeUsedHome(passphrase: "old")
+            disk.with { $0.keepsOldBlocks = keepsOldBlocks }
+            let store = try openHome(disk, unlocking: false)
+            try change(store, "old", to: "new")
+            store.close()
+            let found = Thief.opening(disk.image().map(\.bytes), passphrases: ["old", "new"])
+            #expect(found == (keepsOldBlocks ? ["old", "new"] : ["new"]))
+        }
+    }
+
+    @Test func `who has kept the old keystore and learns its passphrase reads the home: the root stays`()
+        throws
+    {
+        let disk = try makeUsedHome(passphrase: "old")
+        let kept = try #require(disk.files()["/home/keystore"])
+        let store = try openHome(disk, unlocking: false)
+        try change(store, "old", to: "new")
+        store.close()
+        disk.replace("/home/keystore", with: kept)
+        #expect(try opens(disk, "old"))
+    }
+}
