@@ -138,7 +138,7 @@ package actor Node {
         services.stop()
         timer.stop()
         held.writer.commits.stop()
-        let ending = [network.stop(), storageLock.lastUnlock].compactMap(\.self)
+        let ending = [network.stop(), storageLock.lastStretching].compactMap(\.self)
         let closed = EventLoopFuture.andAllComplete(network.listening.closeListeners() + ending, on: loop)
         try? store.saveClockMark(services.now.milliseconds)
         store.commit { [self] _ in

@@ -169,7 +169,10 @@ enum Program {
     /// Without what the machine of the test may have set for a node of its own.
     static let environment: [String: String] = {
         var result = ProcessInfo.processInfo.environment
-        for name in ["MAYFLY_HOME", "MAYFLY_PASSPHRASE_FILE", "CREDENTIALS_DIRECTORY", "XDG_STATE_HOME"] {
+        for name in [
+            "MAYFLY_HOME", "MAYFLY_PASSPHRASE_FILE", "MAYFLY_NEW_PASSPHRASE_FILE", "CREDENTIALS_DIRECTORY",
+            "XDG_STATE_HOME",
+        ] {
             result[name] = nil
         }
         result["SWIFT_BACKTRACE"] = "enable=no"

@@ -2,29 +2,29 @@ import Foundation
 import Glibc
 import Testing
 
+/// A node with the passphrase `right`; `file` is where it can be read.
+func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) throws -> Void) throws {
+    try withDirectory { directory in
+        let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
+        for (path, text) in [(file, "correct horse battery staple\n"), (wrong, "incorrect\n")] {
+            _ = FileManager.default.createFile(
+                atPath: path,
+                contents: Data(text.utf8),
+                attributes: [.posixPermissions: 0o600]
+            )
+        }
+        let ann = TestNode(name: "ann", directory: directory)
+        defer { ann.crash() }
+        let made = try ann.ok("init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file)
+        #expect(made["protection"].string == "passphrase")
+        #expect(!ann.files().contains("key"))
+        try body(ann, file, wrong)
+    }
+}
+
 /// Homes that a passphrase protects.
 @Suite("Passphrase")
 struct PassphraseTests {
-    /// A node with the passphrase `right`; `file` is where it can be read.
-    private func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) throws -> Void) throws {
-        try withDirectory { directory in
-            let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
-            for (path, text) in [(file, "correct horse battery staple\n"), (wrong, "incorrect\n")] {
-                _ = FileManager.default.createFile(
-                    atPath: path,
-                    contents: Data(text.utf8),
-                    attributes: [.posixPermissions: 0o600]
-                )
-            }
-            let ann = TestNode(name: "ann", directory: directory)
-            defer { ann.crash() }
-            let made = try ann.ok("init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file)
-            #expect(made["protection"].string == "passphrase")
-            #expect(!ann.files().contains("key"))
-            try body(ann, file, wrong)
-        }
-    }
-
     @Test("Without the passphrase the node starts locked: every command says so with exit code 6, until it is unlocked")
     func locked() throws {
         try withProtected { ann, file, wrong in

@@ -161,6 +161,45 @@ struct SystemCallTests {
         }
     }
 
+    @Test("A change of the passphrase, killed at a call, by the node or without one: one of the two opens the home")
+    func passphrase() throws {
+        try withProtected { ann, right, wrong in
+            // Each change begins with the passphrase of the last.
+            var (old, new) = (right, wrong)
+            func swap(isNew: Bool) { if isNew { (old, new) = (new, old) } }
+            func opens(_ file: String) throws -> Bool {
+                try ann.start()
+                defer { ann.crash() }
+                return try ann.run(["unlock", "--passphrase-file", file]).code == 0
+            }
+            try ann.start(["--passphrase-file", old])
+            try ann.ok("conversation", "create", "--name", "room")
+            for number in Self.calls([1, 2, 3], upTo: 4) {
+                let tracer = try Tracer(ann, "pwrite64:signal=SIGKILL:when=\(number)")
+                let command = ["passphrase", "change", "--passphrase-file", old, "--new-passphrase-file", new]
+                let said = try ann.run(command)
+                if number == 1 { try tracer.strikes() }
+                tracer.stop()
+                ann.crash()
+                try expectOneOpens(ann, old, new, isAcknowledged: said.code == 0)
+                swap(isNew: try opens(new))
+                try ann.start(["--passphrase-file", old])
+            }
+            try ann.stop()
+            for number in Self.calls([4, 5, 6], upTo: 9) {
+                let command = [
+                    "passphrase", "change", "--passphrase-file", old, "--new-passphrase-file", new, "--home", ann.home,
+                ]
+                let log = "\(ann.directory)/calls"
+                let tracing = ["strace", "-f", "-qq", "-o", log, "-e", "trace=pwrite64"]
+                let killing = ["-e", "inject=pwrite64:signal=SIGKILL:when=\(number)"]
+                let said = try Program.run(tracing + killing + [Program.mayfly] + command, in: ann.directory)
+                try expectOneOpens(ann, old, new, isAcknowledged: said.code == 0)
+                swap(isNew: try opens(new))
+            }
+        }
+    }
+
     @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards")
     func errors() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in

@@ -1,8 +1,9 @@
 /// All methods, in the order in which `mayfly schema` lists them.
 package enum MethodCatalogue {
     package static let methods: [any ControlMethod.Type] =
-        NodeMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all + JoinMethods.all
-        + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all + InboxMethods.all
+        NodeMethods.all + PassphraseMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all
+        + JoinMethods.all + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all
+        + InboxMethods.all
         + EventMethods.all + AttachmentMethods.all
 
     /// The method of that name.

@@ -17,8 +17,8 @@ final class StorageLock: CorePart {
     private let explosions: Explosions
     private let rendezvous: RendezvousNodes
     private let events: NodeEvents
-    /// The unlock whose passphrase was given last: it ends after all others, since each takes 256 MiB.
-    private(set) var lastUnlock: EventLoopFuture<Void>?
+    /// The unlock or change whose passphrase was given last: it ends after all others, since each takes 256 MiB.
+    private(set) var lastStretching: EventLoopFuture<Void>?
     /// How often a lock was asked for: an unlock that was asked for before it is void.
     private var lockCount = 0
     /// Called when the storage has been unlocked and taken up.
@@ -89,41 +89,79 @@ final class StorageLock: CorePart {
     /// Unlocks; the passphrase is stretched on another thread, since all else would wait a second for each guess. It is
     /// checked on a node that is unlocked already, too: its user relies on the answer.
     func unlocking(passphrase: consuming SecretBytes) -> EventLoopFuture<Void> {
-        guard let stretching = store.stretching else { return loop.makeCompletedFuture { try unlock(passphrase: nil) } }
-        let secret = Passphrase(passphrase)
+        let secret = Secret(passphrase)
         let lockCount = lockCount
-        let before = (lastUnlock ?? loop.makeSucceededVoidFuture()).flatMapErrorThrowing { _ in }
-        let unlocked = before.assumeIsolated().flatMap {
-            self.unlock(secret, stretching, unlessLockedSince: lockCount)
-        }.nonisolated()
-        lastUnlock = unlocked
-        return unlocked
-    }
-
-    /// Carries a passphrase to another thread.
-    private final class Passphrase: Sendable {
-        let bytes: SecretBytes
-        init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
-    }
-
-    private func unlock(
-        _ secret: Passphrase,
-        _ stretching: PassphraseStretching,
-        unlessLockedSince lockCount: Int
-    ) -> EventLoopFuture<Void> {
-        do throws(NodeError) { try checkUnlock(lockCount) } catch { return loop.makeFailedFuture(error) }
-        // Nothing else is done by this thread: who may unlock does not wait for others.
-        let thread = NIOThreadPool(numberOfThreads: 1)
-        thread.start()
-        let keys = thread.runIfActive(eventLoop: loop) { try stretching.keys(from: secret.bytes) }
-        keys.whenComplete { _ in thread.shutdownGracefully { _ in } }
-        return keys.assumeIsolated().flatMapThrowing { keys in
+        return afterOthers {
             try self.checkUnlock(lockCount)
+            let stretching = self.store.stretching
+            return { try secret.keys(by: stretching) }
+        } then: { (keys: StretchedKeys?) in
+            try self.checkUnlock(lockCount)
+            // A home with a key file takes any passphrase.
+            guard let keys else { return try self.unlock(passphrase: nil) }
             // Another one was faster.
             guard self.store.isLocked else { return }
             try self.store.unlock(with: keys)
             try self.takeUpStorage()
+        }
+    }
+
+    /// Protects the storage by another passphrase, or by a key file; locked or not. Both passphrases are stretched on another
+    /// thread.
+    /// - Parameters:
+    ///   - old: `nil` for a home with a key file.
+    ///   - new: `nil` for a key file.
+    /// - Returns: succeeds when what protected it before opens nothing any more.
+    func changingProtection(
+        from old: consuming SecretBytes?,
+        to new: consuming SecretBytes?
+    ) -> EventLoopFuture<Void> {
+        let (old, new) = (Secret(old), Secret(new))
+        return afterOthers {
+            if self.isStopped { throw NodeError.stopping }
+            let rewrapping = try self.store.rewrapping()
+            return { try rewrapping.sealed(from: old.bytes, to: new.bytes) }
+        } then: { root in
+            if self.isStopped { throw NodeError.stopping }
+            try self.store.protect(by: root)
+            self.log.notice("the protection of the keys was changed")
+        }
+    }
+
+    /// Carries a passphrase to another thread.
+    private final class Secret: Sendable {
+        let bytes: SecretBytes?
+        init(_ bytes: consuming SecretBytes?) { self.bytes = bytes }
+
+        func keys(by stretching: PassphraseStretching?) throws -> StretchedKeys? {
+            switch bytes {
+            case .none: nil
+            case .some(let bytes): try stretching?.keys(from: bytes)
+            }
+        }
+    }
+
+    /// Does what takes a second on a thread of its own, when all that was asked for before has ended.
+    /// - Parameters:
+    ///   - prepare: on the loop, when its turn has come; returns the work.
+    ///   - perform: on the loop, with the result.
+    private func afterOthers<Value: Sendable>(
+        _ prepare: @escaping () throws -> @Sendable () throws -> Value,
+        then perform: @escaping (Value) throws -> Void
+    ) -> EventLoopFuture<Void> {
+        let before = (lastStretching ?? loop.makeSucceededVoidFuture()).flatMapErrorThrowing { _ in }
+        let done = before.assumeIsolated().flatMap { () -> EventLoopFuture<Void> in
+            let work: @Sendable () throws -> Value
+            do { work = try prepare() } catch { return self.loop.makeFailedFuture(error) }
+            // Nothing else is done by this thread: who may unlock does not wait for others.
+            let thread = NIOThreadPool(numberOfThreads: 1)
+            thread.start()
+            let value = thread.runIfActive(eventLoop: self.loop, work)
+            value.whenComplete { _ in thread.shutdownGracefully { _ in } }
+            return value.assumeIsolated().flatMapThrowing { try perform($0) }.nonisolated()
         }.nonisolated()
+        lastStretching = done
+        return done
     }
 
     /// What has happened since an unlock was asked for.

@@ -97,6 +97,14 @@ extension Node {
         storageLock.unlocking(passphrase: passphrase)
     }
 
+    /// Changes what protects the storage, without blocking the loop; see ``StorageLock/changingProtection(from:to:)``.
+    package func changingProtection(
+        from old: consuming SecretBytes?,
+        to new: consuming SecretBytes?
+    ) -> EventLoopFuture<Void> {
+        storageLock.changingProtection(from: old, to: new)
+    }
+
     /// Calls `body` with each event from now on.
     package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { services.feed.watch(body) }
 

@@ -6,11 +6,22 @@ enum Passphrase {
     /// Longest passphrase read, in bytes.
     static let byteLimit = 4096
 
-    /// The file named by `--passphrase-file`, MAYFLY_PASSPHRASE_FILE, or the systemd credential `mayfly-passphrase`.
-    static func file(option: String?) throws(ControlError) -> String? {
+    /// Which passphrase is wanted.
+    enum Kind {
+        case current
+        /// One that is chosen now: without a file it is asked for twice.
+        case new
+
+        var option: String { self == .current ? "--passphrase-file" : "--new-passphrase-file" }
+        var variable: String { self == .current ? "MAYFLY_PASSPHRASE_FILE" : "MAYFLY_NEW_PASSPHRASE_FILE" }
+        var question: String { self == .current ? "Passphrase: " : "New passphrase: " }
+    }
+
+    /// The file named by the option or the variable, or the systemd credential `mayfly-passphrase`.
+    static func file(_ kind: Kind = .current, option: String?) throws(ControlError) -> String? {
         if let option { return option }
-        if let named = try environment("MAYFLY_PASSPHRASE_FILE") { return named }
-        if let directory = try environment("CREDENTIALS_DIRECTORY") {
+        if let named = try environment(kind.variable) { return named }
+        if kind == .current, let directory = try environment("CREDENTIALS_DIRECTORY") {
             let credential = "\(directory)/mayfly-passphrase"
             if access(credential, R_OK) == 0 { return credential }
         }
@@ -21,31 +32,63 @@ enum Passphrase {
     ///
     /// Without a file, a terminal is asked, without echo.
     static func withBytes<Value>(
+        _ kind: Kind = .current,
         option: String?,
         _ terminal: Terminal,
         _ body: (UnsafeRawBufferPointer) throws -> Value
     ) throws -> Value {
+        try withBuffer { buffer in
+            let path = try file(kind, option: option)
+            let byteCount =
+                try path.map { try readFile($0, kind, into: buffer, terminal) }
+                ?? prompt(kind, kind.question, into: buffer)
+            guard byteCount > 0 else {
+                throw ControlError(.usage, "the passphrase\(path.map { " in \($0)" } ?? "") is empty")
+            }
+            if path == nil, kind == .new { try promptAgain(for: buffer[..<byteCount]) }
+            return try body(UnsafeRawBufferPointer(rebasing: buffer[..<byteCount]))
+        }
+    }
+
+    /// ``withBytes(_:option:_:_:)`` as the text that a request takes.
+    static func text(_ kind: Kind, option: String?, _ terminal: Terminal) throws -> String {
+        try withBytes(kind, option: option, terminal) { bytes in
+            // It may have to be typed one day.
+            guard let text = String(validating: bytes, as: UTF8.self) else {
+                throw ControlError(.usage, "the passphrase is not UTF-8 text")
+            }
+            return text
+        }
+    }
+
+    /// A buffer that is wiped.
+    private static func withBuffer<Value>(_ body: (UnsafeMutableRawBufferPointer) throws -> Value) throws -> Value {
         let memory = UnsafeMutableRawPointer.allocate(byteCount: byteLimit + 1, alignment: 1)
-        let buffer = UnsafeMutableRawBufferPointer(start: memory, count: byteLimit + 1)
         defer {
             explicit_bzero(memory, byteLimit + 1)
             memory.deallocate()
         }
-        let path = try file(option: option)
-        let byteCount = try path.map { try readFile($0, into: buffer, terminal) } ?? prompt(into: buffer)
-        guard byteCount > 0 else {
-            throw ControlError(.usage, "the passphrase\(path.map { " in \($0)" } ?? "") is empty")
+        return try body(UnsafeMutableRawBufferPointer(start: memory, count: byteLimit + 1))
+    }
+
+    /// What is mistyped would be lost.
+    private static func promptAgain(for answer: Slice<UnsafeMutableRawBufferPointer>) throws {
+        try withBuffer { buffer in
+            let byteCount = try prompt(.new, "The same again: ", into: buffer)
+            guard answer.elementsEqual(buffer[..<byteCount]) else {
+                throw ControlError(.failed, "the two passphrases are not the same", hint: "nothing was changed")
+            }
         }
-        return try body(UnsafeRawBufferPointer(rebasing: buffer[..<byteCount]))
     }
 
     private static func readFile(
         _ path: String,
+        _ kind: Kind,
         into buffer: UnsafeMutableRawBufferPointer,
         _ terminal: Terminal
     ) throws(ControlError) -> Int {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw unreadable(path, errno) }
+        guard descriptor >= 0 else { throw unreadable(path, kind, errno) }
         defer { close(descriptor) }
         var status = stat()
         if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_mode & 0o004 != 0 {
@@ -55,33 +98,37 @@ enum Passphrase {
         while byteCount < buffer.count {
             let count = read(descriptor, buffer.baseAddress?.advanced(by: byteCount), buffer.count - byteCount)
             if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw unreadable(path, errno) }
+            guard count >= 0 else { throw unreadable(path, kind, errno) }
             if count == 0 { break }
             byteCount += count
         }
         return try withoutLineEnd(buffer, byteCount)
     }
 
-    private static func unreadable(_ path: String, _ code: Int32) -> ControlError {
+    private static func unreadable(_ path: String, _ kind: Kind, _ code: Int32) -> ControlError {
         ControlError(
             .failed,
             "cannot read the passphrase file \(path): \(String(cString: strerror(code)).lowercased())",
-            hint: "check --passphrase-file or MAYFLY_PASSPHRASE_FILE"
+            hint: "check \(kind.option) or \(kind.variable)"
         )
     }
 
-    private static func prompt(into buffer: UnsafeMutableRawBufferPointer) throws(ControlError) -> Int {
+    private static func prompt(
+        _ kind: Kind,
+        _ question: String,
+        into buffer: UnsafeMutableRawBufferPointer
+    ) throws(ControlError) -> Int {
         let descriptor = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard descriptor >= 0, isatty(STDIN_FILENO) == 1 else {
             if descriptor >= 0 { close(descriptor) }
             throw ControlError(
                 .usage,
                 "no passphrase: there is no terminal to ask on",
-                hint: "give --passphrase-file F or set MAYFLY_PASSPHRASE_FILE"
+                hint: "give \(kind.option) F or set \(kind.variable)"
             )
         }
         defer { close(descriptor) }
-        let count = try SilentPrompt.ask("Passphrase: ", on: descriptor, into: buffer)
+        let count = try SilentPrompt.ask(question, on: descriptor, into: buffer)
         return try withoutLineEnd(buffer, count)
     }
 

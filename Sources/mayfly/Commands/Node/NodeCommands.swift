@@ -79,13 +79,9 @@ struct UnlockCommand: NodeCommand {
             let answer = try client.call(UnlockMethod.self, .init(passphrase: ""))
             return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
         }
-        let answer = try Passphrase.withBytes(option: passphraseFile, terminal) { bytes in
-            guard let passphrase = String(validating: bytes, as: UTF8.self) else {
-                throw ControlError(.usage, "the passphrase is not UTF-8 text")
-            }
-            // Argon2id takes its time on a small machine.
-            return try client.call(UnlockMethod.self, .init(passphrase: passphrase), timeout: .seconds(120))
-        }
+        let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
+        // Argon2id takes its time on a small machine.
+        let answer = try client.call(UnlockMethod.self, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
     }
 }

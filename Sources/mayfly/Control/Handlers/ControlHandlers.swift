@@ -21,6 +21,7 @@ enum ControlHandlers {
         }
         let sends = PendingSends(node, router.deadlines)
         NodeHandlers(stop: stop, hooks: hooks).add(to: &router)
+        PassphraseHandlers.add(to: &router)
         PeerHandlers.add(to: &router)
         ConversationHandlers.add(to: &router)
         InviteHandlers.add(to: &router)
