@@ -63,7 +63,7 @@ let package = Package(
         target("Chat", ["Control", "CLinux"]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Wire", "Messaging", "Crypto", nioCore, nioPosix, logging, deque]
+            ["Transport", "Store", "Wire", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]
         ),
         .executableTarget(
             name: "mayfly",

@@ -20,6 +20,16 @@ static inline int process_descriptor(int pid) { return (int)syscall(SYS_pidfd_op
 // Everything that was written to the file system of a descriptor: syncfs(2). Says of errors since Linux 5.8.
 static inline int file_system_synchronize(int file) { return (int)syscall(SYS_syncfs, file); }
 
+// Two names of one file system change places: renameat2(2) with RENAME_EXCHANGE. -1 and errno where it cannot do that.
+static inline int file_exchange(const char *one, const char *other) {
+    return (int)syscall(SYS_renameat2, -100, one, -100, other, 2);
+}
+
+// Gives a file another name, which nothing may have yet: renameat2(2) with RENAME_NOREPLACE.
+static inline int file_rename_new(const char *name, const char *new_name) {
+    return (int)syscall(SYS_renameat2, -100, name, -100, new_name, 1);
+}
+
 // A pipe that no child inherits: pipe2(2) with O_CLOEXEC.
 static inline int process_pipe(int ends[2]) { return (int)syscall(SYS_pipe2, ends, 02000000); }
 

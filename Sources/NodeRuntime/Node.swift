@@ -52,12 +52,9 @@ package actor Node {
         log: Logger
     ) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)
-        // Before the file is read: an edit in between is noticed later.
-        let stamp = PeersFile.stamp(home: options.home)
-        let peers = try PeersFile.load(home: options.home)
-        let node = try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
+        let book = try PeerBook(home: options.home)
+        let node = try Node(options, configuration: configuration, peers: book, loop: loop, log: log)
         node.assumeIsolated { node in
-            node.peers.book.stamp = stamp
             node.services.feed.goOn(home: options.home, startedAt: node.services.now, logger: log)
         }
         return node
@@ -72,6 +69,24 @@ package actor Node {
         loop: any EventLoop,
         log: Logger
     ) throws {
+        try self.init(
+            options,
+            configuration: configuration,
+            peers: PeerBook(file),
+            environment: environment,
+            loop: loop,
+            log: log
+        )
+    }
+
+    private init(
+        _ options: NodeOptions,
+        configuration: NodeConfiguration,
+        peers book: PeerBook,
+        environment: Environment = Environment(),
+        loop: any EventLoop,
+        log: Logger
+    ) throws {
         self.options = options
         self.loop = loop
         let services = try NodeServices(
@@ -81,7 +96,7 @@ package actor Node {
             loop: loop,
             log: log
         )
-        let assembly = NodeAssembly(services, PeerBook(file))
+        let assembly = NodeAssembly(services, book)
         core = assembly.core
         directory = assembly.directory
         uploads = assembly.uploads

@@ -6,6 +6,8 @@ import Transport
 
 /// What every object of a node uses: the event loop, the disk, the clock, the log and the settings. On the node's loop alone.
 final class NodeServices {
+    private static let editAttempts = 16
+
     let loop: any EventLoop
     let options: NodeOptions
     let environment: Environment
@@ -92,16 +94,31 @@ final class NodeServices {
         min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
     }
 
-    /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since the start
-    /// holds from the next start on. What could not be saved does not hold.
+    /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since it was
+    /// read holds from the next start, or reload, on. What could not be saved does not hold.
     func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {
-        var file = configuration
-        do throws(HomeFileError) { file = try NodeConfiguration.load(home: options.home) } catch {
-            guard error.kind == .missing else { throw .homeFile(error) }
+        let path = "\(options.home)/\(NodeConfiguration.fileName)"
+        do throws(HomeFileError) {
+            for _ in 0..<Self.editAttempts {
+                var file = configuration
+                var bytes: [UInt8]?
+                do throws(HomeFileError) { bytes = try HomeFile.read(path) } catch {
+                    if error.kind != .missing { throw error }
+                }
+                if let bytes { file = try NodeConfiguration.parse(bytes, path: path) }
+                change(&file)
+                guard try file.save(home: options.home, over: bytes) else { continue }
+                return change(&configuration)
+            }
+            throw HomeFileError(
+                kind: .system,
+                path: path,
+                line: nil,
+                reason: "another program writes it all the time"
+            )
+        } catch {
+            throw .homeFile(error)
         }
-        change(&file)
-        do throws(HomeFileError) { try file.save(home: options.home) } catch { throw .homeFile(error) }
-        change(&configuration)
     }
 
     // MARK: The log

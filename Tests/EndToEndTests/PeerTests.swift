@@ -320,6 +320,45 @@ struct PeerTests {
         }
     }
 
+    @Test("An edit of peers.json while commands change it is there afterwards, in place or by another file's name")
+    func editedAtOnce() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let path = "\(ann.home)/peers.json"
+            for round in 0..<12 {
+                let commands = try (0..<2).map { number in
+                    try Child(
+                        [
+                            Program.mayfly, "peer", "add", "command\(round)-\(number)", "--endpoint",
+                            "tcp://192.0.2.1:1", "--home", ann.home,
+                        ],
+                        input: try Descriptor("/dev/null", O_RDONLY),
+                        output: try Descriptor("/dev/null", O_WRONLY),
+                        errors: try Descriptor("/dev/null", O_WRONLY)
+                    )
+                }
+                // Several, so that one of them meets a command that is about to write.
+                for edit in 0..<40 {
+                    let text = "{ \"peers\": [ { \"name\": \"edit\(round)-\(edit)\" } ] }"
+                    if round.isMultiple(of: 2) {
+                        try text.write(toFile: path, atomically: true, encoding: .utf8)
+                    } else {
+                        let file = try Descriptor(path, O_WRONLY | O_TRUNC)
+                        let bytes = Array(text.utf8)
+                        #expect(write(file.number, bytes, bytes.count) == bytes.count)
+                    }
+                }
+                let codes = commands.map { $0.wait(seconds: 60) }
+                // Refused only where the file was half written, or gone for a moment.
+                #expect(codes.allSatisfy { $0 == 0 || $0 == 1 })
+                let names = try ann.ok("peer", "list").lines.map { $0["name"].string ?? "" }
+                #expect(names.first == "edit\(round)-39", "\(names)")
+                #expect(names.dropFirst().allSatisfy { $0.hasPrefix("command\(round)") }, "\(names)")
+            }
+        }
+    }
+
     @Test("A peer that is blocked by hand in peers.json is cut off, without a command or a restart")
     func blockedByHand() throws {
         try withPair { ann, bob in

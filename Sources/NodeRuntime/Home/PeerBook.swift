@@ -6,13 +6,28 @@ import NIOCore
 final class PeerBook {
     private(set) var file: PeersFile
     /// The file as it was last looked at; `nil` for a node whose peers do not come from one.
-    var stamp: HomeFile.Stamp?
+    private var stamp: HomeFile.Stamp?
+    /// The file may have been changed since, and have the same stamp.
+    private var isStampRecent = false
+    /// What was read last; `nil` if the file was not there.
+    private var bytes: [UInt8]?
+    /// Why the file could not be read at the last look.
+    private var failure: HomeFileError?
     private var sightings: [String: PeerSighting] = [:]
     /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
     private(set) var heard: [PublicKey: PeerPresence] = [:]
     let pings = PendingPings()
 
     init(_ file: PeersFile) { self.file = file }
+
+    /// The peers of a home.
+    /// - Throws: when its file cannot be read.
+    init(home: String) throws(HomeFileError) {
+        // Before the file is read: an edit in between is noticed later.
+        let stamp = PeersFile.stamp(home: home)
+        (file, bytes) = try PeersFile.read(home: home)
+        note(stamp)
+    }
 
     var isFromFile: Bool { stamp != nil }
     var peers: [PeersFile.Peer] { file.peers }
@@ -23,35 +38,86 @@ final class PeerBook {
 
     // MARK: The file
 
+    private func note(_ stamp: HomeFile.Stamp) {
+        self.stamp = stamp
+        isStampRecent = stamp.isRecent(at: NodeClock.realtime())
+    }
+
     /// Takes over what somebody has written into the file since it was last read. What cannot be read is refused as a whole:
-    /// the peers stay as they are, and nothing overwrites the file.
+    /// the peers stay as they are, and nothing overwrites the file. The same holds for a file that is gone: some editors
+    /// remove it before they write it again.
     /// - Returns: the file before, if it was another.
     func read(home: String) throws(NodeError) -> PeersFile? {
         guard stamp != nil else { return nil }
         let now = PeersFile.stamp(home: home)
-        let file: PeersFile
-        do throws(HomeFileError) { file = try PeersFile.load(home: home) } catch { throw .homeFile(error) }
-        stamp = now
-        return take(file)
+        let read: (file: PeersFile, bytes: [UInt8]?)
+        do throws(HomeFileError) {
+            read = try PeersFile.read(home: home)
+            if read.bytes == nil, bytes != nil { throw Self.gone(home: home) }
+        } catch {
+            throw .homeFile(error)
+        }
+        note(now)
+        bytes = read.bytes
+        failure = nil
+        return take(read.file)
     }
 
-    /// As ``read(home:)``, if the file has another stamp than at the last look. One that cannot be read is reported once.
+    /// As ``read(home:)``, if the file may have been changed since the last look. What is wrong is reported once.
     func readIfEdited(home: String) throws(NodeError) -> PeersFile? {
         guard let stamp else { return nil }
         let now = PeersFile.stamp(home: home)
-        guard now != stamp else { return nil }
-        self.stamp = now
-        return try read(home: home)
+        guard now != stamp || isStampRecent else { return nil }
+        note(now)
+        do throws(NodeError) {
+            return try read(home: home)
+        } catch {
+            guard case .homeFile(let failure) = error, failure == self.failure else {
+                if case .homeFile(let failure) = error { self.failure = failure }
+                throw error
+            }
+            return nil
+        }
+    }
+
+    private static func gone(home: String) -> HomeFileError {
+        HomeFileError(
+            kind: .malformed,
+            path: "\(home)/\(PeersFile.fileName)",
+            line: nil,
+            reason: #"the file is gone; for no peers, write {"peers":[]}"#
+        )
+    }
+
+    /// What has become of an edit.
+    enum Edit {
+        /// With the file before, if it was another.
+        case saved(before: PeersFile?)
+        /// Somebody has written the file since ``PeerBook/read(home:)``: it is as they left it.
+        case overtaken
     }
 
     /// To be called after ``read(home:)``.
-    /// - Returns: the file before, if it was another.
-    func edit(home: String, _ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) -> PeersFile? {
+    /// - Throws: ``NodeError/peerExists(_:)`` when two peers would have one name.
+    func edit(home: String, _ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) -> Edit {
         var changed = file
         edit(&changed.peers)
-        do throws(HomeFileError) { try changed.save(home: home) } catch { throw .homeFile(error) }
-        if stamp != nil { stamp = PeersFile.stamp(home: home) }
-        return take(changed)
+        if let (index, _) = changed.firstWrongName { throw .peerExists(changed.peers[index].name) }
+        let new = HomeFile.encode(changed)
+        do throws(HomeFileError) {
+            if stamp == nil {
+                try changed.save(home: home)
+            } else {
+                guard try HomeFile.replace(PeersFile.fileName, with: new, over: bytes, home: home) else {
+                    return .overtaken
+                }
+                note(PeersFile.stamp(home: home))
+                bytes = new
+            }
+        } catch {
+            throw .homeFile(error)
+        }
+        return .saved(before: take(changed))
     }
 
     private func take(_ file: PeersFile) -> PeersFile? {

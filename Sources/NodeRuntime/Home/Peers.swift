@@ -8,6 +8,8 @@ import Wire
 
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
 final class Peers: CorePart {
+    private static let editAttempts = 16
+
     let core: ProtocolCore
     private let unread: UnreadInboxes
     let book: PeerBook
@@ -154,9 +156,22 @@ final class Peers: CorePart {
         }
     }
 
+    /// - Parameter edit: is called again when somebody else has written the file meanwhile.
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
-        try readPeers()
-        if let before = try book.edit(home: options.home, edit) { peersChanged(since: before) }
+        for _ in 0..<Self.editAttempts {
+            try readPeers()
+            guard case .saved(let before) = try book.edit(home: options.home, edit) else { continue }
+            if let before { peersChanged(since: before) }
+            return
+        }
+        throw .homeFile(
+            HomeFileError(
+                kind: .system,
+                path: "\(options.home)/\(PeersFile.fileName)",
+                line: nil,
+                reason: "another program writes it all the time"
+            )
+        )
     }
 
     private func peersChanged(since before: PeersFile) {

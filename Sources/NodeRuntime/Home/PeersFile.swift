@@ -70,16 +70,19 @@ package struct PeersFile: Hashable, Sendable, Codable {
     static func stamp(home: String) -> HomeFile.Stamp { HomeFile.Stamp("\(home)/\(fileName)") }
 
     /// An absent file is an empty list.
-    package static func load(home: String) throws(HomeFileError) -> PeersFile {
+    package static func load(home: String) throws(HomeFileError) -> PeersFile { try read(home: home).file }
+
+    /// - Returns: the file, and what it is in bytes; `nil` for one that is absent.
+    static func read(home: String) throws(HomeFileError) -> (file: PeersFile, bytes: [UInt8]?) {
         let path = "\(home)/\(fileName)"
         let bytes: [UInt8]
         do throws(HomeFileError) {
             bytes = try HomeFile.read(path)
         } catch {
-            if error.kind == .missing { return PeersFile() }
+            if error.kind == .missing { return (PeersFile(), nil) }
             throw error
         }
-        return try parse(bytes, path: path)
+        return (try parse(bytes, path: path), bytes)
     }
 
     /// - Parameter path: where `bytes` come from, for the error, which names line and field.

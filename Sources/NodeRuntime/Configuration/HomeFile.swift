@@ -1,3 +1,4 @@
+import CLinux
 import FoundationEssentials
 import Glibc
 
@@ -24,6 +25,17 @@ enum HomeFile {
         private var size = 0
         /// Modification and status change, in nanoseconds since 1970.
         private var times: [Int] = []
+
+        /// The file is there.
+        var isThere: Bool { inode != 0 }
+
+        /// Whether the file was changed so shortly before this time that a later change may have the same stamp: file systems
+        /// count in milliseconds to seconds.
+        /// - Parameter time: in milliseconds since 1970.
+        func isRecent(at time: Int64) -> Bool {
+            guard let changed = times.max() else { return false }
+            return Int64(changed / 1_000_000) > time - 3_000
+        }
 
         /// - Returns: an empty stamp for a file that is absent or out of reach.
         init(_ path: String) {
@@ -56,10 +68,61 @@ enum HomeFile {
     }
 
     static func save(_ value: some Encodable, _ name: String, home: String) throws(HomeFileError) {
+        try replace("\(home)/\(name)", with: encode(value), home: home)
+    }
+
+    /// As it is written.
+    static func encode(_ value: some Encodable) -> [UInt8] {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
         guard let data = try? encoder.encode(value) else { preconditionFailure("a value of our own does not encode") }
-        try replace("\(home)/\(name)", with: Array(data) + [0x0a], home: home)
+        return Array(data) + [0x0a]
+    }
+
+    /// Replaces a file, durably, unless somebody has changed it since it was read: then it stays as they left it.
+    /// - Parameter old: what was read; `nil` if it was not there.
+    /// - Returns: whether it was replaced.
+    static func replace(
+        _ name: String,
+        with bytes: [UInt8],
+        over old: [UInt8]?,
+        home: String
+    ) throws(HomeFileError) -> Bool {
+        let path = "\(home)/\(name)"
+        let temporary = path + ".new"
+        try write(bytes, to: temporary)
+        let isReplaced: Bool
+        do throws(HomeFileError) {
+            isReplaced = try take(temporary, as: path, over: old)
+        } catch {
+            unlink(temporary)
+            throw error
+        }
+        unlink(temporary)
+        try synchronizeDirectory(home)
+        return isReplaced
+    }
+
+    /// The two change places, and only then is what was there looked at: nothing that is written in between is lost.
+    private static func take(_ temporary: String, as path: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
+        guard let old else {
+            if file_rename_new(temporary, path) == 0 { return true }
+            if errno == EEXIST { return false }
+            guard errno == EINVAL || errno == ENOSYS else { throw HomeFileError(systemCall: "rename", path: path) }
+            guard access(path, F_OK) != 0, rename(temporary, path) == 0 else { return false }
+            return true
+        }
+        if file_exchange(temporary, path) == 0 {
+            if (try? read(temporary)) == old { return true }
+            guard file_exchange(temporary, path) == 0 else { throw HomeFileError(systemCall: "rename", path: path) }
+            return false
+        }
+        if errno == ENOENT { return false }
+        // A file system that cannot exchange names.
+        guard errno == EINVAL || errno == ENOSYS else { throw HomeFileError(systemCall: "replace", path: path) }
+        guard (try? read(path)) == old else { return false }
+        guard rename(temporary, path) == 0 else { throw HomeFileError(systemCall: "replace", path: path) }
+        return true
     }
 
     /// The line on which a value of a file stands; `nil` if the file cannot be read any more.

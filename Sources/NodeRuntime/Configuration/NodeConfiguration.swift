@@ -187,12 +187,18 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// - Throws: ``HomeFileError``, which names file and line.
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
-        _ = try HomeFile.load(Names.self, fileName, home: home)
-        let configuration = try HomeFile.load(NodeConfiguration.self, fileName, home: home)
+        let path = "\(home)/\(fileName)"
+        return try parse(try HomeFile.read(path), path: path)
+    }
+
+    /// - Parameter path: where `bytes` come from, for the error.
+    package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> NodeConfiguration {
+        _ = try HomeFile.decode(Names.self, bytes, path: path)
+        let configuration = try HomeFile.decode(NodeConfiguration.self, bytes, path: path)
         if let capacity = configuration.capacity, !(1...Limits.inboxCapacityMaximum).contains(capacity) {
             throw HomeFileError(
                 kind: .malformed,
-                path: "\(home)/\(fileName)",
+                path: path,
                 line: nil,
                 reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
             )
@@ -200,24 +206,24 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         if let discover = configuration.discover, DiscoverySetting(discover) == nil {
             throw HomeFileError(
                 kind: .malformed,
-                path: "\(home)/\(fileName)",
-                line: HomeFile.line(of: ["discover"], fileName, home: home),
+                path: path,
+                line: HomeFile.line(of: ["discover"], in: bytes),
                 reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)"
             )
         }
         if let (name, reason) = configuration.rendezvous?.mistake {
             throw HomeFileError(
                 kind: .malformed,
-                path: "\(home)/\(fileName)",
-                line: HomeFile.line(of: ["rendezvous", FilePathKey(stringValue: name)], fileName, home: home),
+                path: path,
+                line: HomeFile.line(of: ["rendezvous", FilePathKey(stringValue: name)], in: bytes),
                 reason: "`rendezvous.\(name)`: \(reason)"
             )
         }
         if LifetimePolicy(configuration.policy) == nil {
             throw HomeFileError(
                 kind: .malformed,
-                path: "\(home)/\(fileName)",
-                line: HomeFile.line(of: ["policy"], fileName, home: home),
+                path: path,
+                line: HomeFile.line(of: ["policy"], in: bytes),
                 reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)"
             )
         }
@@ -225,8 +231,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         if let cap = configuration.cap, LifetimeCap(cap) == nil {
             throw HomeFileError(
                 kind: .malformed,
-                path: "\(home)/\(fileName)",
-                line: HomeFile.line(of: ["cap"], fileName, home: home),
+                path: path,
+                line: HomeFile.line(of: ["cap"], in: bytes),
                 reason:
                     "`cap`: expected none or one of \(Lifetime.allCases.map(\.rawValue).joined(separator: ", ")), found \(cap)"
             )
@@ -301,5 +307,11 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) {
         try HomeFile.save(self, Self.fileName, home: home)
+    }
+
+    /// The same, unless somebody has changed the file since it was read.
+    /// - Returns: whether it was replaced.
+    func save(home: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
+        try HomeFile.replace(Self.fileName, with: HomeFile.encode(self), over: old, home: home)
     }
 }

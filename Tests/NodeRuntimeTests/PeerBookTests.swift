@@ -1,0 +1,132 @@
+import Foundation
+import Glibc
+import Messaging
+import Testing
+
+@testable import NodeRuntime
+
+/// `peers.json` while a node runs and somebody edits it: what was written is taken over or refused, and never overwritten.
+@Suite struct PeerBookTests {
+    private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
+        let home = FileManager.default.temporaryDirectory.appending(path: "mayfly-peers-\(UUID().uuidString)").path()
+        mkdir(home, 0o700)
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        return try body(home)
+    }
+
+    private func list(_ names: String...) -> String {
+        "{ \"peers\": [\(names.map { "{\"name\": \"\($0)\"}" }.joined(separator: ", "))] }"
+    }
+
+    /// As editors write: into the file itself, or into another one that takes its name.
+    private enum Manner: CaseIterable { case inPlace, renamed }
+
+    private func write(_ text: String, _ home: String, _ manner: Manner = .inPlace) {
+        let path = "\(home)/\(PeersFile.fileName)"
+        let target = manner == .inPlace ? path : "\(path)~"
+        let file = open(target, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+        _ = text.withCString { Glibc.write(file, $0, strlen($0)) }
+        close(file)
+        if manner == .renamed { rename(target, path) }
+    }
+
+    private func text(_ home: String) -> String {
+        String(decoding: FileManager.default.contents(atPath: "\(home)/\(PeersFile.fileName)") ?? Data(), as: UTF8.self)
+    }
+
+    private func add(_ name: String, to book: PeerBook, _ home: String) throws -> Bool {
+        let edit = try book.edit(home: home) { $0.append(PeersFile.Peer(name: name, contact: nil, endpoints: nil)) }
+        guard case .saved = edit else { return false }
+        return true
+    }
+
+    @Test(arguments: Manner.allCases)
+    private func `an edit between the reading and the writing of a command stays`(manner: Manner) throws {
+        try withHome { home in
+            write(list("a"), home)
+            let book = try PeerBook(home: home)
+            _ = try book.read(home: home)
+            write(list("a", "mine"), home, manner)
+            #expect(try !add("b", to: book, home))
+            #expect(text(home) == list("a", "mine"))
+            #expect(book.peers.map(\.name) == ["a"])
+            // What the command does then.
+            _ = try book.read(home: home)
+            #expect(try add("b", to: book, home))
+            #expect(try PeersFile.load(home: home).peers.map(\.name) == ["a", "mine", "b"])
+            #expect(try FileManager.default.contentsOfDirectory(atPath: home) == [PeersFile.fileName])
+        }
+    }
+
+    @Test func `a file that is made, or removed, between the reading and the writing stays as it is`() throws {
+        try withHome { home in
+            let book = try PeerBook(home: home)
+            write(list("mine"), home)
+            #expect(try !add("b", to: book, home))
+            #expect(text(home) == list("mine"))
+            _ = try book.read(home: home)
+            unlink("\(home)/\(PeersFile.fileName)")
+            #expect(try !add("b", to: book, home))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
+            // Some editors remove the file before they write it: nobody is forgotten, and a command waits for it.
+            #expect(throws: NodeError.self) { try book.read(home: home) }
+            #expect(book.peers.map(\.name) == ["mine"])
+            #expect(throws: NodeError.self) { try book.readIfEdited(home: home) }
+            #expect(try book.readIfEdited(home: home) == nil)
+            write(list("mine", "other"), home)
+            _ = try book.readIfEdited(home: home)
+            #expect(book.peers.map(\.name) == ["mine", "other"])
+        }
+    }
+
+    @Test func `a half-written file is refused once and read when it is whole`() throws {
+        try withHome { home in
+            write(list("a"), home)
+            let book = try PeerBook(home: home)
+            let whole = list("a", "other")
+            write(String(whole.dropLast(9)), home)
+            #expect(throws: NodeError.self) { try book.readIfEdited(home: home) }
+            #expect(try book.readIfEdited(home: home) == nil)
+            #expect(throws: NodeError.self) { try book.read(home: home) }
+            #expect(book.peers.map(\.name) == ["a"])
+            write(whole, home)
+            _ = try book.readIfEdited(home: home)
+            #expect(book.peers.map(\.name) == ["a", "other"])
+        }
+    }
+
+    @Test func `an edit that leaves size and times as they were is seen, if it came soon after the last look`() throws {
+        try withHome { home in
+            let path = "\(home)/\(PeersFile.fileName)"
+            write(list("aaaa"), home)
+            var before = stat()
+            stat(path, &before)
+            let book = try PeerBook(home: home)
+            write(list("bbbb"), home)
+            // As on a file system that counts in seconds.
+            var times = [before.st_atim, before.st_mtim]
+            utimensat(AT_FDCWD, path, &times, 0)
+            _ = try book.readIfEdited(home: home)
+            #expect(book.peers.map(\.name) == ["bbbb"])
+        }
+    }
+
+    @Test func `a stamp is recent for three seconds, and not trusted meanwhile`() throws {
+        try withHome { home in
+            write(list("a"), home)
+            let stamp = PeersFile.stamp(home: home)
+            let now = NodeClock.realtime()
+            #expect(stamp.isThere && stamp.isRecent(at: now) && !stamp.isRecent(at: now + 10_000))
+            #expect(!PeersFile.stamp(home: "\(home)/none").isThere)
+        }
+    }
+
+    @Test func `two peers of one name are refused, and nothing is written`() throws {
+        try withHome { home in
+            write(list("a"), home)
+            let book = try PeerBook(home: home)
+            #expect(throws: NodeError.self) { try add("a", to: book, home) }
+            #expect(text(home) == list("a"))
+        }
+    }
+}
