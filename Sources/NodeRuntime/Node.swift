@@ -110,15 +110,15 @@ package actor Node {
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
     package func start(passphrase: consuming SecretBytes?) async throws {
-        let transport = try prepare(passphrase: passphrase)
+        try prepare(passphrase: passphrase)
         for endpoint in options.listen ?? services.configuration.listen {
-            let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
-            network.listening.add(listening)
+            network.listening.add(try await network.listening.bind(endpoint))
         }
         try begin()
     }
 
     /// ``start(passphrase:)`` as far as the listeners: destroys what is due and unlocks.
+    @discardableResult
     package func prepare(passphrase: consuming SecretBytes?) throws -> LinkTransport {
         let now = services.now
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)

@@ -94,6 +94,9 @@ final class NodeServices {
         min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
     }
 
+    /// From now on this holds.
+    func take(_ configuration: NodeConfiguration) { self.configuration = configuration }
+
     /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since it was
     /// read holds from the next start, or reload, on. What could not be saved does not hold.
     func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {

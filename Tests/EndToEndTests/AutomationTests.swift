@@ -529,7 +529,7 @@ extension TestNode {
 }
 
 /// What a service manager listens on (sd_notify(3)).
-private final class ServiceManagerSocket {
+final class ServiceManagerSocket {
     let path: String
     private let descriptor: Int32
 

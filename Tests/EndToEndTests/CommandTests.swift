@@ -22,25 +22,6 @@ struct CommandTests {
         }
     }
 
-    @Test("A hangup stops the node cleanly, and not under nohup")
-    func hangup() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            kill(ann.pid, SIGHUP)
-            try eventually("it has ended") { !ann.isRunning }
-            // Its socket is removed at a clean end only.
-            #expect(access("\(ann.home)/control.sock", F_OK) != 0)
-            try ann.stop()
-            ann.prefix = ["nohup"]
-            try ann.start()
-            kill(ann.pid, SIGHUP)
-            #expect(try ann.ok("status")["running"].bool == true)
-            #expect(ann.isRunning)
-            try ann.stop()
-        }
-    }
-
     @Test("A cap that there is not keeps the node from starting, and doctor names it")
     func cap() throws {
         try withHomes("ann") { nodes in

@@ -84,6 +84,17 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// Whether peers look for each other on this network, as ``DiscoverySetting``; `off` if absent.
     package var discover: String?
+    /// How much is logged, as `mayfly run --log-level`; absent for its default.
+    package var logLevel: LogLevel?
+
+    /// Those of swift-log.
+    package enum LogLevel: String, Hashable, Sendable, Codable, CaseIterable {
+        case trace, debug, info, notice, warning, error, critical
+
+        package init(from decoder: any Decoder) throws {
+            self = try decoder.choice()
+        }
+    }
 
     /// A rendezvous node's part: whom it serves, and how much.
     package struct Rendezvous: Hashable, Sendable, Codable {
@@ -107,16 +118,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             case peers, everybody
 
             package init(from decoder: any Decoder) throws {
-                let container = try decoder.singleValueContainer()
-                let text = try container.decode(String.self)
-                guard let value = Self(rawValue: text) else {
-                    let known = Self.allCases.map(\.rawValue).joined(separator: ", ")
-                    throw DecodingError.dataCorruptedError(
-                        in: container,
-                        debugDescription: "`\(text)` is not one of \(known)"
-                    )
-                }
-                self = value
+                self = try decoder.choice()
             }
         }
 
@@ -240,10 +242,11 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         return configuration
     }
 
-    private enum CodingKeys: String, CodingKey, CaseIterable {
+    /// The settings, by their names in the file.
+    package enum CodingKeys: String, CodingKey, CaseIterable, Sendable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
-        case rendezvous, mapPorts
+        case rendezvous, mapPorts, logLevel
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
@@ -313,5 +316,21 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     /// - Returns: whether it was replaced.
     func save(home: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
         try HomeFile.replace(Self.fileName, with: HomeFile.encode(self), over: old, home: home)
+    }
+}
+
+extension Decoder {
+    /// One of a few words.
+    fileprivate func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
+        let container = try singleValueContainer()
+        let text = try container.decode(String.self)
+        guard let value = Value(rawValue: text) else {
+            let known = Value.allCases.map(\.rawValue).joined(separator: ", ")
+            throw DecodingError.dataCorruptedError(
+                in: container,
+                debugDescription: "`\(text)` is not one of \(known)"
+            )
+        }
+        return value
     }
 }

@@ -139,6 +139,14 @@ final class Peers: CorePart {
         return book.file
     }
 
+    /// Takes over what somebody has written.
+    /// - Returns: whether it was something else than before.
+    func reload() throws(NodeError) -> Bool {
+        let before = book.file
+        try readPeers()
+        return book.file != before
+    }
+
     private func readPeers() throws(NodeError) {
         if let before = try book.read(home: options.home) { peersChanged(since: before) }
     }

@@ -25,7 +25,7 @@ package struct DiskSpace: Sendable {
 /// the memory that the index of its messages takes.
 package struct StorageRoom {
     private let home: String
-    private let limits: NodeConfiguration.Storage
+    private var limits: NodeConfiguration.Storage
     private let space: @Sendable (_ home: String) -> DiskSpace?
     private var storedCount = 0
     private var hasDiskSpace = true
@@ -40,6 +40,12 @@ package struct StorageRoom {
         self.home = home
         self.limits = limits
         self.space = space
+        look()
+    }
+
+    /// Other limits from now on.
+    mutating func limit(to limits: NodeConfiguration.Storage) {
+        self.limits = limits
         look()
     }
 

@@ -8,9 +8,20 @@ final class Listening: NodePart {
     let services: NodeServices
     /// `nil` before the start.
     private(set) var transport: LinkTransport?
-    private var listeners: [TCPListener] = []
+    private(set) var entries: [Entry] = []
     /// Why there are no links over UDP where there should be some.
-    private(set) var withoutDatagrams: [ListenFailure] = []
+    var withoutDatagrams: [ListenFailure] { entries.compactMap(\.withoutDatagrams) }
+
+    /// One of the places where the node listens.
+    struct Entry {
+        /// As it is configured; `nil` for one that the caller has made.
+        let endpoint: Messaging.Endpoint?
+        let tcp: TCPListener
+        let withoutDatagrams: ListenFailure?
+
+        /// With the port that the system chose.
+        var address: SocketAddress { tcp.address }
+    }
 
     /// Connects a new transport with what hears of its links.
     var connect: (LinkTransport) -> Void = { _ in }
@@ -31,24 +42,47 @@ final class Listening: NodePart {
         return transport
     }
 
-    func add(_ listening: LinkTransport.Listening) {
-        listeners.append(listening.tcp)
-        guard let failure = listening.withoutDatagrams else { return }
-        withoutDatagrams.append(failure)
+    /// Opens a listener, which is none of ours until it is added.
+    func bind(
+        _ endpoint: Messaging.Endpoint,
+        isolation: isolated (any Actor)? = #isolation
+    ) async throws -> Entry {
+        guard let transport else { throw NodeError.stopping }
+        let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
+        return Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)
+    }
+
+    func add(_ entry: Entry) {
+        entries.append(entry)
+        guard let failure = entry.withoutDatagrams else { return }
         log.warning("links over TCP alone", metadata: ["reason": "\(failure.reason)"])
     }
 
     /// Listeners that the caller has made.
-    func add(_ listeners: [TCPListener]) { self.listeners += listeners }
+    func add(_ listeners: [TCPListener]) {
+        entries += listeners.map { Entry(endpoint: nil, tcp: $0, withoutDatagrams: nil) }
+    }
+
+    func remove(_ entry: Entry) { entries.removeAll { $0.address == entry.address } }
+
+    func replace(_ entry: Entry, by other: Entry) {
+        for index in entries.indices where entries[index].address == entry.address { entries[index] = other }
+    }
+
+    /// Closes a listener: links over TCP that came by it stay, those over UDP end.
+    func close(_ entry: Entry, isolation: isolated (any Actor)? = #isolation) async {
+        transport?.stopDatagrams(at: entry.address)
+        try? await entry.tcp.close().get()
+    }
 
     /// Where the node listens, with the ports that the system chose.
     var endpoints: [Messaging.Endpoint] {
-        listeners.compactMap { listener in
-            guard let host = listener.address.ipAddress, let port = listener.address.port else { return nil }
+        entries.compactMap { entry in
+            guard let host = entry.address.ipAddress, let port = entry.address.port else { return nil }
             return Messaging.Endpoint(host: host, port: UInt16(clamping: port))
         }
     }
 
     /// Ends when no new connection can come.
-    func closeListeners() -> [EventLoopFuture<Void>] { listeners.map { $0.close() } }
+    func closeListeners() -> [EventLoopFuture<Void>] { entries.map { $0.tcp.close() } }
 }

@@ -113,6 +113,13 @@ final class NodeNetwork: CorePart {
         if addresses.announce() { core.turn { core.machine.endpointsChanged(&$0) } }
     }
 
+    /// Others reach us elsewhere, or the user tells them something else.
+    func listenersChanged() {
+        endpointsMayHaveChanged()
+        gateways.look()
+        core.schedule()
+    }
+
     func relaysMayHaveChanged() {
         addresses.relaysHaveChanged = true
         endpointsMayHaveChanged()

@@ -148,6 +148,10 @@ package final class LinkTransport: @unchecked Sendable {
         }
     }
 
+    /// Closes the UDP socket beside a listener, if there is one. Links over it end.
+    /// - Parameter address: where the listener is bound.
+    package func stopDatagrams(at address: SocketAddress) { udp?.stopListening(at: address) }
+
     /// Closes every link, dial, knock and socket of ours, now. TCP's listeners are closed on their own.
     package func close() {
         for number in races.keys.sorted() { cancelDial(number) }

@@ -105,6 +105,16 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
+    /// Closes a listener's socket; the links over it end.
+    package func stopListening(at address: SocketAddress) {
+        guard let number = sockets.keys.sorted().first(where: { sockets[$0]?.localAddress == address }) else { return }
+        for link in links.keys.sorted() where links[link]?.connection.localAddress == address {
+            endpoint.abort(link, .shutDown, at: now)
+        }
+        pump()
+        sockets.removeValue(forKey: number)?.close()
+    }
+
     /// The socket by which a dial leaves: of the right family, bound to all of the machine's addresses, or to the loopback
     /// for a dial to the loopback.
     private func socket(for address: DatagramAddress) -> UInt32? {

@@ -30,16 +30,17 @@ struct DaemonOptions: Sendable {
     let isRendezvous: Bool?
     /// Whether gateways are asked for port mappings; `nil` for the configured value.
     let mapPorts: Bool?
-    let logLevel: String
+    /// `nil` for the configured one.
+    let logLevel: String?
 }
 
 /// `mayfly run`: the node, its control socket and the signals.
 enum Daemon {
-    /// Serves until SIGTERM, SIGINT, SIGHUP or `stop`; prints the ready line itself.
+    /// Serves until SIGTERM, SIGINT, the end of its terminal or `stop`; prints the ready line itself.
     static func run(_ options: DaemonOptions) async throws {
         hardenProcess()
-        var logger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
-        logger.logLevel = Logger.Level(rawValue: options.logLevel) ?? .notice
+        let threshold = LogThreshold(options.logLevel.flatMap { Logger.Level(rawValue: $0) } ?? .notice)
+        let logger = threshold.logger("mayfly")
         var nodeOptions = Node.Options(home: options.home, version: ProgramVersion.text)
         if !options.listen.isEmpty {
             nodeOptions.listen = try EndpointOption.endpoints(options.listen, option: "--listen")
@@ -54,6 +55,8 @@ enum Daemon {
         nodeOptions.discover = options.discover
         nodeOptions.isRendezvous = options.isRendezvous
         nodeOptions.mapPorts = options.mapPorts
+        nodeOptions.hasLogLevel = options.logLevel != nil
+        let hangup = Hangup.ofThisProcess
         // One thread for the node, one for the lines of the control socket.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let service = NodeService(
@@ -61,15 +64,17 @@ enum Daemon {
             passphraseFile: options.passphraseFile,
             loop: group.next(),
             controlLoop: group.next(),
+            threshold: options.logLevel == nil ? threshold : nil,
+            reloads: hangup == .reloads,
             log: logger
         )
         // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
-        var lifecycleLogger = logger
+        var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)
         let services = ServiceGroup(
             configuration: .init(
                 services: [.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup)],
-                gracefulShutdownSignals: [.sigterm, .sigint] + hangup,
+                gracefulShutdownSignals: [.sigterm, .sigint] + (hangup == .stops ? [.sighup] : []),
                 logger: lifecycleLogger
             )
         )
@@ -82,8 +87,22 @@ enum Daemon {
         try? await group.shutdownGracefully()
     }
 
-    /// The end of the terminal from which it was started; not under nohup(1), which asks to outlive that.
-    private static var hangup: [UnixSignal] { SilentPrompt.isIgnored(SIGHUP) ? [] : [.sighup] }
+    /// What SIGHUP does.
+    private enum Hangup {
+        /// The terminal from which the node was started has ended.
+        case stops
+        case reloads
+
+        /// It reloads where it cannot mean the end of a terminal: under a service manager, without a terminal, and under
+        /// nohup(1), which asks to outlive the terminal.
+        static var ofThisProcess: Hangup {
+            if ServiceNotifier.isWanted || SilentPrompt.isIgnored(SIGHUP) { return .reloads }
+            let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+            guard terminal >= 0 else { return .reloads }
+            close(terminal)
+            return .stops
+        }
+    }
 
     /// Files for us alone, as many descriptors as we may have.
     private static func hardenProcess() {
@@ -104,19 +123,32 @@ private struct NodeService: Service {
     let loop: any EventLoop
     /// Of the control socket.
     let controlLoop: any EventLoop
+    /// `nil` when the level of the log was given on the command line.
+    let threshold: LogThreshold?
+    /// Whether SIGHUP reloads.
+    let reloads: Bool
     let log: Logger
 
     func run() async throws {
+        // From the start on: unhandled, it would end the process.
+        let hangups = await UnixSignalsSequence(trapping: reloads ? [.sighup] : [])
         let configuration = try NodeConfiguration.load(home: options.home)
         try configuration.checkHooks(events: HookRunner.events, home: options.home)
+        threshold?.level = configuration.logLevel?.level ?? .notice
         let node = try await loop.submit { [options, loop, log] in
             try Node.open(options, on: loop, log: log)
         }.get()
         let stop = loop.makePromise(of: Void.self)
-        let hooks = HookRunner(configuration.hooks ?? [], home: options.home, log: log)
+        let queue = ReloadQueue()
+        let hooks: HookRunner
+        do { hooks = try HookRunner(home: options.home, log: log) } catch {
+            await node.stop()
+            throw error
+        }
+        hooks.use(configuration.hooks ?? [])
         let server: ControlServer
         do {
-            if let hooks { await follow(node, hooks) }
+            await follow(node, hooks)
             try await start(node)
             let stack = StackWiper(loop)
             let controlStack = StackWiper(controlLoop)
@@ -128,26 +160,35 @@ private struct NodeService: Service {
                 for: loop,
                 later: { turns.add($0) },
                 whenRead: { controlStack.wipeSoon() },
-                service: ControlHandlers.router(node, stop: stop, hooks: hooks, stack: stack)
+                service: ControlHandlers.router(node, stop: stop, hooks: hooks, reload: queue, stack: stack)
             ).get()
         } catch {
             await node.stop()
-            await hooks?.stop()
+            await hooks.stop()
             stop.fail(CancellationError())
             throw error
         }
         await watchHome(node, stop)
         await announce(node)
         startWatchdogPings()
-        await withGracefulShutdownHandler {
-            try? await stop.futureResult.get()
-        } onGracefulShutdown: {
-            stop.succeed(())
+        let reload = Reload(node: node, home: options.home, hooks: hooks, threshold: threshold, log: log)
+        await withTaskGroup { group in
+            group.addTask { for await _ in hangups { queue.signal() } }
+            group.addTask {
+                await withGracefulShutdownHandler {
+                    try? await stop.futureResult.get()
+                } onGracefulShutdown: {
+                    stop.succeed(())
+                }
+                queue.end()
+            }
+            await reload.serve(queue)
+            group.cancelAll()
         }
         ServiceNotifier.tell("STOPPING=1")
         try? await server.close().get()
         await node.stop()
-        await hooks?.stop()
+        await hooks.stop()
     }
 
     /// Nobody reaches a node whose control socket is gone with its home.
@@ -166,6 +207,7 @@ private struct NodeService: Service {
 
     private func follow(_ node: isolated Node, _ hooks: HookRunner) {
         _ = node.watch { [unowned node] entry in
+            if hooks.isIdle { return }
             node.assumeIsolated { hooks.happened(HookRunner.Occurrence(entry, $0)) }
         }
     }

@@ -25,11 +25,12 @@ final class HookRunner: Sendable {
     }
 
     private struct State {
+        var hooks: [NodeConfiguration.Hook] = []
+        var isStarted = false
         var counts = HookCounts(running: 0, queued: 0, done: 0, failed: 0, dropped: 0)
         var isStopped = false
     }
 
-    private let hooks: [NodeConfiguration.Hook]
     private let home: String
     private let log: Logger
     private let pool = NIOThreadPool(numberOfThreads: HookRunner.runningCount)
@@ -37,22 +38,35 @@ final class HookRunner: Sendable {
     /// Both ends of a pipe: closing the second tells the waiting threads that the node stops.
     private let stopPipe: (read: Int32, write: Int32)
 
-    /// - Returns: `nil` when there are no hooks.
-    init?(_ hooks: [NodeConfiguration.Hook], home: String, log: Logger) {
+    /// - Throws: when there is no pipe to be had.
+    init(home: String, log: Logger) throws(ControlError) {
         var ends: [Int32] = [-1, -1]
-        guard !hooks.isEmpty, process_pipe(&ends) == 0 else { return nil }
+        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
         stopPipe = (ends[0], ends[1])
-        self.hooks = hooks
         self.home = home
         self.log = log
-        pool.start()
     }
 
-    /// For `status`.
-    var counts: HookCounts { state.withLock { $0.counts } }
+    /// These are started from now on. What waits or runs goes on.
+    func use(_ hooks: [NodeConfiguration.Hook]) {
+        let isFirst = state.withLock { state in
+            state.hooks = hooks
+            defer { state.isStarted = state.isStarted || !hooks.isEmpty }
+            return !state.isStarted && !hooks.isEmpty
+        }
+        // A node without hooks has no threads for them.
+        if isFirst { pool.start() }
+    }
+
+    /// For `status`; `nil` when there are no hooks.
+    var counts: HookCounts? { state.withLock { $0.hooks.isEmpty ? nil : $0.counts } }
+
+    /// Whether there is anything to be started.
+    var isIdle: Bool { state.withLock { $0.hooks.isEmpty } }
 
     /// Starts what is to be started for an event. Returns at once.
     func happened(_ occurrence: Occurrence) {
+        let hooks = state.withLock { $0.hooks }
         for (index, hook) in hooks.enumerated() where hook.events?.contains(occurrence.event) ?? true {
             let isTaken = state.withLock { state in
                 guard !state.isStopped, state.counts.queued < Self.queuedCount else {

@@ -11,6 +11,15 @@ enum ServiceNotifier {
         return limit / 2
     }
 
+    /// The manager waits for `READY=1` then: `Type=notify-reload` of systemd.service(5).
+    static func tellReloading() {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        tell("RELOADING=1\nMONOTONIC_USEC=\(Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1_000)", waits: true)
+    }
+
+    static var isWanted: Bool { ((try? environment("NOTIFY_SOCKET")) ?? nil) != nil }
+
     /// - Parameters:
     ///   - state: such as `READY=1`; several lines are several values.
     ///   - waits: whether to wait while the queue of the service manager is full; otherwise the words are lost then. Not on

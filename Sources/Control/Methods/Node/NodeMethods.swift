@@ -2,7 +2,7 @@
 package enum NodeMethods {
     package static let all: [any ControlMethod.Type] = [
         StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
-        SchemaMethod.self, NetcheckMethod.self,
+        SchemaMethod.self, NetcheckMethod.self, ConfigReloadMethod.self,
     ]
 }
 

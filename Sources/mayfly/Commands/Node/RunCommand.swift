@@ -7,7 +7,8 @@ struct RunCommand: AsyncParsableCommand {
         abstract: "Run the node in the foreground.",
         discussion: """
             Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly, and \
-            so do Ctrl-C and the end of the terminal, unless it was started with nohup.
+            so do Ctrl-C and the end of the terminal. Where SIGHUP cannot mean the end of a terminal - under a service \
+            manager (NOTIFY_SOCKET), without a terminal, under nohup - it does what `mayfly config reload` does.
 
             The log goes to standard error. At notice, the default, it says what somebody has to look at; at info \
             what becomes of each conversation: created, joined or not and why, members, agreements, explosions and \
@@ -58,8 +59,8 @@ struct RunCommand: AsyncParsableCommand {
     var mapPorts: Bool?
     @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.")
     var rendezvous = false
-    @Option(help: "How much to log, on standard error.")
-    var logLevel = LogLevel.notice
+    @Option(help: "How much to log, on standard error; notice, unless config.json says otherwise.")
+    var logLevel: LogLevel?
     @OptionGroup var global: GlobalOptions
 
     func run() async throws {
@@ -74,7 +75,7 @@ struct RunCommand: AsyncParsableCommand {
                 discover: try checkedDiscovery(discover),
                 isRendezvous: rendezvous ? true : nil,
                 mapPorts: mapPorts,
-                logLevel: logLevel.rawValue
+                logLevel: logLevel?.rawValue
             )
             try await Daemon.run(options)
         } catch let error as ControlError {

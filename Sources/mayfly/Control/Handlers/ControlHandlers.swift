@@ -7,12 +7,13 @@ import NodeRuntime
 enum ControlHandlers {
     /// - Parameters:
     ///   - stop: succeeds when the node is asked to stop.
-    ///   - hooks: `nil` when the configuration has none.
+    ///   - reload: takes over the files of the home.
     ///   - stack: of the node's loop.
     static func router(
         _ node: Node,
         stop: EventLoopPromise<Void>,
-        hooks: HookRunner?,
+        hooks: HookRunner,
+        reload: ReloadQueue,
         stack: StackWiper
     ) -> ControlRouter {
         var router = NodeRouter(node) { perform in
@@ -20,7 +21,7 @@ enum ControlHandlers {
             perform()
         }
         let sends = PendingSends(node, router.deadlines)
-        NodeHandlers(stop: stop, hooks: hooks).add(to: &router)
+        NodeHandlers(stop: stop, hooks: hooks, reload: reload).add(to: &router)
         PassphraseHandlers.add(to: &router)
         PeerHandlers.add(to: &router)
         ConversationHandlers.add(to: &router)

@@ -9,8 +9,9 @@ import Store
 struct NodeHandlers: Sendable {
     /// Succeeds when the node is asked to stop.
     let stop: EventLoopPromise<Void>
-    /// `nil` when the configuration has none.
-    let hooks: HookRunner?
+    let hooks: HookRunner
+    /// Takes over the files of the home.
+    let reload: ReloadQueue
 
     func add(to router: inout NodeRouter) {
         router.on(StatusMethod.self) { [hooks] node, _ in StatusView.status(node, hooks: hooks) }
@@ -44,6 +45,7 @@ struct NodeHandlers: Sendable {
             return node.netcheck(timeout: timeout, mapsPorts: mapsPorts)
                 .map { NetworkView.netcheck($0, isLocked: isLocked) }
         }
+        router.later(ConfigReloadMethod.self) { [reload] node, _ in reload.ask(on: node.loop) }
         router.on(VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
     }
 }

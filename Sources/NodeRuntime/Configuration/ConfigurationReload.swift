@@ -1,0 +1,151 @@
+import Messaging
+import Transport
+
+/// Takes over `config.json` and `peers.json` while the node runs: wholly, or not at all.
+package enum ConfigurationReload {
+    /// What has become of the settings that are others than before.
+    package struct Report: Sendable {
+        /// These hold now.
+        package var changed: [NodeConfiguration.CodingKeys] = []
+        /// These hold from the next start on.
+        package var pending: [NodeConfiguration.CodingKeys] = []
+        /// The command line of the node says something else, and that holds.
+        package var overridden: [NodeConfiguration.CodingKeys] = []
+        /// `peers.json` was another, too.
+        package var arePeersChanged = false
+        /// The whole file.
+        package var configuration: NodeConfiguration
+    }
+
+    /// How often a file that is written meanwhile is read again.
+    private static let attempts = 4
+
+    /// - Parameter check: what the program wants of the configuration.
+    /// - Throws: ``HomeFileError``, a `ListenFailure`, or what `check` throws: then nothing has changed.
+    package static func run(
+        on node: isolated Node,
+        checking check: @Sendable (NodeConfiguration) throws -> Void
+    ) async throws -> Report {
+        let services = node.services
+        let path = "\(services.options.home)/\(NodeConfiguration.fileName)"
+        for _ in 0..<attempts {
+            let bytes = try HomeFile.read(path)
+            let file = try NodeConfiguration.parse(bytes, path: path)
+            try check(file)
+            _ = try PeersFile.load(home: services.options.home)
+            let isListening = services.options.listen == nil && file.listen != services.configuration.listen
+            let change = isListening ? try await ListenerChange(to: file.listen, on: node.network.listening) : nil
+            guard !services.isStopped else {
+                await change?.undo()
+                throw NodeError.stopping
+            }
+            guard (try? HomeFile.read(path)) == bytes else {
+                await change?.undo()
+                continue
+            }
+            let arePeersChanged: Bool
+            do throws(NodeError) {
+                arePeersChanged = try node.peers.reload()
+            } catch {
+                await change?.undo()
+                throw error
+            }
+            await change?.end()
+            return apply(file, arePeersChanged: arePeersChanged, to: node)
+        }
+        throw HomeFileError(kind: .system, path: path, line: nil, reason: "another program writes it all the time")
+    }
+
+    private static func apply(
+        _ file: NodeConfiguration,
+        arePeersChanged: Bool,
+        to node: isolated Node
+    ) -> Report {
+        let services = node.services
+        let before = services.configuration
+        var report = Report(arePeersChanged: arePeersChanged, configuration: file)
+        var running = file
+        for setting in NodeConfiguration.CodingKeys.allCases where setting.differs(before, file) {
+            if services.options.overrides(setting) {
+                report.overridden.append(setting)
+            } else if setting.isFixed {
+                setting.copy(from: before, to: &running)
+                report.pending.append(setting)
+            } else {
+                report.changed.append(setting)
+            }
+        }
+        services.take(running)
+        perform(report.changed, on: node)
+        return report
+    }
+
+    /// Nearly all settings are read where they are used.
+    private static func perform(_ changed: [NodeConfiguration.CodingKeys], on node: isolated Node) {
+        let services = node.services
+        if changed.contains(.capacity) {
+            let capacity = services.configuration.capacity ?? Limits.inboxCapacity
+            node.core.machine.setCapacity(capacity, now: services.now)
+            node.core.schedule()
+        }
+        if changed.contains(.storage) {
+            services.storage.room.limit(to: services.configuration.storage ?? NodeConfiguration.Storage())
+        }
+        if changed.contains(.rendezvous) { node.peers.rendezvous.changed() }
+        if changed.contains(.listen) || changed.contains(.advertise) { node.network.listenersChanged() }
+    }
+}
+
+extension NodeOptions {
+    /// Whether the command line has said what a setting is.
+    func overrides(_ setting: NodeConfiguration.CodingKeys) -> Bool {
+        switch setting {
+        case .listen: listen != nil
+        case .capacity: capacity != nil
+        case .discover: discover != nil
+        case .datagrams: datagrams != nil
+        case .mapPorts: mapPorts != nil
+        case .logLevel: hasLogLevel
+        case .name, .advertise, .policy, .cap, .attachmentByteCount, .readReceipts, .storage, .hooks, .rendezvous: false
+        }
+    }
+}
+
+extension NodeConfiguration.CodingKeys {
+    /// What is made once, at the start.
+    var isFixed: Bool {
+        switch self {
+        case .discover, .datagrams, .mapPorts: true
+        case .name, .listen, .advertise, .policy, .capacity, .cap, .attachmentByteCount, .readReceipts, .storage,
+            .hooks,
+            .rendezvous, .logLevel:
+            false
+        }
+    }
+
+    func differs(_ one: NodeConfiguration, _ other: NodeConfiguration) -> Bool {
+        var copy = one
+        self.copy(from: other, to: &copy)
+        return copy != one
+    }
+
+    func copy(from one: NodeConfiguration, to other: inout NodeConfiguration) {
+        switch self {
+        case .name: other.name = one.name
+        case .listen: other.listen = one.listen
+        case .advertise: other.advertise = one.advertise
+        case .policy: other.policy = one.policy
+        case .capacity: other.capacity = one.capacity
+        case .cap: other.cap = one.cap
+        case .attachmentByteCount: other.attachmentByteCount = one.attachmentByteCount
+        case .readReceipts: other.readReceipts = one.readReceipts
+        case .storage: other.storage = one.storage
+        case .discover: other.discover = one.discover
+        case .hooks: other.hooks = one.hooks
+        case .datagrams: other.datagrams = one.datagrams
+        case .rendezvous: other.rendezvous = one.rendezvous
+        case .mapPorts: other.mapPorts = one.mapPorts
+        case .logLevel: other.logLevel = one.logLevel
+        }
+    }
+}

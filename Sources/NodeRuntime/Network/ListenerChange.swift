@@ -1,0 +1,83 @@
+import Logging
+import Messaging
+import NIOCore
+import Transport
+
+/// Other listeners while the node runs: those that are wanted before and after stay open. New ones are bound first; only where
+/// one that goes has the port of a new one, it is closed before.
+struct ListenerChange {
+    private let listening: Listening
+    private var added: [Listening.Entry] = []
+    private var removed: [Listening.Entry] = []
+    /// Of those that are removed.
+    private var closed: [Listening.Entry] = []
+
+    /// - Throws: `ListenFailure`: the listeners are as they were then.
+    init(
+        to wanted: [Messaging.Endpoint],
+        on listening: Listening,
+        isolation: isolated (any Actor)? = #isolation
+    ) async throws {
+        self.listening = listening
+        var missing = wanted
+        for entry in listening.entries {
+            if let index = missing.firstIndex(where: { $0 == entry.endpoint }) {
+                missing.remove(at: index)
+            } else if entry.endpoint != nil {
+                removed.append(entry)
+            }
+        }
+        do {
+            for endpoint in missing { added.append(try await bind(endpoint)) }
+        } catch {
+            await undo()
+            throw error
+        }
+    }
+
+    private mutating func bind(
+        _ endpoint: Messaging.Endpoint,
+        isolation: isolated (any Actor)? = #isolation
+    ) async throws -> Listening.Entry {
+        do { return try await listening.bind(endpoint) } catch ListenFailure.addressInUse {
+            let inTheWay = removed.filter { entry in
+                entry.address.port == Int(endpoint.port) && !closed.contains { $0.address == entry.address }
+            }
+            guard !inTheWay.isEmpty else { throw ListenFailure.addressInUse(Transport.Endpoint(endpoint)) }
+            for entry in inTheWay {
+                await listening.close(entry)
+                closed.append(entry)
+            }
+            return try await listening.bind(endpoint)
+        }
+    }
+
+    /// As it was before.
+    func undo(isolation: isolated (any Actor)? = #isolation) async {
+        for entry in added { await listening.close(entry) }
+        for entry in closed {
+            guard let endpoint = entry.endpoint else { continue }
+            do {
+                listening.replace(entry, by: try await listening.bind(endpoint))
+            } catch {
+                listening.remove(entry)
+                listening.log.error("a listener could not be opened again", metadata: ["error": "\(error)"])
+            }
+        }
+    }
+
+    /// The new ones take over.
+    func end(isolation: isolated (any Actor)? = #isolation) async {
+        for entry in removed {
+            listening.remove(entry)
+            if !closed.contains(where: { $0.address == entry.address }) { await listening.close(entry) }
+        }
+        for entry in added { listening.add(entry) }
+    }
+}
+
+extension Transport.Endpoint {
+    fileprivate init(_ endpoint: Messaging.Endpoint) {
+        self.init(host: endpoint.host, port: Int(endpoint.port))
+    }
+}

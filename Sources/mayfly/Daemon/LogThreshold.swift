@@ -1,0 +1,48 @@
+import Logging
+import NodeRuntime
+import Synchronization
+
+/// The level of the node's log, which may change while it runs.
+final class LogThreshold: Sendable {
+    private let index: Atomic<Int>
+
+    init(_ level: Logger.Level) { index = Atomic(Self.index(level)) }
+
+    var level: Logger.Level {
+        get { Logger.Level.allCases[index.load(ordering: .relaxed)] }
+        set { index.store(Self.index(newValue), ordering: .relaxed) }
+    }
+
+    private static func index(_ level: Logger.Level) -> Int { Logger.Level.allCases.firstIndex(of: level) ?? 0 }
+
+    /// A logger on standard error whose level this is.
+    func logger(_ label: String) -> Logger {
+        Logger(label: label) { Handler(stream: StreamLogHandler.standardError(label: $0), threshold: self) }
+    }
+
+    private struct Handler: LogHandler {
+        var stream: StreamLogHandler
+        let threshold: LogThreshold
+
+        var logLevel: Logger.Level {
+            get { threshold.level }
+            set { threshold.level = newValue }
+        }
+
+        var metadata: Logger.Metadata {
+            get { stream.metadata }
+            set { stream.metadata = newValue }
+        }
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { stream[metadataKey: key] }
+            set { stream[metadataKey: key] = newValue }
+        }
+
+        func log(event: LogEvent) { stream.log(event: event) }
+    }
+}
+
+extension NodeConfiguration.LogLevel {
+    var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .notice }
+}

@@ -1,0 +1,100 @@
+import Control
+import Glibc
+import Logging
+import NIOCore
+import NodeRuntime
+import Transport
+
+/// Requests to take over the files of the home, by `config reload` and by SIGHUP: one after the other.
+struct ReloadQueue: Sendable {
+    /// `nil` for a signal: its outcome is logged.
+    typealias Request = EventLoopPromise<ConfigReloadMethod.Result>?
+
+    /// Most that wait.
+    private static let limit = 8
+
+    let requests: AsyncStream<Request>
+    private let waiting: AsyncStream<Request>.Continuation
+
+    init() {
+        (requests, waiting) = AsyncStream.makeStream(bufferingPolicy: .bufferingOldest(Self.limit))
+    }
+
+    func signal() { waiting.yield(nil) }
+
+    func ask(on loop: any EventLoop) -> EventLoopFuture<ConfigReloadMethod.Result> {
+        let promise = loop.makePromise(of: ConfigReloadMethod.Result.self)
+        switch waiting.yield(promise) {
+        case .enqueued: break
+        case .dropped, .terminated:
+            promise.fail(ControlError(.failed, "too many reloads wait already", hint: "try again"))
+        @unknown default: promise.fail(ControlError(.failed, "too many reloads wait already", hint: "try again"))
+        }
+        return promise.futureResult
+    }
+
+    /// What waits is still answered.
+    func end() { waiting.finish() }
+}
+
+/// Takes over the files of the home: the node's part, the hooks and the log's level.
+struct Reload: Sendable {
+    let node: Node
+    let home: String
+    let hooks: HookRunner
+    /// `nil` when the level was given on the command line.
+    let threshold: LogThreshold?
+    let log: Logger
+
+    /// Answers all requests until the queue is ended.
+    func serve(_ queue: ReloadQueue) async {
+        for await request in queue.requests {
+            ServiceNotifier.tellReloading()
+            do {
+                let result = try await run()
+                if let request { request.succeed(result) }
+                log.notice("the configuration was read again", metadata: Self.metadata(result))
+            } catch {
+                if let request { request.fail(controlError(error)) }
+                log.error(
+                    "the configuration of before stays in use; `mayfly doctor` says what is wrong",
+                    metadata: Self.metadata(error)
+                )
+            }
+            ServiceNotifier.tell("READY=1", waits: true)
+        }
+    }
+
+    private func run() async throws -> ConfigReloadMethod.Result {
+        let home = home
+        let report = try await ConfigurationReload.run(on: node) { configuration in
+            try configuration.checkHooks(events: HookRunner.events, home: home)
+        }
+        hooks.use(report.configuration.hooks ?? [])
+        threshold?.level = report.configuration.logLevel?.level ?? .notice
+        return ConfigReloadMethod.Result(
+            changed: report.changed.map(\.rawValue) + (report.arePeersChanged ? ["peers"] : []),
+            pending: report.pending.map(\.rawValue),
+            overridden: report.overridden.map(\.rawValue)
+        )
+    }
+
+    /// Without what the files say, which the log does not have: names and addresses.
+    private static func metadata(_ error: any Error) -> Logger.Metadata {
+        switch error {
+        case NodeError.homeFile(let error): return metadata(error)
+        case let error as HomeFileError:
+            let file = error.path.split(separator: "/").last.map(String.init) ?? "-"
+            return ["file": "\(file)", "line": error.line.map { "\($0)" } ?? "-"]
+        case let failure as ListenFailure: return ["listen": "\(failure.reason)"]
+        default: return [:]
+        }
+    }
+
+    private static func metadata(_ result: ConfigReloadMethod.Result) -> Logger.Metadata {
+        let lists = [("changed", result.changed), ("pending", result.pending), ("overridden", result.overridden)]
+        return Dictionary(
+            uniqueKeysWithValues: lists.filter { !$0.1.isEmpty }.map { ($0.0, "\($0.1.joined(separator: ","))") }
+        )
+    }
+}

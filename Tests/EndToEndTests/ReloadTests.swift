@@ -1,0 +1,281 @@
+import Foundation
+import Glibc
+import Testing
+
+/// `mayfly config reload` and SIGHUP.
+@Suite("Reload")
+struct ReloadTests {
+    /// Changes some settings of config.json; `nil` takes one out.
+    private func edit(_ node: TestNode, _ changes: [String: Any?]) throws {
+        let path = "\(node.home)/config.json"
+        let data = try #require(FileManager.default.contents(atPath: path))
+        var settings = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
+        for (name, value) in changes { settings[name] = value }
+        let edited = try JSONSerialization.data(
+            withJSONObject: settings,
+            options: [.prettyPrinted, .withoutEscapingSlashes]
+        )
+        try node.replace("config.json", with: Array(edited))
+    }
+
+    private func strings(_ value: JSON) -> [String] { value.list.compactMap(\.string) }
+
+    private func listening(_ node: TestNode) throws -> [String] { strings(try node.ok("status")["listen"]) }
+
+    @Test("What config.json says now holds at once, and the answer names it; without an edit nothing has changed")
+    func settings() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            let nothing = try ann.ok("config", "reload")
+            for list in ["changed", "pending", "overridden"] { #expect(strings(nothing[list]).isEmpty, "\(nothing)") }
+            try meet(ann, bob)
+            try edit(
+                ann,
+                [
+                    "policy": "refuse", "cap": "1d", "readReceipts": true, "capacity": 7, "name": "desk",
+                    "attachmentByteCount": 1_000, "storage": ["bytesPerInbox": 1_000_000],
+                    "advertise": ["tcp://desk.example.org:7440"], "rendezvous": ["serve": true, "users": 3],
+                ]
+            )
+            let file = ann.contents("config.json")
+            let changed = try ann.ok("config", "reload")
+            let names: Set = [
+                "policy", "cap", "readReceipts", "capacity", "name", "attachmentByteCount", "storage", "advertise",
+                "rendezvous",
+            ]
+            #expect(Set(strings(changed["changed"])) == names, "\(changed)")
+            #expect(strings(changed["pending"]).isEmpty && strings(changed["overridden"]).isEmpty)
+            #expect(ann.contents("config.json") == file)
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+            let card = try ann.ok("peer", "card")
+            #expect(card["name"].string == "desk")
+            #expect(strings(card["endpoints"]) == ["tcp://desk.example.org:7440"], "\(card)")
+            #expect(try ann.ok("status")["rendezvous"]["usersMax"].integer == 3)
+            let large = "\(ann.directory)/large"
+            try Data(count: 1_001).write(to: URL(fileURLWithPath: large))
+            #expect(try ann.run(["send", "room", "--file", large]).message.contains("larger than 1000"))
+            // A setting that is taken out is as it was without it.
+            try edit(ann, ["rendezvous": nil, "cap": nil])
+            #expect(Set(strings(try ann.ok("config", "reload")["changed"])) == ["cap", "rendezvous"])
+            #expect(try ann.ok("status")["rendezvous"].isNull)
+        }
+    }
+
+    @Test("The log's level and hooks change; what the command line has said, and what is made at the start, does not")
+    func levelHooksAndFixed() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "quiet")
+            try edit(ann, ["logLevel": "info"])
+            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["logLevel"])
+            try ann.ok("conversation", "create", "--name", "loud")
+            try eventually("the log says so, of the second alone") {
+                Program.text(ann.log).components(separatedBy: "conversation created").count == 2
+            }
+            #expect(try ann.ok("status")["hooks"].isNull)
+            try ann.setHooks([(["locked"], #"echo locked >> "$1""#)])
+            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["hooks"])
+            try ann.ok("lock")
+            try eventually("the hook was started") { ann.told == "locked\n" }
+            try ann.ok("unlock")
+            try edit(ann, ["hooks": nil, "discover": "lan", "udp": false, "mapPorts": true])
+            let mixed = try ann.ok("config", "reload")
+            #expect(strings(mixed["changed"]) == ["hooks"], "\(mixed)")
+            #expect(Set(strings(mixed["pending"])) == ["discover", "udp", "mapPorts"], "\(mixed)")
+            #expect(try ann.ok("status")["hooks"].isNull)
+            // It stays so until the next start.
+            #expect(Set(strings(try ann.ok("config", "reload")["pending"])) == ["discover", "udp", "mapPorts"])
+            #expect(try ann.ok("status")["discovery"].isNull && ann.ok("status")["portMappings"].isNull)
+            try edit(ann, ["discover": nil, "udp": nil, "mapPorts": nil])
+            #expect(strings(try ann.ok("config", "reload")["pending"]).isEmpty)
+            try ann.stop()
+            try ann.start(["--listen", "tcp://127.0.0.1:0", "--log-level", "error", "--capacity", "3"])
+            try edit(ann, ["listen": ["tcp://127.0.0.1:1"], "logLevel": "debug", "capacity": 9, "policy": "refuse"])
+            let held = try ann.ok("config", "reload")
+            #expect(strings(held["changed"]) == ["policy"], "\(held)")
+            #expect(Set(strings(held["overridden"])) == ["listen", "logLevel", "capacity"], "\(held)")
+        }
+    }
+
+    @Test("Listeners are added and removed; one that stays is not closed, and no link ends", arguments: [false, true])
+    func listeners(isUDP: Bool) throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try edit(node, ["udp": isUDP]) }
+            for node in nodes { try node.start() }
+            try meet(ann, bob)
+            let first = try #require(try listening(ann).first)
+            let cursor = try bob.cursor()
+            try edit(ann, ["listen": ["tcp://127.0.0.1:0", "tcp://[::1]:0"]])
+            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
+            var both = try listening(ann)
+            #expect(both.count == 2 && both.first == first && both.last?.hasPrefix("tcp://[::1]:") == true, "\(both)")
+            try say("with two", bob)
+            try edit(ann, ["listen": ["tcp://127.0.0.1:0"]])
+            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
+            #expect(try listening(ann) == [first])
+            try say("with one", bob)
+            // The same two again: the ports are free.
+            try edit(ann, ["listen": [both[1], "tcp://127.0.0.1:0"]])
+            try ann.ok("config", "reload")
+            #expect(Set(try listening(ann)) == Set(both))
+            both = try bob.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines.compactMap {
+                $0["event"].string
+            }
+            #expect(!both.contains("peerOffline"), "\(both)")
+        }
+    }
+
+    @Test("A listener moves to another address with its port, and back; a port that is taken refuses all of the file")
+    func samePort() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            let first = try #require(try listening(ann).first)
+            let taken = try #require(try listening(bob).first)
+            let wide = first.replacingOccurrences(of: "127.0.0.1", with: "0.0.0.0")
+            for listen in [wide, first] {
+                try edit(ann, ["listen": [listen]])
+                #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
+                #expect(try listening(ann) == [listen])
+            }
+            try meet(ann, bob)
+            // The first can be had only when the present one is closed: it is opened again.
+            try edit(ann, ["listen": [wide, taken], "policy": "refuse"])
+            let refused = try ann.fails(1, "config", "reload")
+            #expect(refused.message.contains("in use"), "\(refused)")
+            #expect(try listening(ann) == [first])
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask")
+            try say("it goes on", bob)
+            // A new link, over the listener that was opened again.
+            try bob.stop()
+            try bob.start()
+            try bob.wait("peerOnline")
+            for wrong in ["tcp://192.0.2.1:0", "tcp://nobody.invalid:1"] {
+                try edit(ann, ["listen": [first, wrong]])
+                #expect(try ann.run(["config", "reload"]).code == 1)
+                #expect(try listening(ann) == [first])
+            }
+            try edit(ann, ["listen": [first]])
+            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["policy"])
+        }
+    }
+
+    @Test("A file with a mistake is refused whole, by its line, and the node goes on with the one of before")
+    func mistakes() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let right = ann.contents("config.json")
+            let mistakes = [
+                ("{\n\"advertise\":[],\n\"listen\":[],\n\"policy\":\"sometimes\"}", "line 4", "policy"),
+                ("{\n\"advertise\":[],\"policy\":\"refuse\",\n\"listen\":[],\"lisen\":[]}", "line 3", "lisen"),
+                ("{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"logLevel\":\"loud\"}", "line 2", "loud"),
+                (
+                    "{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"hooks\":[{\"command\":[\"x\"]}]}",
+                    "line 2", "absolute path"
+                ),
+                ("{\"advertise\":[],\n\"policy\":\"refuse\",\n\"listen\":[]", "line 3", "JSON"),
+            ]
+            for (text, line, words) in mistakes {
+                try ann.replace("config.json", with: text)
+                let refused = try ann.fails(1, "config", "reload")
+                #expect(refused.message.contains(line) && refused.message.contains(words), "\(refused)")
+                #expect(String(decoding: ann.contents("config.json"), as: UTF8.self) == text)
+            }
+            try ann.replace("config.json", with: right)
+            try edit(ann, ["policy": "refuse"])
+            try ann.replace("peers.json", with: "{\n\"peers\": [\n{ \"nam\": 1 } ] }")
+            let refused = try ann.fails(1, "config", "reload")
+            #expect(refused.message.contains("peers.json, line 3"), "\(refused)")
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask")
+            #expect(try listening(ann).count == 1)
+            try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"lab\" } ] }")
+            #expect(Set(strings(try ann.ok("config", "reload")["changed"])) == ["policy", "peers"])
+            #expect(try ann.ok("peer", "list")["name"].string == "lab")
+            try ann.stop()
+            try ann.fails(8, "config", "reload")
+        }
+    }
+
+    @Test("SIGHUP without a terminal takes the files over and logs what has changed, or why nothing has")
+    func signal() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            ann.prefix = ["setsid"]
+            try ann.start()
+            try edit(ann, ["policy": "refuse", "udp": false])
+            kill(ann.pid, SIGHUP)
+            try eventually("it is logged") { Program.text(ann.log).contains("changed=policy pending=udp") }
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+            try ann.replace("config.json", with: "{\n\"listen\": 7 }")
+            kill(ann.pid, SIGHUP)
+            try eventually("it is logged") { Program.text(ann.log).contains("file=config.json line=2") }
+            #expect(ann.isRunning)
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+            try ann.stop()
+        }
+    }
+
+    @Test("SIGHUP from a terminal stops the node that runs in its foreground, but not under nohup or a service manager")
+    func terminal() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let command = [Program.mayfly, "run", "--home", ann.home]
+            for (before, stops) in [([], true), (["nohup"], false), (["env", "NOTIFY_SOCKET=/no/socket"], false)] {
+                let terminal = try PseudoTerminal()
+                let child = try terminal.child(["setsid", "--ctty"] + before + command)
+                if before.first == "nohup" {
+                    try eventually("it serves") { try ann.run(["status"]).code == 0 }
+                } else {
+                    try terminal.expect("ready")
+                }
+                let policy = try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask" ? "refuse" : "ask"
+                try edit(ann, ["policy": policy])
+                child.signal(SIGHUP)
+                if stops {
+                    #expect(child.wait(seconds: 60) == 0)
+                    #expect(access("\(ann.home)/control.sock", F_OK) != 0)
+                } else {
+                    try eventually("it has taken over the file") {
+                        try ann.ok("lifetime", "policy", "--default")["policy"].string == policy
+                    }
+                    try ann.ok("stop")
+                    #expect(child.wait(seconds: 60) == 0)
+                }
+            }
+        }
+    }
+
+    @Test("The service manager is told when a reload begins, at which time, and when it is over")
+    func serviceManager() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let path = "\(ann.directory)/notify"
+            let manager = try ServiceManagerSocket(path)
+            ann.prefix = ["env", "NOTIFY_SOCKET=\(path)"]
+            try ann.start()
+            #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
+            var before = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &before)
+            try edit(ann, ["policy": "refuse"])
+            kill(ann.pid, SIGHUP)
+            let began = manager.next().split(separator: "\n").map(String.init)
+            #expect(began.first == "RELOADING=1" && began.count == 2, "\(began)")
+            let time = Int(began.last?.dropFirst("MONOTONIC_USEC=".count) ?? "") ?? 0
+            #expect(time >= before.tv_sec * 1_000_000 && time < (before.tv_sec + 600) * 1_000_000)
+            #expect(manager.next() == "READY=1")
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+            // Also when the files are refused: the node serves.
+            try ann.replace("peers.json", with: "{")
+            #expect(try ann.run(["config", "reload"]).code == 1)
+            #expect(manager.next().hasPrefix("RELOADING=1\n"))
+            #expect(manager.next() == "READY=1")
+            try ann.replace("peers.json", with: "{\"peers\":[]}")
+            try ann.stop()
+            #expect(manager.next() == "STOPPING=1")
+        }
+    }
+}
