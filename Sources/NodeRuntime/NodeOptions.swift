@@ -19,6 +19,8 @@ package struct NodeOptions: Sendable {
     package var discover: DiscoverySetting?
     /// Whether the level of the log was given, too; overrides the configuration's.
     package var hasLogLevel = false
+    /// Whether it was said where the figures are served; overrides the configuration's.
+    package var hasMetrics = false
     /// Whether gateways are asked for port mappings; overrides the configuration's word.
     package var mapPorts: Bool?
     /// UDP port of the LAN's group.

@@ -16,6 +16,7 @@ final class NodeServices {
     let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
+    var counters = NodeCounters()
     /// Work that waits until the loop has asked its sockets.
     let turns: TurnQueue
     private var clock: NodeClock

@@ -28,7 +28,8 @@ import Glibc
                 name: "Node",
                 subcommands: [
                     InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
-                    UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, ReapCommand.self,
+                    UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, MetricsCommand.self,
+                    ReapCommand.self,
                     DoctorCommand.self,
                     NetcheckCommand.self,
                 ]

@@ -172,7 +172,7 @@ struct PortMappingShellTests {
         let time = try await stopped.futureResult.get() - begin
         gate.signal()
         #expect(time >= .seconds(1.5))
-        // It has ended though the gateway had not: after 2 s (T-85).
+        // It has ended though the gateway had not: after 2 s (T-87).
         #expect(time < .seconds(20))
         try await machine.end()
     }

@@ -106,6 +106,7 @@ extension NodeOptions {
         case .datagrams: datagrams != nil
         case .mapPorts: mapPorts != nil
         case .logLevel: hasLogLevel
+        case .metrics: hasMetrics
         case .name, .advertise, .policy, .cap, .attachmentByteCount, .readReceipts, .storage, .hooks, .rendezvous: false
         }
     }
@@ -115,7 +116,7 @@ extension NodeConfiguration.CodingKeys {
     /// What is made once, at the start.
     var isFixed: Bool {
         switch self {
-        case .discover, .datagrams, .mapPorts: true
+        case .discover, .datagrams, .mapPorts, .metrics: true
         case .name, .listen, .advertise, .policy, .capacity, .cap, .attachmentByteCount, .readReceipts, .storage,
             .hooks,
             .rendezvous, .logLevel:
@@ -146,6 +147,7 @@ extension NodeConfiguration.CodingKeys {
         case .rendezvous: other.rendezvous = one.rendezvous
         case .mapPorts: other.mapPorts = one.mapPorts
         case .logLevel: other.logLevel = one.logLevel
+        case .metrics: other.metrics = one.metrics
         }
     }
 }

@@ -87,6 +87,16 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     /// How much is logged, as `mayfly run --log-level`; absent for its default.
     package var logLevel: LogLevel?
 
+    /// Where the node's figures are served; nowhere if absent.
+    package var metrics: Metrics?
+
+    /// Figures for the operator, over HTTP.
+    package struct Metrics: Hashable, Sendable, Codable {
+        package var listen: LoopbackEndpoint
+
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case listen }
+    }
+
     /// Those of swift-log.
     package enum LogLevel: String, Hashable, Sendable, Codable, CaseIterable {
         case trace, debug, info, notice, warning, error, critical
@@ -246,7 +256,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package enum CodingKeys: String, CodingKey, CaseIterable, Sendable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
-        case rendezvous, mapPorts, logLevel
+        case rendezvous, mapPorts, logLevel, metrics
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
@@ -259,6 +269,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             }
             if let rendezvous = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "rendezvous") {
                 try rendezvous.refuseNames(besides: Rendezvous.CodingKeys.allCases.map(\.rawValue))
+            }
+            if let metrics = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "metrics") {
+                try metrics.refuseNames(besides: Metrics.CodingKeys.allCases.map(\.rawValue))
             }
             if var hooks = try? file.nestedUnkeyedContainer(forKey: "hooks") {
                 while !hooks.isAtEnd, let hook = try? hooks.nestedContainer(keyedBy: FilePathKey.self) {

@@ -228,6 +228,7 @@ final class Dials: CorePart {
         guard !isStopped, !streams.dialEnded(number, hearing), let active = dials.removeValue(forKey: number) else {
             return
         }
+        services.counters.dialFailed(failure)
         note(.dialFailed(active.client, failure))
         groups[active.group]?.numbers.remove(number)
         groups[active.group]?.hear(hearing)

@@ -59,6 +59,7 @@ final class LinkEvents: CorePart {
             transfers?.becameWritable(LinkID(connection.id))
         }
         transport.events.linkClosed = { [weak self] connection, reason in self?.closed(connection, reason) }
+        transport.events.rejected = { [weak self] in self?.services.counters.rejected($0) }
         transport.dialEnded = { [weak dials] number, failure, hearing in dials?.dialEnded(number, failure, hearing) }
         transport.tokenRefused = { [weak dials] number in dials?.tokenRefused(number) }
     }
@@ -103,7 +104,9 @@ final class LinkEvents: CorePart {
         if core.machine.contact?.client == client, peers.isBlocked(remote) { return connection.abort() }
         guard let inbox = inboxes[client] else { return connection.abort() }
         links.add(ActiveLink(connection, inbox: inbox))
-        note(.linkOpened(client, LinkDescription(connection)))
+        let description = LinkDescription(connection)
+        services.counters.opened(description)
+        note(.linkOpened(client, description))
         if let number = inbox.routes[.member(remote)] { routes.lan?.linked(number) }
         if !connection.isRelayed { dials.dropRelays(of: client, to: remote) }
         if core.machine.isSleeping(client) {
@@ -194,6 +197,7 @@ final class LinkEvents: CorePart {
         guard let link = links[id] else { return streams.linkClosed(id) }
         peers.noteLastHeard(link)
         links.remove(link)
+        services.counters.closed(reason, in: connection.bytesIn, out: connection.bytesOut)
         note(.linkClosed(link.client, LinkDescription(connection), reason))
         transfers.stopServing(id)
         routes.lan?.stir()

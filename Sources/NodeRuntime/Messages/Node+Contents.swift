@@ -93,6 +93,7 @@ extension Node {
         }
         let ids = made.compactMap { try? $0.get().message }
         guard !ids.isEmpty else { return made }
+        services.counters.made(count: ids.count)
         held.leave(
             .run { [unowned self] isDurable in
                 assumeIsolated { node in

@@ -45,6 +45,7 @@ final class CommitSchedule {
     private var isScheduled = false
     private var isLateDue = false
     private var isLateScheduled = false
+    private(set) var figures = CommitFigures()
     /// Who waits until everything up to a commit is on the disk.
     private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
 
@@ -155,13 +156,15 @@ final class CommitSchedule {
         }
         let bound = NIOLoopBound(self, eventLoop: loop)
         let loop = loop
+        let begin = loop.now
         store.commit { result in
             if case .success = result { ended?(true) } else { ended?(false) }
-            loop.execute { bound.value.committed(sequence, result) }
+            loop.execute { bound.value.committed(sequence, result, since: begin) }
         }
     }
 
-    private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>) {
+    private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>, since begin: NIODeadline) {
+        figures.ended(isDurable: (try? result.get()) != nil, after: (loop.now - begin).nanoseconds)
         while let first = chunksUnderWay.first, first.sequence <= sequence {
             chunkByteCountUnderWay -= first.byteCount
             chunksUnderWay.removeFirst()

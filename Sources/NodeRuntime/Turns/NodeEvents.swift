@@ -16,6 +16,7 @@ final class NodeEvents: CorePart {
 
     func notify(_ event: Event) {
         note(event)
+        services.counters.happened(event.kind)
         let entry = services.feed.append(event)
         if case .invited(let id, let key) = event.kind { invited(id, key) }
         services.feed.tell(entry)

@@ -175,7 +175,7 @@ struct LogLine {
 }
 
 extension LinkCloseReason {
-    fileprivate var kind: String {
+    var kind: String {
         switch self {
         case .requested: "requested"
         case .duplicate: "duplicate"
@@ -190,7 +190,7 @@ extension LinkCloseReason {
 }
 
 extension DialFailure {
-    fileprivate var kind: String {
+    var kind: String {
         switch self {
         case .refused: "refused"
         case .timedOut: "timedOut"

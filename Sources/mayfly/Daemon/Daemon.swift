@@ -30,6 +30,8 @@ struct DaemonOptions: Sendable {
     let isRendezvous: Bool?
     /// Whether gateways are asked for port mappings; `nil` for the configured value.
     let mapPorts: Bool?
+    /// Where the figures are served; `nil` for the configured place.
+    let metrics: LoopbackEndpoint?
     /// `nil` for the configured one.
     let logLevel: String?
 }
@@ -56,6 +58,7 @@ enum Daemon {
         nodeOptions.isRendezvous = options.isRendezvous
         nodeOptions.mapPorts = options.mapPorts
         nodeOptions.hasLogLevel = options.logLevel != nil
+        nodeOptions.hasMetrics = options.metrics != nil
         let hangup = Hangup.ofThisProcess
         // One thread for the node, one for the lines of the control socket.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -64,6 +67,7 @@ enum Daemon {
             passphraseFile: options.passphraseFile,
             loop: group.next(),
             controlLoop: group.next(),
+            metrics: options.metrics,
             threshold: options.logLevel == nil ? threshold : nil,
             reloads: hangup == .reloads,
             log: logger
@@ -123,6 +127,8 @@ private struct NodeService: Service {
     let loop: any EventLoop
     /// Of the control socket.
     let controlLoop: any EventLoop
+    /// Where the figures are served; `nil` for the configured place.
+    let metrics: LoopbackEndpoint?
     /// `nil` when the level of the log was given on the command line.
     let threshold: LogThreshold?
     /// Whether SIGHUP reloads.
@@ -147,9 +153,14 @@ private struct NodeService: Service {
         }
         hooks.use(configuration.hooks ?? [])
         let server: ControlServer
+        var figures: MetricsServer?
         do {
             await follow(node, hooks)
             try await start(node)
+            let metrics = Metrics(node, home: options.home, hooks: hooks)
+            if let endpoint = self.metrics ?? configuration.metrics?.listen {
+                figures = try await MetricsServer.start(endpoint, on: controlLoop, metrics)
+            }
             let stack = StackWiper(loop)
             let controlStack = StackWiper(controlLoop)
             await follow(node, stack)
@@ -160,16 +171,27 @@ private struct NodeService: Service {
                 for: loop,
                 later: { turns.add($0) },
                 whenRead: { controlStack.wipeSoon() },
-                service: ControlHandlers.router(node, stop: stop, hooks: hooks, reload: queue, stack: stack)
+                service: ControlHandlers.router(
+                    node,
+                    NodeHandlers(
+                        stop: stop,
+                        hooks: hooks,
+                        reload: queue,
+                        metrics: metrics,
+                        metricsEndpoint: figures?.endpoint
+                    ),
+                    stack: stack
+                )
             ).get()
         } catch {
+            await figures?.close()
             await node.stop()
             await hooks.stop()
             stop.fail(CancellationError())
             throw error
         }
         await watchHome(node, stop)
-        await announce(node)
+        await announce(node, figures)
         startWatchdogPings()
         let reload = Reload(node: node, home: options.home, hooks: hooks, threshold: threshold, log: log)
         await withTaskGroup { group in
@@ -186,6 +208,7 @@ private struct NodeService: Service {
             group.cancelAll()
         }
         ServiceNotifier.tell("STOPPING=1")
+        await figures?.close()
         try? await server.close().get()
         await node.stop()
         await hooks.stop()
@@ -233,14 +256,15 @@ private struct NodeService: Service {
         init(_ value: consuming SecretBytes) { self.value = value }
     }
 
-    private func announce(_ node: Node) async {
+    private func announce(_ node: Node, _ figures: MetricsServer?) async {
         let listen = await node.listening.map(\.description)
-        let line: JSONValue = [
+        var line: [String: JSONValue] = [
             "event": "ready",
             "listen": .array(listen.map { .string($0) }),
             "pid": .integer(Int64(getpid())),
         ]
-        print(line.text)
+        if let figures { line["metrics"] = .string(figures.endpoint) }
+        print(JSONValue.object(line).text)
         fflush(nil)
         ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())", waits: true)
         if await node.status().isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }

@@ -55,7 +55,8 @@ struct Reload: Sendable {
                 if let request { request.succeed(result) }
                 log.notice("the configuration was read again", metadata: Self.metadata(result))
             } catch {
-                if let request { request.fail(controlError(error)) }
+                let shown = (error as? HomeFileError).map { NodeError.homeFile($0) as any Error } ?? error
+                if let request { request.fail(controlError(shown)) }
                 log.error(
                     "the configuration of before stays in use; `mayfly doctor` says what is wrong",
                     metadata: Self.metadata(error)

@@ -2,7 +2,7 @@
 package enum NodeMethods {
     package static let all: [any ControlMethod.Type] = [
         StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
-        SchemaMethod.self, NetcheckMethod.self, ConfigReloadMethod.self,
+        SchemaMethod.self, NetcheckMethod.self, ConfigReloadMethod.self, MetricsMethod.self,
     ]
 }
 
@@ -259,6 +259,8 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
     package var rendezvous: RendezvousCounts?
     /// What gateways let in, for each address of ours toward one; absent when they are not asked.
     package var portMappings: [PortMappingStatus]?
+    /// Where the figures are served over HTTP; absent when they are not.
+    package var metrics: String?
 
     package init(
         running: Bool,
@@ -277,7 +279,8 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         hooks: HookCounts? = nil,
         discovery: String? = nil,
         rendezvous: RendezvousCounts? = nil,
-        portMappings: [PortMappingStatus]? = nil
+        portMappings: [PortMappingStatus]? = nil,
+        metrics: String? = nil
     ) {
         self.running = running
         self.version = version
@@ -296,6 +299,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         self.discovery = discovery
         self.rendezvous = rendezvous
         self.portMappings = portMappings
+        self.metrics = metrics
     }
 
     package init() {}
@@ -318,6 +322,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         try fields.field("discovery", &discovery)
         try fields.field("rendezvous", &rendezvous)
         try fields.field("portMappings", &portMappings)
+        try fields.field("metrics", &metrics)
     }
 }
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import NodeRuntime
 
 struct RunCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -59,9 +60,28 @@ struct RunCommand: AsyncParsableCommand {
     var mapPorts: Bool?
     @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.")
     var rendezvous = false
+    @Option(
+        help: ArgumentHelp(
+            "Serve the node's figures as GET /metrics on this port of this machine.",
+            valueName: "address:port"
+        )
+    )
+    var metrics: String?
     @Option(help: "How much to log, on standard error; notice, unless config.json says otherwise.")
     var logLevel: LogLevel?
     @OptionGroup var global: GlobalOptions
+
+    private func checkedMetrics() throws -> LoopbackEndpoint? {
+        guard let metrics else { return nil }
+        guard let endpoint = LoopbackEndpoint(metrics) else {
+            throw ControlError(
+                .usage,
+                "--metrics: `\(metrics)` is not a port of this machine alone",
+                hint: "write 127.0.0.1:9464 or [::1]:9464"
+            )
+        }
+        return endpoint
+    }
 
     func run() async throws {
         do {
@@ -75,6 +95,7 @@ struct RunCommand: AsyncParsableCommand {
                 discover: try checkedDiscovery(discover),
                 isRendezvous: rendezvous ? true : nil,
                 mapPorts: mapPorts,
+                metrics: try checkedMetrics(),
                 logLevel: logLevel?.rawValue
             )
             try await Daemon.run(options)

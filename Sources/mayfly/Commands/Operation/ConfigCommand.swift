@@ -14,7 +14,7 @@ struct ConfigReloadCommand: NodeCommand {
         commandName: "reload",
         abstract: "Take over config.json and peers.json while the node runs.",
         discussion: """
-            Says what has changed, and what holds from the next start only: discover, udp, mapPorts. Listeners that \
+            Says what has changed, and what holds from the next start only: discover, udp, mapPorts, metrics. Listeners that \
             are wanted before and after stay open, and so do all links but those over UDP by a listener that goes. \
             With a mistake in one of the files, or an address that cannot be had, nothing changes.
 

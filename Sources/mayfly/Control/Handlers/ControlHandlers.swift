@@ -6,22 +6,15 @@ import NodeRuntime
 /// the node's loop in which it came.
 enum ControlHandlers {
     /// - Parameters:
-    ///   - stop: succeeds when the node is asked to stop.
-    ///   - reload: takes over the files of the home.
+    ///   - handlers: of the node as a whole.
     ///   - stack: of the node's loop.
-    static func router(
-        _ node: Node,
-        stop: EventLoopPromise<Void>,
-        hooks: HookRunner,
-        reload: ReloadQueue,
-        stack: StackWiper
-    ) -> ControlRouter {
+    static func router(_ node: Node, _ handlers: NodeHandlers, stack: StackWiper) -> ControlRouter {
         var router = NodeRouter(node) { perform in
             stack.wipeSoon()
             perform()
         }
         let sends = PendingSends(node, router.deadlines)
-        NodeHandlers(stop: stop, hooks: hooks, reload: reload).add(to: &router)
+        handlers.add(to: &router)
         PassphraseHandlers.add(to: &router)
         PeerHandlers.add(to: &router)
         ConversationHandlers.add(to: &router)

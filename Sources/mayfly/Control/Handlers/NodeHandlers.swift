@@ -12,9 +12,15 @@ struct NodeHandlers: Sendable {
     let hooks: HookRunner
     /// Takes over the files of the home.
     let reload: ReloadQueue
+    let metrics: Metrics
+    /// Where they are served; `nil` when they are not.
+    let metricsEndpoint: String?
 
     func add(to router: inout NodeRouter) {
-        router.on(StatusMethod.self) { [hooks] node, _ in StatusView.status(node, hooks: hooks) }
+        router.on(StatusMethod.self) { [hooks, metricsEndpoint] node, _ in
+            StatusView.status(node, hooks: hooks, metrics: metricsEndpoint)
+        }
+        router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }
         router.on(StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
             return StopMethod.Result(forgotten: node.unreadInMemoryCount)

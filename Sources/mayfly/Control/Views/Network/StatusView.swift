@@ -7,7 +7,7 @@ import Transport
 
 /// The node as a whole, as the command line's contract has it.
 enum StatusView {
-    static func status(_ node: isolated Node, hooks: HookRunner? = nil) -> NodeStatus {
+    static func status(_ node: isolated Node, hooks: HookRunner? = nil, metrics: String? = nil) -> NodeStatus {
         let status = node.status()
         var checks: [HealthCheck] = [
             HealthCheck(
@@ -68,7 +68,8 @@ enum StatusView {
             hooks: hooks?.counts,
             discovery: node.discovery,
             rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
-            portMappings: NetworkView.portMappings(node)
+            portMappings: NetworkView.portMappings(node),
+            metrics: metrics
         )
     }
 }

@@ -1,0 +1,190 @@
+import Messaging
+import Transport
+
+/// What a node counts for its operator, from its start on. Every label is one of a few words of the program's own: no id, name
+/// or address is ever one.
+package struct NodeCounters: Sendable {
+    /// What has become of messages.
+    package enum MessageEvent: String, CaseIterable, Sendable {
+        /// By a user of this node.
+        case made
+        /// Ours are on their way, or come to all.
+        case sent, delivered, read
+        /// Ours that no member, or not every member, had in time, and those that were taken back.
+        case undelivered, cancelled
+        /// From others.
+        case received
+        /// Came to their time, whosever they were.
+        case expired
+        /// Files that did not come as they were sent.
+        case failed
+    }
+
+    /// What happens to conversations.
+    package enum ConversationEvent: String, CaseIterable, Sendable {
+        case joined, joinFailed, memberJoined, memberLeft, agreed, agreementEnded, explosionScheduled, exploded
+        case explosionConfirmed
+    }
+
+    /// A kind of link.
+    package struct LinkKind: Hashable, Sendable {
+        package enum Carrier: String, CaseIterable, Sendable { case tcp, udp }
+        package enum Path: String, CaseIterable, Sendable { case direct, punched, relayed }
+
+        package var carrier: Carrier
+        package var path: Path
+
+        package init(carrier: Carrier, path: Path) {
+            self.carrier = carrier
+            self.path = path
+        }
+
+        init(_ link: LinkDescription) {
+            switch link.carrier {
+            case .tcp: carrier = .tcp
+            case .udp: carrier = .udp
+            }
+            path = link.isRelayed ? .relayed : link.isPunched ? .punched : .direct
+        }
+
+        package static let all = Carrier.allCases.flatMap { carrier in
+            Path.allCases.map { LinkKind(carrier: carrier, path: $0) }
+        }
+    }
+
+    package private(set) var messages: [MessageEvent: Int] = [:]
+    package private(set) var conversations: [ConversationEvent: Int] = [:]
+    package private(set) var opened: [LinkKind: Int] = [:]
+    /// By reason.
+    package private(set) var closed: [String: Int] = [:]
+    /// Sealed bytes of links that have ended.
+    package private(set) var bytesIn: UInt64 = 0
+    package private(set) var bytesOut: UInt64 = 0
+    /// Dials of ours that came to nothing, by reason.
+    package private(set) var failedDials: [String: Int] = [:]
+    /// Connections to us that came to nothing, by reason.
+    package private(set) var rejections: [String: Int] = [:]
+
+    // MARK: Counting
+
+    mutating func made(count: Int) { messages[.made, default: 0] += count }
+
+    mutating func happened(_ event: Event.Kind) {
+        switch event {
+        case .message: messages[.received, default: 0] += 1
+        case .messageExpired: messages[.expired, default: 0] += 1
+        case .messageState(_, let state, _):
+            if let event = MessageEvent(state) { messages[event, default: 0] += 1 }
+        case .joined: conversations[.joined, default: 0] += 1
+        case .joinFailed: conversations[.joinFailed, default: 0] += 1
+        case .memberJoined: conversations[.memberJoined, default: 0] += 1
+        case .memberLeft, .memberRemoved: conversations[.memberLeft, default: 0] += 1
+        case .lifetimeAgreed: conversations[.agreed, default: 0] += 1
+        case .lifetimeReset, .lifetimeSuspended: conversations[.agreementEnded, default: 0] += 1
+        case .explosionScheduled: conversations[.explosionScheduled, default: 0] += 1
+        case .exploded: conversations[.exploded, default: 0] += 1
+        case .deletionReceipt: conversations[.explosionConfirmed, default: 0] += 1
+        case .lifetimeProposed, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired, .joinRequested, .invited,
+            .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked, .messageDelivery, .attachmentProgress,
+            .conversationUpdated, .groupConflict, .removed, .profileChanged, .messagesMissed, .inboxAwake, .inboxAsleep:
+            break
+        }
+    }
+
+    mutating func opened(_ link: LinkDescription) { opened[LinkKind(link), default: 0] += 1 }
+
+    mutating func closed(_ reason: LinkCloseReason, in bytesIn: UInt64, out bytesOut: UInt64) {
+        closed[reason.kind, default: 0] += 1
+        self.bytesIn &+= bytesIn
+        self.bytesOut &+= bytesOut
+    }
+
+    mutating func dialFailed(_ failure: DialFailure) { failedDials[failure.kind, default: 0] += 1 }
+
+    mutating func rejected(_ rejection: Rejection) { rejections[rejection.kind, default: 0] += 1 }
+}
+
+extension NodeCounters.MessageEvent {
+    /// `nil` for a state that another event tells of.
+    fileprivate init?(_ state: DeliveryState) {
+        switch state {
+        case .sent: self = .sent
+        case .delivered: self = .delivered
+        case .read: self = .read
+        case .expiredUndelivered: self = .undelivered
+        case .cancelled: self = .cancelled
+        case .failed: self = .failed
+        case .queued, .received, .receiving: return nil
+        }
+    }
+}
+
+extension Rejection {
+    var kind: String {
+        switch self {
+        case .unknownProtocol: "unknownProtocol"
+        case .unknownToken: "unknownToken"
+        case .timedOut: "timedOut"
+        case .tooManyHandshakes: "tooManyHandshakes"
+        case .tooManyFromPrefix: "tooManyFromPrefix"
+        case .crowdedOut: "crowdedOut"
+        case .handshake: "handshake"
+        case .wrongPeer: "wrongPeer"
+        case .knockTooLong: "knockTooLong"
+        case .tooManyKnocks: "tooManyKnocks"
+        case .unknownConnection: "unknownConnection"
+        case .cookieSent: "cookieSent"
+        case .notAuthentic: "notAuthentic"
+        case .replayed: "replayed"
+        case .disconnected: "disconnected"
+        case .shutDown: "shutDown"
+        }
+    }
+}
+
+/// Group commits since the start.
+package struct CommitFigures: Sendable {
+    /// Those that are durable.
+    package var count = 0
+    package var failureCount = 0
+    /// From the moment at which they left to the answer; of all, and of the longest.
+    package var nanoseconds: Int64 = 0
+    package var longestNanoseconds: Int64 = 0
+
+    mutating func ended(isDurable: Bool, after nanoseconds: Int64) {
+        if isDurable { count += 1 } else { failureCount += 1 }
+        self.nanoseconds += nanoseconds
+        longestNanoseconds = max(longestNanoseconds, nanoseconds)
+    }
+}
+
+/// What the operator of a node is told in numbers.
+package struct NodeFigures: Sendable {
+    package var state: NodeState
+    package var counters: NodeCounters
+    package var commits: CommitFigures
+    /// Open links.
+    package var links: [NodeCounters.LinkKind: Int]
+    /// Sealed bytes of all links, ended or not.
+    package var bytesIn: UInt64
+    package var bytesOut: UInt64
+    package var capacity: Int
+    /// As a rendezvous node; `nil` if it is none.
+    package var relay: RelayCounts?
+
+    package init(_ node: isolated Node) {
+        state = node.status()
+        counters = node.services.counters
+        commits = node.held.writer.commits.figures
+        links = [:]
+        bytesIn = counters.bytesIn
+        bytesOut = counters.bytesOut
+        for link in node.core.links.all {
+            links[NodeCounters.LinkKind(LinkDescription(link.connection)), default: 0] += 1
+            bytesIn &+= link.connection.bytesIn
+            bytesOut &+= link.connection.bytesOut
+        }
+        capacity = node.capacity
+        relay = node.relayService?.counts
+    }
+}

@@ -1,0 +1,188 @@
+import Control
+import Glibc
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Synchronization
+
+/// The node's figures for its operator, as text.
+final class Metrics: Sendable {
+    /// A look at all files of the home holds for so long.
+    private static let homeSizeAge: Duration = .seconds(30)
+
+    private let node: Node
+    private let home: String
+    private let hooks: HookRunner
+    /// In seconds since 1970.
+    private let startedAt: Double
+    private let begin = ContinuousClock.now
+    private let homeSize = Mutex<(byteCount: Int64, at: ContinuousClock.Instant)?>(nil)
+
+    init(_ node: Node, home: String, hooks: HookRunner) {
+        self.node = node
+        self.home = home
+        self.hooks = hooks
+        startedAt = Double(wallClock().milliseconds) / 1_000
+    }
+
+    /// The figures of now, on the node's loop.
+    func text() -> EventLoopFuture<String> {
+        size().map { [self] size in
+            node.assumeIsolated { node in describe(NodeFigures(node), version: node.options.version, homeSize: size) }
+        }
+    }
+
+    private func size() -> EventLoopFuture<Int64> {
+        let known = homeSize.withLock { $0 }
+        if let known, ContinuousClock.now - known.at < Self.homeSizeAge {
+            return node.loop.makeSucceededFuture(known.byteCount)
+        }
+        let thread = NIOThreadPool(numberOfThreads: 1)
+        thread.start()
+        let size = thread.runIfActive(eventLoop: node.loop) { [self] in
+            let byteCount = HomeSize.measure(home)
+            homeSize.withLock { $0 = (byteCount, ContinuousClock.now) }
+            return byteCount
+        }
+        size.whenComplete { _ in thread.shutdownGracefully { _ in } }
+        return size
+    }
+
+    private func describe(_ figures: NodeFigures, version: String, homeSize: Int64) -> String {
+        var text = MetricsText()
+        describeProcess(&text, version)
+        describeStorage(&text, figures, homeSize)
+        describeMessages(&text, figures)
+        describeLinks(&text, figures)
+        describeOthers(&text, figures)
+        return text.text
+    }
+
+    private func describeProcess(_ text: inout MetricsText, _ version: String) {
+        let process = ProcessFigures()
+        let uptime = ContinuousClock.now - begin
+        let seconds = Double(uptime.components.seconds) + Double(uptime.components.attoseconds) / 1e18
+        text.gauge("mayfly_build_info", "The version of the node.", [.init(1, ("version", version))])
+        text.gauge("process_start_time_seconds", "When the node started, since 1970.", [.init(startedAt)])
+        text.gauge("mayfly_uptime_seconds", "How long the node has run.", [.init(seconds)])
+        text.gauge("process_resident_memory_bytes", "Memory of the process.", [.init(process.residentByteCount)])
+        text.counter("process_cpu_seconds_total", "Processor time of the process.", [.init(process.seconds)])
+        text.gauge("process_open_fds", "Open descriptors of the process.", [.init(process.fileCount)])
+        text.gauge("process_threads", "Threads of the process.", [.init(process.threadCount)])
+    }
+
+    private func describeStorage(_ text: inout MetricsText, _ figures: NodeFigures, _ homeSize: Int64) {
+        let (state, commits) = (figures.state, figures.commits)
+        text.gauge("mayfly_locked", "Whether the storage waits for its passphrase.", [.init(state.isLocked ? 1 : 0)])
+        text.gauge(
+            "mayfly_storage_trouble",
+            "Whether the disk has refused something of late, or is read-only.",
+            [.init(state.storageTrouble != nil || state.isReadOnly ? 1 : 0)]
+        )
+        text.gauge("mayfly_storage_damaged", "Parts of the storage that are damaged.", [.init(state.damage.count)])
+        text.gauge("mayfly_home_bytes", "Bytes of the home on its disk.", [.init(homeSize)])
+        if let space = DiskSpace(of: home) {
+            text.gauge("mayfly_disk_free_bytes", "Bytes free on the disk of the home.", [.init(space.available)])
+        }
+        text.counter(
+            "mayfly_commits_total",
+            "Group commits, by whether they are durable.",
+            [.init(commits.count, ("outcome", "durable")), .init(commits.failureCount, ("outcome", "failed"))]
+        )
+        text.counter(
+            "mayfly_commit_seconds_total",
+            "Time that group commits have taken.",
+            [.init(Double(commits.nanoseconds) / 1e9)]
+        )
+        text.gauge(
+            "mayfly_commit_seconds_max",
+            "Time of the longest group commit.",
+            [.init(Double(commits.longestNanoseconds) / 1e9)]
+        )
+    }
+
+    private func describeMessages(_ text: inout MetricsText, _ figures: NodeFigures) {
+        let state = figures.state
+        text.counter(
+            "mayfly_messages_total",
+            "Messages, by what has become of them.",
+            NodeCounters.MessageEvent.allCases.map {
+                .init(figures.counters.messages[$0] ?? 0, ("event", $0.rawValue))
+            }
+        )
+        text.gauge("mayfly_outbox_messages", "Messages that are not acknowledged.", [.init(state.outbox)])
+        text.counter(
+            "mayfly_conversation_events_total",
+            "Joins, members, agreements and explosions.",
+            NodeCounters.ConversationEvent.allCases.map {
+                .init(figures.counters.conversations[$0] ?? 0, ("event", $0.rawValue))
+            }
+        )
+        text.gauge(
+            "mayfly_inboxes",
+            "Inboxes, by state.",
+            [
+                .init(state.awake, ("state", "awake")), .init(state.sleeping, ("state", "asleep")),
+                .init(state.unused, ("state", "unused")),
+            ]
+        )
+        text.gauge("mayfly_inbox_capacity", "How many inboxes are to be awake.", [.init(figures.capacity)])
+    }
+
+    private func describeLinks(_ text: inout MetricsText, _ figures: NodeFigures) {
+        func byKind(_ counts: [NodeCounters.LinkKind: Int]) -> [MetricsText.Sample] {
+            NodeCounters.LinkKind.all.map { kind in
+                .init(counts[kind] ?? 0, ("carrier", kind.carrier.rawValue), ("path", kind.path.rawValue))
+            }
+        }
+        let counters = figures.counters
+        text.gauge("mayfly_links", "Open links, by carrier and path.", byKind(figures.links))
+        text.counter("mayfly_links_opened_total", "Handshakes that opened a link.", byKind(counters.opened))
+        text.counter(
+            "mayfly_links_closed_total",
+            "Links that have ended, by reason.",
+            MetricsText.samples(counters.closed)
+        )
+        text.counter(
+            "mayfly_link_bytes_total",
+            "Sealed bytes of all links.",
+            [.init(figures.bytesIn, ("direction", "in")), .init(figures.bytesOut, ("direction", "out"))]
+        )
+        text.counter(
+            "mayfly_dials_failed_total",
+            "Dials that came to nothing, by reason.",
+            MetricsText.samples(counters.failedDials)
+        )
+        text.counter(
+            "mayfly_handshakes_rejected_total",
+            "Connections to this node that came to nothing, by reason.",
+            MetricsText.samples(counters.rejections)
+        )
+    }
+
+    private func describeOthers(_ text: inout MetricsText, _ figures: NodeFigures) {
+        if let counts = hooks.counts {
+            text.gauge(
+                "mayfly_hooks",
+                "Hooks that run or wait.",
+                [.init(counts.running, ("state", "running")), .init(counts.queued, ("state", "queued"))]
+            )
+            text.counter(
+                "mayfly_hooks_total",
+                "Hooks that have ended, or were not started.",
+                [
+                    .init(counts.done, ("outcome", "done")), .init(counts.failed, ("outcome", "failed")),
+                    .init(counts.dropped, ("outcome", "dropped")),
+                ]
+            )
+        }
+        guard let relay = figures.relay else { return }
+        text.gauge("mayfly_rendezvous_users", "Nodes that are served.", [.init(relay.users)])
+        text.gauge("mayfly_rendezvous_reservations", "Inboxes of theirs.", [.init(relay.reservations)])
+        text.gauge("mayfly_rendezvous_streams", "Streams that are passed on.", [.init(relay.streams)])
+        text.counter("mayfly_rendezvous_opened_total", "Streams that were opened.", [.init(relay.opened)])
+        text.counter("mayfly_rendezvous_bytes_total", "Bytes that were passed on.", [.init(relay.byteCount)])
+        text.counter("mayfly_rendezvous_refused_total", "Requests that were refused.", [.init(relay.refused)])
+    }
+}

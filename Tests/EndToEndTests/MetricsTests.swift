@@ -1,0 +1,325 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import mayfly
+
+/// `mayfly metrics`, and the same over HTTP.
+@Suite("Metrics")
+struct MetricsTests {
+    /// A figure as a strict reader of the text format has it.
+    struct Figure {
+        let metric: String
+        let labels: [String: String]
+        let value: Double
+    }
+
+    /// Reads all of a text; throws for what Prometheus would refuse.
+    private func figures(_ text: String) throws -> [Figure] {
+        #expect(text.hasSuffix("\n"))
+        var found: [Figure] = []
+        var types: [String: String] = [:]
+        var seen: Set<String> = []
+        for line in text.split(separator: "\n") {
+            if line.hasPrefix("# TYPE ") {
+                let words = line.split(separator: " ").map(String.init)
+                try #require(words.count == 4 && ["counter", "gauge"].contains(words[3]), "\(line)")
+                try #require(types.updateValue(words[3], forKey: words[2]) == nil, "\(line) twice")
+                continue
+            }
+            if line.hasPrefix("# HELP ") { continue }
+            let match = try #require(
+                String(line).wholeMatch(of: /([a-z][a-z0-9_]*)(?:\{([^{}]*)\})? (-?[0-9.]+(?:e[+-]?[0-9]+)?)/),
+                "\(line)"
+            )
+            let metric = String(match.1)
+            let type = try #require(types[metric], "\(line) has no type")
+            if type == "counter" { #expect(metric.hasSuffix("_total"), "\(line)") }
+            var labels: [String: String] = [:]
+            for pair in (match.2 ?? "").split(separator: ",") {
+                let label = try #require(String(pair).wholeMatch(of: /([a-z]+)="([A-Za-z0-9.+-]*)"/), "\(line)")
+                labels[String(label.1)] = String(label.2)
+            }
+            #expect(seen.insert(line.prefix { $0 != " " }.description).inserted, "\(line) twice")
+            found.append(Figure(metric: metric, labels: labels, value: try #require(Double(match.3))))
+        }
+        return found
+    }
+
+    private func figures(of node: TestNode) throws -> [Figure] {
+        try figures(node.ok("metrics")["text"].string ?? "")
+    }
+
+    private func value(_ figures: [Figure], _ metric: String, _ labels: [String: String] = [:]) -> Double? {
+        let found = figures.filter { figure in
+            figure.metric == metric && labels.allSatisfy { figure.labels[$0.key] == $0.value }
+        }
+        return found.isEmpty ? nil : found.reduce(0) { $0 + $1.value }
+    }
+
+    @Test("The figures follow what happens: messages, links, joins, agreements, explosions, commits, inboxes")
+    func counts() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            try bob.setHooks([(["exploded"], "exit 3")])
+            for node in nodes { try node.start() }
+            let before = try figures(of: ann)
+            #expect(value(before, "mayfly_messages_total") == 0 && value(before, "mayfly_links") == 0)
+            #expect(value(before, "mayfly_locked") == 0 && value(before, "mayfly_inboxes", ["state": "unused"]) == 1)
+            #expect(value(before, "mayfly_home_bytes") ?? 0 > 100_000)
+            #expect(value(before, "mayfly_disk_free_bytes") ?? 0 > 0)
+            #expect(value(before, "process_resident_memory_bytes") ?? 0 > 1_048_576)
+            #expect(value(before, "process_open_fds") ?? 0 > 5 && value(before, "process_threads") ?? 0 > 1)
+            #expect(value(before, "process_cpu_seconds_total") ?? 0 > 0)
+            #expect(value(before, "mayfly_hooks_total") == nil)
+            let version = try ann.ok("version")["version"].string
+            #expect(before.first { $0.metric == "mayfly_build_info" }?.labels["version"] == version)
+            let started = value(before, "process_start_time_seconds") ?? 0
+            #expect(abs(started + (value(before, "mayfly_uptime_seconds") ?? 0) - Date().timeIntervalSince1970) < 60)
+
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            for number in 0..<3 { try say("text \(number)", ann) }
+            let (mine, theirs) = (try figures(of: ann), try figures(of: bob))
+            #expect(value(mine, "mayfly_messages_total", ["event": "made"]) == 3)
+            #expect(value(mine, "mayfly_messages_total", ["event": "delivered"]) == 3)
+            let received = value(theirs, "mayfly_messages_total", ["event": "received"]) ?? 0
+            #expect(received >= 3 && value(theirs, "mayfly_messages_total", ["event": "made"]) == 0)
+            #expect(value(mine, "mayfly_links") ?? 0 >= 1 && value(mine, "mayfly_links", ["path": "relayed"]) == 0)
+            #expect(value(mine, "mayfly_links_opened_total") ?? 0 >= 1)
+            #expect(value(mine, "mayfly_link_bytes_total", ["direction": "out"]) ?? 0 > 1_000)
+            #expect(value(mine, "mayfly_conversation_events_total", ["event": "memberJoined"]) == 1)
+            #expect(value(theirs, "mayfly_conversation_events_total", ["event": "joined"]) == 1)
+            #expect(value(mine, "mayfly_conversation_events_total", ["event": "agreed"]) == 1)
+            #expect(value(mine, "mayfly_commits_total", ["outcome": "durable"]) ?? 0 > 3)
+            #expect(value(mine, "mayfly_commits_total", ["outcome": "failed"]) == 0)
+            #expect(value(mine, "mayfly_commit_seconds_total") ?? 0 > 0)
+            #expect(value(mine, "mayfly_commit_seconds_max") ?? 0 > 0)
+            #expect(value(mine, "mayfly_inboxes", ["state": "awake"]) == 1)
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded")
+            try eventually("the hook has failed") {
+                value(try figures(of: bob), "mayfly_hooks_total", ["outcome": "failed"]) == 1
+            }
+            let event = ["event": "exploded"]
+            for node in nodes { #expect(value(try figures(of: node), "mayfly_conversation_events_total", event) == 1) }
+            // A node that waits for its unlock tells its figures, too.
+            try ann.ok("lock")
+            #expect(value(try figures(of: ann), "mayfly_locked") == 1)
+        }
+    }
+
+    @Test("Strangers that are turned away are counted by reason; so are dials that come to nothing")
+    func rejections() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start(["--no-udp"]) }
+            try meet(ann, bob)
+            let port = UInt16(ann.listen?.split(separator: ":").last ?? "") ?? 0
+            for bytes in [Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 7, count: 200)] {
+                let stranger = try HTTPClient(port: port)
+                try stranger.send(bytes)
+                _ = stranger.readAll()
+            }
+            try eventually("they are counted") {
+                value(try figures(of: ann), "mayfly_handshakes_rejected_total", ["reason": "unknownProtocol"]) ?? 0 >= 2
+            }
+            try bob.stop()
+            try eventually("its link has ended, and dials fail") {
+                let now = try figures(of: ann)
+                return value(now, "mayfly_links") == 0 && value(now, "mayfly_links_closed_total") ?? 0 >= 1
+                    && value(now, "mayfly_dials_failed_total") ?? 0 >= 1
+            }
+        }
+    }
+
+    @Test("No figure or label says an id, a name, an address or a text")
+    func privacy() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            let id = try meet(ann, bob)
+            try say("the kettle is behind the door", bob)
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "laboratory", card)
+            try ann.ok("peer", "ping", "laboratory", "--timeout", "60")
+            let text = try ann.ok("metrics")["text"].string ?? ""
+            let shown = try ann.ok("conversation", "show", "room")
+            let members = shown["members"].list.compactMap { $0["member"].string }
+            let ports = nodes.compactMap { $0.listen?.split(separator: ":").last.map(String.init) }
+            let inbox = try #require(shown["inbox"].string)
+            for hidden in [id, inbox, "kettle", "room", "bob", "laboratory", "127.0.0.1", ann.directory] + members {
+                #expect(!text.contains(hidden) && !text.contains(hidden.prefix(8)), "\(hidden)")
+            }
+            let known: [String: Set<String>] = [
+                "version": [try ann.ok("version")["version"].string ?? ""],
+                "carrier": ["tcp", "udp"], "path": ["direct", "punched", "relayed"], "direction": ["in", "out"],
+                "state": ["awake", "asleep", "unused", "running", "queued"],
+                "outcome": ["durable", "failed", "done", "dropped"],
+            ]
+            for figure in try figures(text) {
+                for (label, value) in figure.labels where label != "event" && label != "reason" {
+                    #expect(known[label]?.contains(value) == true, "\(label)=\(value)")
+                }
+                // The words of the program's own.
+                for label in ["event", "reason"] {
+                    guard let value = figure.labels[label] else { continue }
+                    #expect(value.wholeMatch(of: /[a-z][A-Za-z]{2,24}/) != nil, "\(label)=\(value)")
+                }
+                #expect(!ports.contains { figure.labels.values.contains($0) })
+            }
+        }
+    }
+
+    @Test("GET /metrics on a port of this machine alone, when that was asked for: config.json, then --metrics")
+    func overHTTP() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            #expect(try ann.ok("status")["metrics"].isNull)
+            try ann.stop()
+            for text in [
+                "0.0.0.0:9464", "192.0.2.1:1", "localhost:1", "9464", "127.0.0.1", "127.0.0.1:99999", "[::]:1",
+            ] {
+                let refused = try #require(try ann.tryStart(["--metrics", text]))
+                #expect(refused.code == 64 && refused.message.contains("--metrics"), "\(refused)")
+            }
+            let right = Program.text("\(ann.home)/config.json")
+            func configure(_ value: String) throws {
+                let edited = right.replacingOccurrences(of: #""policy""#, with: "\"metrics\": \(value),\n\"policy\"")
+                try ann.replace("config.json", with: edited)
+            }
+            for wrong in [#"{"listen":"0.0.0.0:1"}"#, #"{"listen":7}"#, #"{"lisen":"127.0.0.1:0"}"#, "{}"] {
+                try configure(wrong)
+                let refused = try #require(try ann.tryStart())
+                #expect(refused.code == 1 && refused.message.contains("config.json, line"), "\(wrong): \(refused)")
+            }
+            try configure(#"{"listen":"127.0.0.1:0"}"#)
+            try ann.start()
+            let served = try port(of: ann, host: "127.0.0.1")
+            let answer = try get("/metrics", served)
+            #expect(answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("text/plain; version=0.0.4"))
+            let body = try #require(answer.range(of: "\r\n\r\n").map { String(answer[$0.upperBound...]) })
+            #expect(value(try figures(body), "mayfly_locked") == 0)
+            #expect(answer.contains("Content-Length: \(body.utf8.count)\r\n"))
+            // It holds from the next start.
+            try ann.replace("config.json", with: right)
+            #expect(try ann.ok("config", "reload")["pending"].list.compactMap(\.string) == ["metrics"])
+            #expect(try get("/metrics", served).hasPrefix("HTTP/1.1 200"))
+            try ann.stop()
+            #expect(throws: HarnessError.self) { try HTTPClient(port: served) }
+            try ann.start(["--metrics", "[::1]:0"])
+            #expect(try ann.ok("status")["metrics"].string?.hasPrefix("[::1]:") == true)
+            // A second one does not get its port.
+            let taken = try port(of: ann, host: "[::1]")
+            let bob = TestNode(name: "bob", directory: ann.directory)
+            try bob.initialise()
+            let refused = try #require(try bob.tryStart(["--metrics", "[::1]:\(taken)"]))
+            #expect(refused.code == 1 && refused.message.contains("metrics"), "\(refused)")
+        }
+    }
+
+    @Test("Everything but GET /metrics is refused, whatever comes and however slowly, and the node goes on")
+    func refusals() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start(["--metrics", "127.0.0.1:0"])
+            let served = try port(of: ann, host: "127.0.0.1")
+            let cases: [(String, Int)] = [
+                ("GET /metrics HTTP/1.0\r\n\r\n", 200), ("GET /metrics HTTP/1.1\nhost: localhost:1\n\n", 200),
+                ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:\(served)\r\nAccept: */*\r\n\r\n", 200),
+                ("GET / HTTP/1.1\r\n\r\n", 404), ("GET /metrics/ HTTP/1.1\r\n\r\n", 404),
+                ("GET /metrics?x HTTP/1.1\r\n\r\n", 404), ("GET /../metrics HTTP/1.1\r\n\r\n", 404),
+                ("POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 405), ("HEAD /metrics HTTP/1.1\r\n\r\n", 405),
+                ("GET /metrics HTTP/2.0\r\n\r\n", 505), ("GET /metrics\r\n\r\n", 400),
+                ("get /metrics HTTP/1.1\r\n\r\n", 400),
+                ("GET http://x/metrics HTTP/1.1\r\n\r\n", 400), ("\r\n\r\n", 400), ("\u{0}\u{1}\u{2}", 400),
+                ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
+                ("GET /metrics HTTP/1.1\r\nHost: 192.0.2.7\r\n\r\n", 403),
+                ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", 400),
+                ("GET /metrics HTTP/1.1\r\nX: \(String(repeating: "x", count: 5_000))", 431),
+                ("\(String(repeating: "A", count: 5_000))", 400),
+                ("\u{16}\u{3}\u{1} TLS", 400), ("{\"jsonrpc\":\"2.0\"}\n", 400),
+            ]
+            for (request, code) in cases {
+                let client = try HTTPClient(port: served)
+                try client.send(Array(request.utf8))
+                let answer = client.readAll()
+                #expect(answer.hasPrefix("HTTP/1.1 \(code) "), "\(request.prefix(60).debugDescription): \(answer)")
+                #expect(code == 200 || !answer.contains("mayfly_"))
+            }
+            // One byte after the other, and every cut of a request.
+            let whole = Array("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
+            let slow = try HTTPClient(port: served)
+            for byte in whole { try slow.send([byte]) }
+            #expect(slow.readAll().hasPrefix("HTTP/1.1 200 "))
+            for count in 0..<whole.count { #expect(MetricsRequest(Array(whole[..<count])) == nil, "\(count)") }
+            #expect(MetricsRequest(whole)?.status == .ok)
+            // Those who say nothing have places, a few; then others do until theirs is over.
+            var silent: [HTTPClient] = []
+            for _ in 0..<64 { silent.append(try HTTPClient(port: served)) }
+            #expect(silent.last?.readAll() == "")
+            #expect(try ann.ok("status")["running"].bool == true)
+            silent = []
+            try eventually("their places are free") { try get("/metrics", served).hasPrefix("HTTP/1.1 200") }
+            var luck = SystemRandomNumberGenerator()
+            for _ in 0..<200 {
+                let bytes = (0..<Int.random(in: 1...600, using: &luck)).map { _ in
+                    UInt8.random(in: 0...255, using: &luck)
+                }
+                if let request = MetricsRequest(bytes) { #expect(request.status != .ok) }
+            }
+        }
+    }
+
+    private func port(of node: TestNode, host: String) throws -> UInt16 {
+        let endpoint = try node.ok("status")["metrics"].string ?? ""
+        try #require(endpoint.hasPrefix("\(host):"), "\(endpoint)")
+        return try #require(UInt16(endpoint.dropFirst(host.count + 1)))
+    }
+
+    private func get(_ path: String, _ port: UInt16) throws -> String {
+        let client = try HTTPClient(port: port)
+        try client.send(Array("GET \(path) HTTP/1.1\r\nHost: 127.0.0.1:\(port)\r\n\r\n".utf8))
+        return client.readAll()
+    }
+}
+
+/// A connection to a port of 127.0.0.1.
+private final class HTTPClient {
+    private let descriptor: Int32
+
+    init(port: UInt16) throws {
+        descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        let length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isOpen = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) }
+        }
+        guard isOpen == 0 else { throw HarnessError("connect: \(errno)") }
+    }
+
+    deinit { close(descriptor) }
+
+    func send(_ bytes: [UInt8]) throws {
+        guard Glibc.send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else {
+            throw HarnessError("send: \(errno)")
+        }
+    }
+
+    /// Until the other side closes.
+    func readAll() -> String {
+        var all: [UInt8] = []
+        var bytes = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            guard poll(&polled, 1, 30_000) == 1 else { return "nothing in 30 s" }
+            let count = recv(descriptor, &bytes, bytes.count, 0)
+            guard count > 0 else { return String(decoding: all, as: UTF8.self) }
+            all += bytes[..<count]
+        }
+    }
+}
