@@ -37,6 +37,8 @@ package final class Store {
     var isClosed: Bool { services.isClosed }
 
     var keystore: Keystore
+    /// A change has failed and the disk does not say what it has left.
+    var isKeystoreStale = false
     let argon2Floor: Argon2Parameters
     var clock: ClockMark
     /// Something else that an earlier run has left may be in the kernel's cache only.

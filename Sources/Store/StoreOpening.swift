@@ -114,6 +114,7 @@ extension Store {
     package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
         guard isLocked, !services.isClosed else { return }
         try loader.checkOverdue()
+        try refreshKeystore()
         let keyFile = try keystore.keyFile(in: services.home, isNeeded: !isGiven(passphrase))
         let opened = try keystore.open(passphrase: passphrase, keyFile: keyFile, floor: argon2Floor)
         settleKeystore(by: opened.copy)
@@ -123,7 +124,9 @@ extension Store {
     /// What ``unlock(passphrase:)`` does first and longest, for any thread; `nil` for a home with a key file, where it
     /// takes no time.
     package var stretching: PassphraseStretching? {
-        protection == .passphrase ? PassphraseStretching(keystore: keystore, floor: argon2Floor) : nil
+        // What cannot be read now is refused, or read, when the passphrase is.
+        try? refreshKeystore()
+        return protection == .passphrase ? PassphraseStretching(keystore: keystore, floor: argon2Floor) : nil
     }
 
     /// The rest of ``unlock(passphrase:)``.
@@ -156,6 +159,7 @@ extension Store {
     /// - Throws: ``StoreError/readOnly(path:)``, and when the key file cannot be read.
     package func rewrapping() throws(StoreError) -> Rewrapping {
         if isReadOnly || isClosed { throw .readOnly(path: services.home.path) }
+        try refreshKeystore()
         return Rewrapping(
             keystore: keystore,
             floor: argon2Floor,
@@ -172,6 +176,7 @@ extension Store {
     package func protect(by root: RewrappedRoot) throws(StoreError) {
         let home = services.home
         if isReadOnly || isClosed { throw .readOnly(path: home.path) }
+        try refreshKeystore()
         guard keystore.copies.contains(root.opened) else { throw .wrongPassphrase }
         if let keyFile = root.keyFile {
             guard protection == .passphrase else { throw .invalidArgument("protection: there is a key file") }
@@ -185,8 +190,15 @@ extension Store {
     }
 
     private func writeKeystore(_ copy: KeystoreCopy, over opened: KeystoreCopy) throws(StoreError) {
-        defer { if let read = try? Keystore(in: services.home) { keystore = read } }
+        isKeystoreStale = true
+        defer { try? refreshKeystore() }
         try keystore.write(copy, over: opened, in: services.home)
+    }
+
+    private func refreshKeystore() throws(StoreError) {
+        guard isKeystoreStale else { return }
+        keystore = try Keystore(in: services.home)
+        isKeystoreStale = false
     }
 
     /// Ends a change that was cut off, or repairs a damaged copy: the copy that has opened is the only one from now on, and a

@@ -207,6 +207,30 @@ struct PassphraseChangeTests {
         }
     }
 
+    @Test("Two changes at once: one is made, the other is told that its passphrase is wrong")
+    func twoAtOnce() throws {
+        try withProtected { ann, right, _ in
+            try ann.start(["--passphrase-file", right])
+            let files = (0..<2).map { file("\(Self.new) \($0)", "next\($0)", ann) }
+            let children = try files.map { next in
+                try Child(
+                    [
+                        Program.mayfly, "passphrase", "change", "--passphrase-file", right, "--new-passphrase-file",
+                        next,
+                        "--home", ann.home,
+                    ],
+                    input: try Descriptor("/dev/null", O_RDONLY),
+                    output: try Descriptor("/dev/null", O_WRONLY),
+                    errors: try Descriptor("/dev/null", O_WRONLY)
+                )
+            }
+            let codes = children.map { $0.wait(seconds: 120) }
+            #expect(Set(codes) == [0, 1])
+            for (next, code) in zip(files, codes) { try ann.fails(code ?? -1, "unlock", "--passphrase-file", next) }
+            try ann.fails(1, "unlock", "--passphrase-file", right)
+        }
+    }
+
     @Test("A node goes on answering while the passphrases are stretched")
     func answersMeanwhile() throws {
         try withProtected { ann, right, _ in

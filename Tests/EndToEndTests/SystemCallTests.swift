@@ -200,6 +200,34 @@ struct SystemCallTests {
         }
     }
 
+    @Test("peers.json is edited while a command is about to replace it: the edit is there, and so is the change")
+    func editedPeers() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            for number in 0..<3 {
+                // What is written waits for its fsync, and has its name only then.
+                let tracer = try Tracer(ann, "fsync:delay_enter=400000")
+                let command = try Child(
+                    [
+                        Program.mayfly, "peer", "add", "command\(number)", "--endpoint", "tcp://192.0.2.1:1", "--home",
+                        ann.home,
+                    ],
+                    input: try Descriptor("/dev/null", O_RDONLY),
+                    output: try Descriptor("/dev/null", O_WRONLY),
+                    errors: try Descriptor("/dev/null", O_WRONLY)
+                )
+                try eventually("it is being written") { access("\(ann.home)/peers.json.new", F_OK) == 0 }
+                try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"edit\(number)\" } ] }")
+                #expect(command.wait(seconds: 60) == 0)
+                tracer.stop()
+                let names = try ann.ok("peer", "list").lines.map { $0["name"].string ?? "" }
+                #expect(names == ["edit\(number)", "command\(number)"])
+                #expect(access("\(ann.home)/peers.json.new", F_OK) != 0)
+            }
+        }
+    }
+
     @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards")
     func errors() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in

@@ -85,7 +85,7 @@ import Testing
         #expect(try opens(disk, nil))
     }
 
-    @Test func `a wrong, a missing and an empty passphrase change nothing`() throws {
+    @Test func `a wrong and a missing passphrase change nothing`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let before = disk.files()["/home/keystore"]
         let store = try openHome(disk, unlocking: false)
@@ -228,6 +228,32 @@ import Testing
         try change(store, old, to: new)
         defer { store.close() }
         return disk.operations - before
+    }
+
+    @Test func `a disk that takes writes and cannot be read: what a failed change has left is read before the next`()
+        throws
+    {
+        for call in 1...14 {
+            let disk = try makeUsedHome(passphrase: "old")
+            let store = try openHome(disk, unlocking: false)
+            let fault = SimulatedDisk.Fault(at: disk.operations + call, code: EIO, isLasting: true, isForOneCall: true)
+            disk.with { $0.fault = fault }
+            try? change(store, "old", to: nil)
+            guard disk.with({ $0.struckCall }) == "read" else {
+                store.close()
+                continue
+            }
+            let left = disk.files()["/home/key"]
+            #expect(throws: StoreError.self) { try change(store, "old", to: nil) }
+            // A copy on the disk may be sealed by it.
+            if left != nil, store.isKeystoreStale { #expect(disk.files()["/home/key"] == left) }
+            disk.with { $0.fault = nil }
+            // A home that the key file opens takes any passphrase.
+            try? store.unlock(passphrase: secretBytes("wrong"))
+            #expect(store.isLocked == (store.protection == .passphrase))
+            store.close()
+            #expect(try opens(disk, "old"), "\(call)")
+        }
     }
 
     @Test func `a read-only disk refuses, a full one has room for another passphrase and none for a key file`() throws {

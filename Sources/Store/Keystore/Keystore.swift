@@ -154,7 +154,8 @@ struct Keystore: Sendable {
                 return OpenedRoot(root: root, copy: copy)
             }
         }
-        if let keyFile { throw .keysDamaged(path: keyFile.path) }
+        let wantsPassphrase = copies.contains { $0.protection == .passphrase }
+        if let keyFile, !wantsPassphrase { throw .keysDamaged(path: keyFile.path) }
         throw isGiven ? .wrongPassphrase : .passphraseNeeded
     }
 
