@@ -21,7 +21,7 @@ struct ChatCommand: ParsableCommand {
             """
     )
 
-    @Argument(help: "Alias, id or name.") var conversation: String?
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
     @Flag(help: "Lines instead of a screen.") var plain = false
     @OptionGroup var global: GlobalOptions
 
