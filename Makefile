@@ -42,10 +42,11 @@ lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
 test: deps lint allocations package
-	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables
+	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables tmux
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
+	python3 Tests/Chat/chat.py $(SCRATCH)/debug/mayfly $(SCRATCH)/chat.txt
 	@# 77: no network namespaces here, which it says.
 	@python3 Tests/Matrix/matrix.py $(SCRATCH)/debug/mayfly --quick || [ $$? -eq 77 ]
 

@@ -119,4 +119,24 @@ import Testing
         #expect(matches.isEmpty)
         #expect(editor.line == "say carl ")
     }
+
+    @Test func `a line is remembered no longer than the message that it became`() {
+        var editor = LineEditor()
+        for (line, until) in [("kept", 1_000), ("ephemeral", nil)] as [(String, Int64?)] {
+            editor.set(line)
+            _ = editor.take(until: until)
+        }
+        editor.expire(now: 999)
+        _ = editor.edit(.up)
+        _ = editor.edit(.up)
+        #expect(editor.line == "kept")
+        editor.expire(now: 1_000)
+        #expect(editor.isEmpty)
+        _ = editor.edit(.up)
+        _ = editor.edit(.up)
+        #expect(editor.line == "ephemeral")
+        editor.forget()
+        _ = editor.edit(.up)
+        #expect(editor.isEmpty)
+    }
 }

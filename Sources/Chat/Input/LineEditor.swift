@@ -6,7 +6,7 @@ package struct LineEditor {
     package private(set) var text: [Character] = []
     /// Between two characters of ``text``.
     package private(set) var cursor = 0
-    private var history: [String] = []
+    private var history: [(line: String, until: Int64?)] = []
     /// Which of the history is shown, and what was being written before it.
     private var shown: (index: Int, draft: [Character])?
 
@@ -29,12 +29,26 @@ package struct LineEditor {
     }
 
     /// Takes the line away, and remembers it.
-    package mutating func take() -> String {
+    /// - Parameter until: when it is forgotten, in milliseconds since 1970: no later than the message that it becomes.
+    package mutating func take(until: Int64? = nil) -> String {
         let line = line
         clear()
-        if !line.isEmpty, history.last != line { history.append(line) }
+        if !line.isEmpty, history.last?.line != line { history.append((line, until)) }
         if history.count > Self.historyCount { history.removeFirst() }
         return line
+    }
+
+    /// Forgets the lines whose time is over.
+    package mutating func expire(now: Int64) {
+        let count = history.count
+        history.removeAll { $0.until.map { $0 <= now } ?? false }
+        if history.count < count, shown != nil { clear() }
+    }
+
+    /// Forgets everything.
+    package mutating func forget() {
+        clear()
+        history = []
     }
 
     package mutating func clear() {
@@ -92,7 +106,7 @@ package struct LineEditor {
         guard !history.isEmpty else { return }
         let (index, draft) = shown ?? (history.count, text)
         let next = min(history.count, max(0, index + step))
-        text = next == history.count ? draft : Array(history[next])
+        text = next == history.count ? draft : Array(history[next].line)
         cursor = text.count
         shown = next == history.count ? nil : (next, draft)
     }

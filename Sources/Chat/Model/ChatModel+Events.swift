@@ -51,24 +51,31 @@ extension ChatModel {
             return []
         case .exploded:
             change(id) { $0.forget() }
-            if currentID == id {
-                selection = nil
-                replyTo = nil
-                editor.clear()
-                question = nil
-            }
+            forgetWhatIsWritten(in: id)
             return ask(.explosion(id)) + [.bell]
         case .explosionScheduled, .explosionReminder: return ask(.conversation(id)) + ask(.explosion(id))
         case .deletionReceipt: return ask(.explosion(id))
         case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
         case .locked:
             for index in rooms.indices { rooms[index].forget() }
+            forgetWhatIsWritten(in: currentID)
             notice = ("the node is locked: `mayfly unlock`", true)
             return ask(.conversations)
         case .unlocked: return ask(.conversations) + (currentID.map { refresh($0) } ?? [])
         case .joinRequested, .inboxAwake, .inboxAsleep: return []
         case .gap: return currentID.map { refresh($0) } ?? []
         }
+    }
+
+    /// Nothing that was written, quoted or looked at stays: which line belongs to which room is not known.
+    private mutating func forgetWhatIsWritten(in id: String?) {
+        editor.forget()
+        guard currentID == id else { return }
+        selection = nil
+        replyTo = nil
+        question = nil
+        overlay = nil
+        notice = nil
     }
 
     private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {

@@ -77,7 +77,8 @@ extension ChatModel {
     private mutating func pressInRoom(_ key: Key) -> [ChatEffect] {
         switch key {
         case .enter:
-            let line = editor.take()
+            let length = room.flatMap { Words.milliseconds($0.retention) }
+            let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
         case .escape:
             if replyTo != nil { replyTo = nil } else { scroll = 0 }

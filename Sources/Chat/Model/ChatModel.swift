@@ -98,6 +98,7 @@ package struct ChatModel {
             return []
         case .tick:
             for index in rooms.indices { rooms[index].expire(now: now) }
+            editor.expire(now: now.milliseconds)
             dropSelection()
             return []
         }

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Two people talk in `mayfly chat`, each in a terminal of tmux, over two nodes: chat.py MAYFLY [RECORDING]
+
+What is on the screen is waited for, compared, and written down as text. Everything runs on the loopback, in a directory
+and with a tmux of its own.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MAYFLY = os.path.abspath(sys.argv[1])
+PATIENCE = 30
+
+
+class Failure(Exception):
+    pass
+
+
+class Desk:
+    """A node, and a terminal beside it."""
+
+    def __init__(self, scene, name, columns, rows):
+        self.scene, self.name = scene, name
+        self.home = os.path.join(scene.directory, name)
+        self.command("init", "--listen", "tcp://127.0.0.1:0")
+        self.node = subprocess.Popen([MAYFLY, "run", "--home", self.home], stdout=subprocess.PIPE,
+                                     stderr=subprocess.DEVNULL, text=True)
+        if json.loads(self.node.stdout.readline())["event"] != "ready":
+            raise Failure(f"{name}: no node")
+        scene.tmux("new-session", "-d", "-s", name, "-x", str(columns), "-y", str(rows), "sh")
+        scene.tmux("set-option", "-t", name, "status", "off")
+
+    def command(self, *words):
+        done = subprocess.run([MAYFLY, *words, "--home", self.home, "--json"], capture_output=True, text=True,
+                              timeout=PATIENCE)
+        if done.returncode:
+            raise Failure(f"{self.name}: mayfly {' '.join(words)}: {done.stdout}{done.stderr}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def chat(self, *words):
+        """Starts the chat in the terminal."""
+        self.keys(f"clear; {MAYFLY} chat {' '.join(words)} --home {self.home}")
+        self.press("Enter")
+
+    def keys(self, text):
+        self.scene.tmux("send-keys", "-t", self.name, "-l", "--", text)
+
+    def press(self, *keys):
+        self.scene.tmux("send-keys", "-t", self.name, *keys)
+
+    def say(self, line):
+        self.keys(line)
+        self.press("Enter")
+
+    def screen(self):
+        return self.scene.tmux("capture-pane", "-p", "-t", self.name).rstrip("\n")
+
+    def sees(self, *texts, without=()):
+        """Waits until all of it is on the screen, and writes the screen down."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            screen = self.screen()
+            missing = [text for text in texts if text not in screen] + [text for text in without if text in screen]
+            if not missing:
+                self.scene.write(self, screen)
+                return screen
+            if time.monotonic() > end:
+                raise Failure(f"{self.name} does not see as expected: {missing}\n{screen}")
+            time.sleep(0.02)
+
+    def end(self):
+        self.node.send_signal(signal.SIGTERM)
+        self.node.wait(PATIENCE)
+
+
+class Scene:
+    def __init__(self, recording):
+        self.directory = tempfile.mkdtemp(prefix="mayfly-chat-")
+        self.socket = os.path.join(self.directory, "tmux")
+        self.recording = recording
+        self.count = 0
+
+    def tmux(self, *words):
+        environment = dict(os.environ, LC_ALL="C.UTF-8", TZ="UTC", PS1="$ ")
+        done = subprocess.run(["tmux", "-u", "-f", "/dev/null", "-S", self.socket, *words], capture_output=True, text=True,
+                              env=environment, timeout=PATIENCE)
+        if done.returncode:
+            raise Failure(f"tmux {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def write(self, desk, screen):
+        self.count += 1
+        self.recording.write(f"--- {self.count}: {desk.name}\n{screen}\n")
+        self.recording.flush()
+
+
+def talk(scene):
+    ann, bob = Desk(scene, "ann", 80, 24), Desk(scene, "bob", 40, 12)
+    try:
+        play(scene, ann, bob)
+    finally:
+        for desk in (ann, bob):
+            desk.end()
+
+
+def play(scene, ann, bob):
+    ann.chat()
+    ann.sees("0 conversations", "No conversation yet")
+    ann.say("/create room")
+    ann.sees(" room · nobody else yet", "MEMORY ONLY", "nobody else is here: /invite")
+    ann.say("/profile ann")
+    ann.say("/invite single")
+    ann.sees("Invitation to room", "for one", "q shows it as a QR code")
+    ann.press("Escape")
+    invite = ann.command("invite", "create", "room")[0]["url"]
+
+    bob.chat()
+    bob.sees("0 conversations")
+    bob.say(f"/join {invite}")
+    bob.sees(" room · ann●", "MEMORY")
+    bob.say("/profile bob")
+    ann.sees(" room · bob●")
+
+    # Emoji, wide, right-to-left; what a terminal would obey is harmless, at whoever reads and at whoever writes.
+    ann.say("hello 👍 漢字 שלום")
+    bob.sees("ann  hello 👍 漢字 שלום")
+    ann.sees("✓✓ 1/1")
+    bob.command("send", "room", "\x1b[2Jred\x07 \u202eevil")
+    ann.sees("?[2Jred? evil", "hello 👍 漢字")
+    long = "all work and no play " * 12
+    bob.say(long)
+    ann.sees("all work and no play all work")
+
+    # A proposal is a card on the other side, answered with one key.
+    ann.say("/propose 1d")
+    ann.sees("you propose 1 day (now memory only)", "waits for bob", "Alt-W withdraw")
+    bob.sees("ann proposes 1 day", "Alt-A accept")
+    bob.press("M-d")
+    bob.sees("in force: memory only", "proposed: 1 day, by ann")
+    bob.press("Escape")
+    bob.press("M-a")
+    bob.sees("KEPT 1 DAY")
+    ann.sees("KEPT 1 DAY on disk")
+    ann.say("rotate the key?")
+    bob.sees("rotate the key?")
+    ann.sees("this message: kept until tomorrow", "1d 0h")
+
+    # An answer and a reaction, without an id.
+    bob.press("M-Up")
+    bob.sees("r reply")
+    bob.press("r")
+    bob.sees("answers ann: rotate the key?")
+    bob.say("done")
+    ann.sees("↳ you: rotate the key?", "done")
+    ann.press("M-Up", "e", "1")
+    bob.sees("👍 ann")
+
+    # A file.
+    path, saved = os.path.join(scene.directory, "report.txt"), os.path.join(scene.directory, "saved")
+    content = os.urandom(200_000)
+    with open(path, "wb") as file:
+        file.write(content)
+    ann.say(f"/file {path}")
+    bob.sees("▤ report.txt")
+    ann.sees("✓✓ 1/1", "report.txt (200.0 kB")
+    bob.say(f"/save {saved}")
+    end = time.monotonic() + PATIENCE
+    while not os.path.exists(saved) and time.monotonic() < end:
+        time.sleep(0.02)
+    with open(saved, "rb") as file:
+        if file.read() != content:
+            raise Failure("the file is another one")
+
+    # Another size, and back; a paste of several lines is asked about.
+    scene.tmux("resize-window", "-t", "ann", "-x", "40", "-y", "12")
+    ann.sees("KEPT 1 DAY", without=["on disk"])
+    scene.tmux("resize-window", "-t", "ann", "-x", "100", "-y", "30")
+    ann.sees("KEPT 1 DAY on disk")
+    scene.tmux("set-buffer", "one\ntwo\nthree")
+    scene.tmux("paste-buffer", "-p", "-t", "ann")
+    ann.sees("paste 3 lines, 13 B?")
+    ann.press("Escape")
+    ann.sees("nothing was done")
+
+    # Ctrl-Z and back.
+    ann.press("C-z")
+    ann.sees("Stopped", without=["rotate the key?"])
+    ann.say("fg")
+    ann.sees("rotate the key?")
+
+    # The end of a node, and its return: the chat goes on by itself.
+    bob.end()
+    bob.sees("no node")
+    bob.node = subprocess.Popen([MAYFLY, "run", "--home", bob.home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                text=True)
+    bob.node.stdout.readline()
+    bob.sees(" room · ann", without=["no node"])
+
+    # The chat as lines, from a pipe.
+    plain = subprocess.run([MAYFLY, "chat", "room", "--plain", "--home", ann.home], input="said from a pipe\n",
+                           capture_output=True, text=True, timeout=PATIENCE)
+    if plain.returncode or "rotate the key?" not in plain.stdout:
+        raise Failure(f"plain: {plain.returncode} {plain.stdout}{plain.stderr}")
+    scene.recording.write(f"--- plain\n{plain.stdout}")
+    bob.sees("said from a pipe")
+
+    # The explosion: the name, then what each member has confirmed.
+    ann.say("/explode")
+    ann.sees("type room:", "everybody's copy is destroyed now")
+    ann.say("rom")
+    ann.sees("that is not the name")
+    ann.say("/explode")
+    ann.say("room")
+    ann.sees("EXPLODED", "bob ✓", "Every member has confirmed.", without=["rotate the key?"])
+    bob.sees("EXPLODED", without=["rotate the key?"])
+
+    # The terminal is as it was, and nothing of the chat is left on it.
+    for desk in (ann, bob):
+        desk.press("C-c")
+        desk.sees(without=["EXPLODED"])
+        desk.say("echo ended $?")
+        screen = desk.sees("ended 0")
+        history = scene.tmux("capture-pane", "-p", "-S", "-", "-t", desk.name)
+        for secret in ("rotate the key?", "all work", "said from a pipe"):
+            if secret in screen + history:
+                raise Failure(f"{desk.name}: {secret!r} is left on the terminal")
+        desk.say("echo it echoes")
+        desk.sees("echo it echoes\nit echoes")
+
+
+def main():
+    if not shutil.which("tmux"):
+        raise Failure("tmux is not installed")
+    path = sys.argv[2] if len(sys.argv) > 2 else os.devnull
+    with open(path, "w") as recording:
+        scene = Scene(recording)
+        try:
+            talk(scene)
+        finally:
+            subprocess.run(["tmux", "-S", scene.socket, "kill-server"], capture_output=True)
+            shutil.rmtree(scene.directory)
+    print(f"chat: {scene.count} screens as expected")
+
+
+try:
+    main()
+except Failure as failure:
+    sys.exit(f"chat: {failure}")
