@@ -199,15 +199,18 @@ def play(scene, ann, bob):
     bob.node = subprocess.Popen([MAYFLY, "run", "--home", bob.home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                 text=True)
     bob.node.stdout.readline()
-    bob.sees(" room · ann", without=["no node"])
+    # A restart ends an agreement, and the screen says so.
+    bob.sees(" room · ann", "MEMORY", "has ended", without=["no node", "KEPT"])
+    ann.sees("MEMORY ONLY", "has ended")
 
     # The chat as lines, from a pipe.
-    plain = subprocess.run([MAYFLY, "chat", "room", "--plain", "--home", ann.home], input="said from a pipe\n",
+    plain = subprocess.run([MAYFLY, "chat", "room", "--plain", "--home", ann.home], input="said from a pipe\n/leave\nroom\n",
                            capture_output=True, text=True, timeout=PATIENCE)
     if plain.returncode or "rotate the key?" not in plain.stdout:
         raise Failure(f"plain: {plain.returncode} {plain.stdout}{plain.stderr}")
     scene.recording.write(f"--- plain\n{plain.stdout}")
-    bob.sees("said from a pipe")
+    # Nobody who writes into a pipe commands.
+    bob.sees("said from a pipe", "/leave")
 
     # The explosion: the name, then what each member has confirmed.
     ann.say("/explode")

@@ -51,7 +51,11 @@ extension ChatModel {
             return [.call(.action(.say(said)), method: LifetimeProposeMethod.name, params: JSONValue(of: params))]
         case .accept:
             // What is accepted is what is on the screen, not what may have come meanwhile.
-            let params = LifetimeAcceptMethod.Params(conversation: room.id, proposal: room.lifetime?.proposal?.id)
+            guard let proposal = room.lifetime?.proposal?.id else {
+                notice = ("nothing is proposed", true)
+                return []
+            }
+            let params = LifetimeAcceptMethod.Params(conversation: room.id, proposal: proposal)
             return [.call(.action(.say("accepted")), method: LifetimeAcceptMethod.name, params: JSONValue(of: params))]
         case .reject: return simple(LifetimeRejectMethod.name, "rejected")
         case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
@@ -86,12 +90,10 @@ extension ChatModel {
             let params: JSONValue = .object(["conversation": .string(room.id), key: .string(rest)])
             return [.call(.action(.say("done")), method: method, params: params)]
         case .remove:
-            guard
-                let member = room.conversation.members.first(where: {
-                    room.name(of: $0.member) == rest || $0.member == rest
-                })
-            else {
-                notice = ("no member is called \(ShownText.line(rest))", true)
+            let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
+            guard let member = found.first, found.count == 1 else {
+                let why = found.isEmpty ? "no member is called" : "several members are called"
+                notice = ("\(why) \(ShownText.line(rest)): /who shows their ids", true)
                 return []
             }
             let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]

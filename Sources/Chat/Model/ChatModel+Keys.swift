@@ -107,7 +107,12 @@ extension ChatModel {
         return send(line)
     }
 
-    private mutating func send(_ text: String) -> [ChatEffect] {
+    mutating func send(_ text: String) -> [ChatEffect] {
+        if let lostConnection {
+            editor.set(text)
+            notice = ("not sent, there is no node: \(lostConnection)", true)
+            return []
+        }
         guard let room else {
             notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
             return []

@@ -50,6 +50,8 @@ package struct ChatModel {
     /// The rows of a QR code.
     let makeQRCode: @Sendable (String) -> [String]?
 
+    /// The connection is new: what is on the screen is asked for again.
+    private var isNew = false
     /// Requests that have no answer yet, and whether they are to be made once more.
     private var pending: [ChatRequest: Bool] = [:]
 
@@ -70,12 +72,23 @@ package struct ChatModel {
     package mutating func begin() -> [ChatEffect] {
         lostConnection = nil
         pending = [:]
+        isNew = true
+        // The node may have been away: what it knew of agreements is not known any more.
+        for index in rooms.indices {
+            if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
+            rooms[index].lifetime = nil
+        }
         let subscribe = SubscribeMethod.Params(marksRead: false)
         return [
             .call(.subscription, method: SubscribeMethod.name, params: JSONValue(of: subscribe)),
             .call(.conversations, method: ConversationListMethod.name, params: [:]),
             .call(.joins, method: JoinListMethod.name, params: [:]),
         ]
+    }
+
+    /// A text, whatever it begins with.
+    package mutating func say(_ text: String) -> [ChatEffect] {
+        text.contains { !$0.isWhitespace } ? send(text) : []
     }
 
     /// A whole line, as somebody would type it.
@@ -91,7 +104,7 @@ package struct ChatModel {
         case .answer(let request, let answer): return answered(request, answer)
         case .dropped: return begin()
         case .said(let text, let isFailure):
-            notice = (text, isFailure)
+            notice = (ShownText.line(text), isFailure)
             return []
         case .disconnected(let why):
             lostConnection = why
@@ -129,6 +142,10 @@ package struct ChatModel {
         overlay = nil
         question = nil
         guard let id else { return [] }
+        change(id) { room in
+            room.wantedCount = Room.pageCount
+            room.isCut = false
+        }
         return refresh(id)
     }
 
@@ -216,7 +233,11 @@ package struct ChatModel {
             return conversation.expiresAt == nil ? [] : ask(.explosion(id))
         case .lifetime(let id):
             let lifetime = try value.decoded(as: LifetimeStatus.self)
-            change(id) { $0.lifetime = lifetime }
+            change(id) { room in
+                room.lifetime = lifetime
+                if lifetime.lifetime == .ephemeral, let before = room.keptBefore { room.endedLifetime = before }
+                room.keptBefore = nil
+            }
             return []
         case .explosion(let id):
             let status = try value.decoded(as: ExplosionStatus.self)
@@ -269,7 +290,8 @@ package struct ChatModel {
             currentID = nil
             if notice == nil { notice = ("the conversation is gone", false) }
         }
-        guard let wanted = wantedRoom else { return [] }
+        defer { isNew = false }
+        guard let wanted = wantedRoom else { return isNew ? currentID.map { refresh($0) } ?? [] : [] }
         wantedRoom = nil
         return open(word: wanted)
     }

@@ -19,10 +19,14 @@ package struct Room {
     package private(set) var faded: [Faded] = []
     /// What has happened here and is no message, newest last.
     package private(set) var notes: [Note] = []
+    /// How many there were, those that are gone included.
+    private(set) var noteTotal = 0
     /// Messages of others that nobody was shown.
     package var unreadCount = 0
     /// The agreement that has ended, until somebody has answered to it.
     package var endedLifetime: LifetimeValue?
+    /// What was kept before the connection to the node was lost.
+    var keptBefore: LifetimeValue?
     /// How many messages were asked for.
     package var wantedCount = Room.pageCount
     /// There are no older messages than those that are here.
@@ -86,6 +90,7 @@ package struct Room {
 
     mutating func note(_ text: String, at: Timestamp) {
         notes.append(Note(at: at, text: text))
+        noteTotal += 1
         if notes.count > Self.noteCount { notes.removeFirst() }
     }
 
@@ -115,7 +120,7 @@ package struct Room {
     /// When something of it changes by itself, if nothing happens: a second, a minute or an hour of a countdown is over.
     func nextChange(after now: Timestamp) -> Int64? {
         let ends = messages.compactMap(\.expiresAt?.milliseconds) + [explodesAt?.milliseconds].compactMap(\.self)
-        let changes = ends.map { end in
+        let changes = ends.filter { $0 > now.milliseconds }.map { end in
             let left = end - now.milliseconds
             // The last minute of a message, and the whole day before an explosion, are counted by the second.
             let step: Int64 = left <= 61_000 || end == explodesAt?.milliseconds ? 1_000 : 60_000

@@ -56,8 +56,10 @@ package struct Transcript {
         for message in room.messages where messages.insert(message.message).inserted {
             lines += Self.lines(of: message, room, model)
         }
-        for note in room.notes.dropFirst(noteCount) { lines.append("* \(note.text)") }
-        noteCount = room.notes.count
+        for note in room.notes.suffix(min(room.notes.count, room.noteTotal - noteCount)) {
+            lines.append("* \(note.text)")
+        }
+        noteCount = room.noteTotal
         let open = room.lifetime?.proposal
         if let open, open.id != proposal {
             let who = open.member == nil ? "you propose" : "\(ShownText.line(open.from)) proposes"

@@ -9,9 +9,10 @@ package struct Renderer {
     package init(hasColours: Bool) { self.hasColours = hasColours }
 
     /// Another screen for the chat, which leaves the one before as it was; bracketed paste.
-    package static let begin = "\u{1B}[?1049h\u{1B}[?2004h\u{1B}[2J\u{1B}[3J"
+    /// Lines do not wrap: a character that is wider than it is known to be stays in its line.
+    package static let begin = "\u{1B}[?1049h\u{1B}[?2004h\u{1B}[?7l\u{1B}[2J"
     /// Clears that screen before it is left: some terminals keep it.
-    package static let end = "\u{1B}[0m\u{1B}[2J\u{1B}[3J\u{1B}[?2004l\u{1B}[?25h\u{1B}[?1049l"
+    package static let end = "\u{1B}[0m\u{1B}[2J\u{1B}[?7h\u{1B}[?2004l\u{1B}[?25h\u{1B}[?1049l"
 
     /// The whole screen is sent the next time: it may have been written over.
     package mutating func forget() { shown = nil }

@@ -6,14 +6,17 @@ package enum CellWidth {
     /// The locale whose table is used: that of UTF-8, whatever the user's is.
     nonisolated(unsafe) private static let utf8 = newlocale(1 << LC_CTYPE, "C.UTF-8", nil)
 
-    /// - Returns: 0 to 2.
+    /// - Returns: 0 to 2 for what people write; as much as its parts for a character of many parts.
     package static func of(_ character: Character) -> Int {
         if let ascii = character.asciiValue { return (0x20..<0x7F).contains(ascii) ? 1 : 0 }
         let scalars = character.unicodeScalars
         // An emoji of several scalars, a flag, or a sign that is to be shown as an emoji (UTS #51).
-        if let first = scalars.first, first.properties.isEmojiPresentation { return 2 }
-        if scalars.contains(where: { $0.value == 0xFE0F }) { return 2 }
-        return min(2, scalars.reduce(0) { $0 + of($1) })
+        if scalars.allSatisfy(\.belongsToEmoji),
+            scalars.contains(where: { $0.properties.isEmojiPresentation || $0.value == 0xFE0F })
+        {
+            return 2
+        }
+        return scalars.reduce(0) { $0 + of($1) }
     }
 
     package static func of(_ text: some StringProtocol) -> Int {
@@ -28,6 +31,11 @@ package enum CellWidth {
         let width = scalar_width(scalar.value)
         return width < 0 ? 1 : Int(width)
     }
+}
+
+extension Unicode.Scalar {
+    /// An emoji, a joiner or a selector.
+    fileprivate var belongsToEmoji: Bool { properties.isEmoji || value == 0x200D || value == 0xFE0F }
 }
 
 extension Unicode.GeneralCategory {

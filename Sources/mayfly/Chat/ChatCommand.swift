@@ -23,6 +23,7 @@ struct ChatCommand: ParsableCommand {
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
     @Flag(help: "Lines instead of a screen.") var plain = false
+    @Flag(help: "Obey lines of a pipe that begin with a slash, too; without it they are texts.") var commands = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
@@ -34,7 +35,8 @@ struct ChatCommand: ParsableCommand {
         do {
             let home = try global.resolvedHome()
             if plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 {
-                try PlainSession(home: home, room: conversation).run()
+                let takesCommands = commands || isatty(STDIN_FILENO) == 1
+                try PlainSession(home: home, room: conversation, takesCommands: takesCommands).run()
             } else {
                 try ChatSession(home: home, room: conversation).run()
             }

@@ -95,6 +95,9 @@ final class ChatSession {
         switch number {
         case SIGWINCH: break
         case SIGCONT: renderer.forget()
+        case SIGTSTP:
+            screen.suspend()
+            renderer.forget()
         default: isOver = true
         }
     }

@@ -25,6 +25,7 @@ final class FileJobs: Sendable {
     func upload(conversation: String, path: String, text: String?, replyTo: String?) {
         let path = Self.expanded(path)
         run {
+            try Self.check(path)
             var arguments = [conversation, "--file", path, "--home", self.home]
             if let replyTo { arguments += ["--reply-to", replyTo] }
             if let text { arguments += ["--", text] }
@@ -69,8 +70,17 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// `~/x` as a shell would read it.
+    /// A pipe, a device or the terminal would never end.
+    private static func check(_ path: String) throws(ControlError) {
+        var status = stat()
+        if stat(path, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) {
+            throw ControlError(.usage, "\(path) is no file")
+        }
+    }
+
+    /// `~/x` as a shell would read it; a name that begins with a dash is a name.
     private static func expanded(_ path: String) -> String {
+        if path.hasPrefix("-") { return "./\(path)" }
         guard path == "~" || path.hasPrefix("~/"), let home = getenv("HOME") else { return path }
         return String(cString: home) + path.dropFirst()
     }

@@ -13,9 +13,12 @@ final class PlainSession {
     private var partial: [UInt8] = []
     private var jobCount = 0
     private var inputIsOpen = true
+    /// A line that begins with a slash is a command: of a person, not of whatever is piped in.
+    private let takesCommands: Bool
     private var isOver = false
 
-    init(home: String, room: String?) throws(ControlError) {
+    init(home: String, room: String?, takesCommands: Bool) throws(ControlError) {
+        self.takesCommands = takesCommands
         jobs = try FileJobs(home: home)
         client = try ControlClient(home: home)
         model = ChatModel(room: room, now: wallClock(), calendar: { localTime(of: $0) })
@@ -75,7 +78,7 @@ final class PlainSession {
         guard let end = partial.firstIndex(of: UInt8(ascii: "\n")) else { return false }
         let line = String(decoding: partial[..<end], as: UTF8.self)
         partial.removeFirst(end + 1)
-        try perform(model.enter(line: line))
+        try perform(takesCommands ? model.enter(line: line) : model.say(line))
         return true
     }
 

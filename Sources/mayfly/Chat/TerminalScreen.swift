@@ -6,7 +6,7 @@ import Glibc
 /// The terminal of the process: its settings, its size, its signals. Whatever ends or stops the chat leaves the terminal as
 /// it was, with nothing of the chat on it.
 final class TerminalScreen {
-    private static let signals = [SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCONT]
+    private static let signals = [SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCONT, SIGTSTP]
     /// Where the handler tells which signal has come.
     nonisolated(unsafe) private static var told: Int32 = -1
 
