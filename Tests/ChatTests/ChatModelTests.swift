@@ -451,4 +451,39 @@ struct ChatDesk {
         desk.answer("read", ["messages": []])
         #expect(desk.effects.isEmpty)
     }
+
+    @Test func `after the node's return the room is asked for again, and an agreement that ended meanwhile is said`() {
+        var desk = ChatDesk()
+        desk.open(
+            [ChatDesk.message(1, from: "bob", "lost with the node")],
+            lifetime: ChatDesk.lifetime("1d", "agreed")
+        )
+        desk.handle(.disconnected("it has gone"))
+        #expect(desk.text.contains("no node: it has gone"))
+        desk.type("kept for later")
+        desk.press(.enter)
+        #expect(desk.text.contains("> kept for later") && desk.takeCalls().isEmpty)
+        desk.effects = desk.model.begin()
+        desk.open([])
+        #expect(desk.text.contains("MEMORY ONLY") && desk.text.contains("The agreement of 1 day has ended"))
+        #expect(!desk.text.contains("lost with the node") && desk.text.contains("> kept for later"))
+    }
+
+    @Test func `an accept names a proposal and a removal means one member, or nothing is done`() {
+        var desk = ChatDesk()
+        desk.open([], conversation: ChatDesk.conversation(members: [("bob", true), ("bob", false)]))
+        desk.effects = []
+        for line in ["/accept", "/remove bob", "/remove nobody"] { desk.effects += desk.model.enter(line: line) }
+        #expect(desk.effects.isEmpty)
+    }
+
+    @Test func `what was written is not in the history of the line after an explosion`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.type("secret")
+        desk.press(.enter)
+        desk.event("exploded")
+        desk.press(.up)
+        #expect(!desk.text.contains("secret"))
+    }
 }
