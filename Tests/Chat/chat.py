@@ -139,7 +139,7 @@ def play(scene, ann, bob):
     # A proposal is a card on the other side, answered with one key.
     ann.say("/propose 1d")
     ann.sees("you propose 1 day (now memory only)", "waits for bob", "Alt-W withdraw")
-    bob.sees("ann proposes 1 day", "Alt-A accept")
+    bob.sees("1 day, proposed by ann", "Alt-A accept")
     bob.press("M-d")
     bob.sees("in force: memory only", "proposed: 1 day, by ann")
     bob.press("Escape")

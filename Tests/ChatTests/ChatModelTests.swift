@@ -209,8 +209,8 @@ struct ChatDesk {
         desk.effects = []
         #expect(
             desk.lines.suffix(5) == [
-                "┌ bob proposes 7 days, unopened: gone after 6h 0m (now 1 day) · waits for you ─┐",
-                "│ and carl                                                                     │",
+                "┌ 7 days, unopened: gone after 6h 0m, proposed by bob (now 1 day) · waits for ─┐",
+                "│ you and carl                                                                 │",
                 "└ Alt-A accept · Alt-R reject · Alt-D details ─────────────────────────────────┘",
                 ">", "this message: kept until tomorrow 08:41                                    /help",
             ]

@@ -204,5 +204,5 @@ extension ChatModel {
     }
 
     /// The node calls us "me".
-    static func you(_ name: String) -> String { name == "me" ? "you" : ShownText.line(name) }
+    static func you(_ name: String) -> String { name == "me" ? "you" : Words.name(name) }
 }

@@ -32,7 +32,7 @@ extension ChatModel {
             if let previous, previous != .ephemeral { change(id) { $0.endedLifetime = previous } }
             return ask(.lifetime(id)) + refreshMessages(id)
         case .memberJoined:
-            let profile = event["profile"]?.stringValue.map(ShownText.line)
+            let profile = event["profile"]?.stringValue.map(Words.name)
             say("\(profile ?? member ?? "a member") has joined")
             return ask(.conversation(id)) + ask(.lifetime(id))
         case .memberLeft:

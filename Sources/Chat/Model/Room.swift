@@ -74,9 +74,9 @@ package struct Room {
     package var retention: LifetimeValue { lifetime?.lifetime ?? conversation.lifetime }
 
     func name(of member: String) -> String {
-        if let name = explosion?.names?.first(where: { $0.member == member })?.name { return ShownText.line(name) }
+        if let name = explosion?.names?.first(where: { $0.member == member })?.name { return Words.name(name) }
         let known = conversation.members.first { $0.member == member }
-        return ShownText.line(known?.profile ?? known?.peer ?? member)
+        return Words.name(known?.profile ?? known?.peer ?? member)
     }
 
     func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }

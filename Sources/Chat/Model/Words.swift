@@ -104,6 +104,9 @@ package enum Words {
         return "\(Double(Int(value * 10)) / 10) GB"
     }
 
+    /// A name that somebody has chosen, where it stands beside words of ours: short, so that it cannot pass for them.
+    static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
+
     /// `a, b and c`
     static func list(_ names: [String]) -> String {
         guard names.count > 1, let last = names.last else { return names.first ?? "nobody" }

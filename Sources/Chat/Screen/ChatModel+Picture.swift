@@ -152,10 +152,10 @@ extension ChatModel {
                 ([Words.lifetime(proposal.lifetime)]
                 + ChatModel.terms(proposal.attachments, proposal.unopened, proposal.timer)).joined(separator: ", ")
             let waiting = (proposal.waiting ?? []).map(ChatModel.you)
-            let who = isOurs ? "you propose" : "\(ShownText.line(proposal.from)) proposes"
+            let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")
             return card(
-                "\(who) \(what) (now \(Words.lifetime(room.retention))) · waits for \(Words.list(waiting))",
+                "\(head) (now \(Words.lifetime(room.retention))) · waits for \(Words.list(waiting))",
                 isOurs
                     ? "Alt-W withdraw · Alt-D details"
                     : isForUs ? "Alt-A accept · Alt-R reject · Alt-D details" : "Alt-R reject · Alt-D details",

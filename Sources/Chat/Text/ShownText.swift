@@ -9,7 +9,9 @@ package enum ShownText {
     package static func lines(_ text: String) -> [String] {
         var result: [String] = []
         var line = ""
-        for character in text {
+        // First: what they would hold apart is one character without them.
+        let kept = String(String.UnicodeScalarView(text.unicodeScalars.filter { !$0.changesDirection }))
+        for character in kept {
             if character.isNewline {
                 result.append(line)
                 line = ""
@@ -30,7 +32,7 @@ package enum ShownText {
         for scalar in character.unicodeScalars.prefix(scalarCount) {
             switch scalar.value {
             case 0..<0x20, 0x7F..<0xA0: scalars.append("?")
-            default: if !scalar.changesDirection { scalars.append(scalar) }
+            default: scalars.append(scalar)
             }
         }
         return String(scalars)
