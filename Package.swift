@@ -60,7 +60,7 @@ let package = Package(
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
         // What people see: without terminal, socket or clock.
-        target("Chat", ["Control", "CLinux"]),
+        target("Chat", ["Control", "Messaging", "CLinux"]),
         target(
             "NodeRuntime",
             ["Transport", "Store", "Wire", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]

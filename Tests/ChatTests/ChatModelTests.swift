@@ -350,7 +350,7 @@ struct ChatDesk {
     }
 
     @Test func `hostile text draws nothing outside its place`() {
-        for size in [Picture.Size(columns: 80, rows: 24), .init(columns: 40, rows: 12), .init(columns: 20, rows: 6)] {
+        for size in [Picture.Size(columns: 80, rows: 24), .init(columns: 40, rows: 12), .init(columns: 32, rows: 8)] {
             var desk = ChatDesk(size: size)
             desk.open(
                 [
@@ -485,5 +485,34 @@ struct ChatDesk {
         desk.event("exploded")
         desk.press(.up)
         #expect(!desk.text.contains("secret"))
+    }
+
+    @Test func `a text that could not be sent is given back`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.effects = []
+        desk.type("hello")
+        desk.press(.enter)
+        desk.answer("send", .failure(ControlError(.locked, "the node is locked")))
+        #expect(desk.lines.contains("> hello") && desk.text.contains("the node is locked"))
+    }
+
+    @Test func `a proposal that has just taken the place of another is not accepted by a key`() {
+        func proposal(_ id: String, _ lifetime: String) -> JSONValue {
+            [
+                "lifetime": .string(lifetime), "id": .string(id), "from": "bob", "member": "bob000000000",
+                "waiting": ["me"], "proposedAt": "2026-11-23T08:41:00Z",
+            ]
+        }
+        var desk = ChatDesk()
+        desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal("aa", "1h")))
+        desk.event("lifetimeProposed")
+        desk.answer("lifetime.show", ChatDesk.lifetime("ephemeral", "pending", proposal: proposal("bb", "30d")))
+        desk.effects = []
+        desk.press(.alt("a"))
+        #expect(desk.effects.isEmpty && desk.text.contains("look again"))
+        desk.pass(1_000)
+        desk.press(.alt("a"))
+        #expect(desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb"}"#])
     }
 }

@@ -93,7 +93,7 @@ extension ChatModel {
     /// The node has done what a person wanted.
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
-        case .send(let id): return refreshMessages(id)
+        case .send(let id, _): return refreshMessages(id)
         case .invite(let id):
             let invite = try value.decoded(as: Invite.self)
             let until = invite.expiresAt.map { " until \(Words.time($0, now: now, calendar))" } ?? ""

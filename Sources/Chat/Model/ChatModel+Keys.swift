@@ -1,9 +1,8 @@
 import Control
+import enum Messaging.Limits
 
 extension ChatModel {
-    /// Longest text of a message, in bytes; it is the protocol's.
-    static let textByteCount = 32_768
-    /// A paste with more lines or bytes than this is asked about.
+    /// A paste of several lines, or of more bytes than this, is asked about.
     private static let pasteByteCount = 500
 
     /// What a number key stands for while a reaction is chosen.
@@ -89,7 +88,9 @@ extension ChatModel {
             if !matches.isEmpty { notice = (matches.map(ShownText.line).joined(separator: "  "), false) }
         case .paste(let text):
             let shown = text.replacing("\r\n", with: "\n").replacing("\r", with: "\n")
-            if shown.contains("\n") || shown.utf8.count > Self.pasteByteCount {
+            if shown.utf8.count > Limits.textByteCount {
+                notice = (Self.tooLong(shown), true)
+            } else if shown.contains("\n") || shown.utf8.count > Self.pasteByteCount {
                 question = .paste(shown)
             } else {
                 editor.insert(shown)
@@ -117,18 +118,19 @@ extension ChatModel {
             notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
             return []
         }
-        guard text.utf8.count <= Self.textByteCount else {
+        guard text.utf8.count <= Limits.textByteCount else {
             editor.set(text)
-            notice = (
-                "\(text.utf8.count) bytes are more than a message may have (32 KiB): send it as a file, /file PATH",
-                true
-            )
+            notice = (Self.tooLong(text), true)
             return []
         }
         scroll = 0
         let params = SendMethod.Params(conversation: room.id, text: text, replyTo: replyTo?.description)
         replyTo = nil
-        return [.call(.action(.send(room.id)), method: SendMethod.name, params: JSONValue(of: params))]
+        return [.call(.action(.send(room.id, text: text)), method: SendMethod.name, params: JSONValue(of: params))]
+    }
+
+    private static func tooLong(_ text: String) -> String {
+        "\(text.utf8.count) bytes are more than the \(Limits.textByteCount) of a message: send a file, /file PATH"
     }
 
     private var candidates: [String] {
@@ -225,8 +227,13 @@ extension ChatModel {
         guard let room else { return nil }
         let proposal = room.lifetime?.proposal
         switch key {
-        case .alt("a") where proposal?.member != nil: return command("/accept")
-        case .alt("r") where proposal?.member != nil: return command("/reject")
+        case .alt("a") where proposal?.member != nil, .alt("r") where proposal?.member != nil:
+            // Nobody reads a card in less.
+            if let changedAt = room.proposalChangedAt, now.milliseconds - changedAt.milliseconds < 1_000 {
+                notice = ("the proposal has just changed: look again", true)
+                return []
+            }
+            return command(key == .alt("a") ? "/accept" : "/reject")
         case .alt("w") where proposal != nil && proposal?.member == nil: return command("/withdraw")
         case .alt("d") where proposal != nil: return command("/agreement")
         case .alt("p") where proposal == nil && room.endedLifetime != nil:
@@ -312,7 +319,7 @@ extension ChatModel {
             reaction: emoji,
             remove: isThere ? true : nil
         )
-        return [.call(.action(.send(room.id)), method: ReactMethod.name, params: JSONValue(of: params))]
+        return [.call(.action(.send(room.id, text: nil)), method: ReactMethod.name, params: JSONValue(of: params))]
     }
 
     private mutating func confirm(_ id: String, _ effect: () -> ChatEffect) -> [ChatEffect] {

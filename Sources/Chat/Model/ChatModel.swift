@@ -233,7 +233,11 @@ package struct ChatModel {
             return conversation.expiresAt == nil ? [] : ask(.explosion(id))
         case .lifetime(let id):
             let lifetime = try value.decoded(as: LifetimeStatus.self)
+            let now = now
             change(id) { room in
+                if let shown = room.lifetime?.proposal?.id, shown != lifetime.proposal?.id {
+                    room.proposalChangedAt = now
+                }
                 room.lifetime = lifetime
                 if lifetime.lifetime == .ephemeral, let before = room.keptBefore { room.endedLifetime = before }
                 room.keptBefore = nil
@@ -266,6 +270,9 @@ package struct ChatModel {
             }
             notice = (Self.words(error), true)
         case .explosion: break
+        case .action(.send(let id, let text?)):
+            if currentID == id, editor.isEmpty { editor.set(text) }
+            notice = (Self.words(error), true)
         case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
         }
         return []

@@ -13,7 +13,8 @@ package enum ChatRequest: Hashable, Sendable {
     case action(Action)
 
     package enum Action: Hashable, Sendable {
-        case send(String)
+        /// With the text, which is given back when it could not be sent.
+        case send(String, text: String?)
         case invite(String)
         case join
         case create

@@ -25,6 +25,8 @@ package struct Room {
     package var unreadCount = 0
     /// The agreement that has ended, until somebody has answered to it.
     package var endedLifetime: LifetimeValue?
+    /// When another proposal took the place of one that was on the screen.
+    var proposalChangedAt: Timestamp?
     /// What was kept before the connection to the node was lost.
     var keptBefore: LifetimeValue?
     /// How many messages were asked for.

@@ -62,9 +62,11 @@ package struct Transcript {
         noteCount = room.noteTotal
         let open = room.lifetime?.proposal
         if let open, open.id != proposal {
-            let who = open.member == nil ? "you propose" : "\(ShownText.line(open.from)) proposes"
+            let who = open.member == nil ? "you propose" : "\(Words.name(open.from)) proposes"
             let answer = open.member == nil ? "/withdraw takes it back" : "/accept or /reject"
-            lines.append("* \(who) \(Words.lifetime(open.lifetime)) (now \(Words.lifetime(room.retention))): \(answer)")
+            let terms = ChatModel.terms(open.attachments, open.unopened, open.timer)
+            let what = ([Words.lifetime(open.lifetime)] + terms).joined(separator: ", ")
+            lines.append("* \(who) \(what) (now \(Words.lifetime(room.retention))): \(answer)")
         }
         proposal = open?.id
         if let over = room.endedLifetime, over != ended {

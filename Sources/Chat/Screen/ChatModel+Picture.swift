@@ -2,7 +2,7 @@ import Control
 
 extension ChatModel {
     /// The smallest screen on which everything has its place.
-    static let smallest = Picture.Size(columns: 20, rows: 6)
+    static let smallest = Picture.Size(columns: 32, rows: 8)
 
     /// What is on the screen.
     package func picture(_ size: Picture.Size) -> Picture {
@@ -174,7 +174,8 @@ extension ChatModel {
 
     private func card(_ text: String, _ keys: String, _ columns: Int) -> [Row] {
         let width = columns - 2
-        let head = Wrapping.wrap(text, width: width - 2)
+        var head = Wrapping.wrap(text, width: width - 2)
+        if head.count > 2 { head = [head[0], Wrapping.cut(head[1...].joined(separator: " "), width: width - 2)] }
         var rows: [Row] = []
         for (index, line) in head.enumerated() {
             let fill = width - 2 - CellWidth.of(line)

@@ -25,8 +25,9 @@ struct MessageRows {
     func rows() -> [Row] {
         var entries: [(at: Timestamp, rows: [Row])] = room.messages.map { ($0.sentAt, message($0)) }
         func insert(_ at: Timestamp, _ rows: [Row]) {
-            let index = entries.firstIndex { $0.at > at } ?? entries.count
-            entries.insert((at, rows), at: index)
+            // Messages have the times of their senders' clocks: one from far ahead keeps nothing before it.
+            let index = entries.lastIndex { $0.at <= at }
+            entries.insert((at, rows), at: index.map { $0 + 1 } ?? 0)
         }
         for faded in room.faded {
             insert(faded.sentAt, [Row(Span("\(clock(faded.sentAt)) · · · its time is over", .dim))])
