@@ -212,6 +212,12 @@ def play(scene, ann, bob):
     # Nobody who writes into a pipe commands.
     bob.sees("said from a pipe", "/leave")
 
+    for words, code in ((["nowhere"], 7), (["room", "--json"], 64)):
+        done = subprocess.run([MAYFLY, "chat", *words, "--plain", "--home", ann.home], input="lost\n",
+                              capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode != code:
+            raise Failure(f"chat {words}: {done.returncode} {done.stdout}{done.stderr}")
+
     # The explosion: the name, then what each member has confirmed.
     ann.say("/explode")
     ann.sees("type room:", "everybody's copy is destroyed now")

@@ -34,11 +34,17 @@ struct ChatCommand: ParsableCommand {
         let terminal = Terminal(json: false, home: global.home)
         do {
             let home = try global.resolvedHome()
+            // A conversation that is not there is said before anything is taken or shown.
+            let room = try conversation.map { word in
+                let params = ConversationParams(conversation: word)
+                let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)
+                return try understand(answer, as: Conversation.self).conversation
+            }
             if plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 {
                 let takesCommands = commands || isatty(STDIN_FILENO) == 1
-                try PlainSession(home: home, room: conversation, takesCommands: takesCommands).run()
+                try PlainSession(home: home, room: room, takesCommands: takesCommands).run()
             } else {
-                try ChatSession(home: home, room: conversation).run()
+                try ChatSession(home: home, room: room).run()
             }
         } catch let error as ControlError {
             terminal.report(error.naming(home: global.home))

@@ -16,6 +16,8 @@ final class PlainSession {
     /// A line that begins with a slash is a command: of a person, not of whatever is piped in.
     private let takesCommands: Bool
     private var isOver = false
+    /// The first request of the input that failed: the exit code of a pipe.
+    private var failure: ControlError?
 
     init(home: String, room: String?, takesCommands: Bool) throws(ControlError) {
         self.takesCommands = takesCommands
@@ -37,6 +39,7 @@ final class PlainSession {
             try wait()
         }
         for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
+        if !takesCommands, let failure { throw failure }
     }
 
     private func wait() throws(ControlError) {
@@ -92,6 +95,7 @@ final class PlainSession {
                 }
             case .failure(let id, let error):
                 if let request = requests.removeValue(forKey: id) {
+                    if case .action = request, failure == nil { failure = error }
                     try perform(model.handle(.answer(request, .failure(error))))
                 }
             case .notification(ControlResponse.eventMethod, let event): try perform(model.handle(.event(event)))
