@@ -58,6 +58,35 @@ import Testing
         }
     }
 
+    /// Found by a run of the scripts: the first edit went back over the second one.
+    @Test(arguments: Manner.allCases)
+    private func `of two edits, the second while the first one goes back, the second stays`(manner: Manner) throws {
+        try withHome { home in
+            write(list("a"), home)
+            let old = Array(text(home).utf8)
+            write(list("first"), home, manner)
+            let isReplaced = try HomeFile.replace(
+                PeersFile.fileName,
+                with: Array(list("a", "ours").utf8),
+                over: old,
+                home: home,
+                editFound: { write(list("second"), home, manner) }
+            )
+            #expect(!isReplaced)
+            #expect(text(home) == list("second"))
+            // Removed at that moment: it stays so.
+            let removed = try HomeFile.replace(
+                PeersFile.fileName,
+                with: Array(list("a", "ours").utf8),
+                over: old,
+                home: home,
+                editFound: { unlink("\(home)/\(PeersFile.fileName)") }
+            )
+            #expect(!removed)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
+        }
+    }
+
     @Test func `a file that is made, or removed, between the reading and the writing stays as it is`() throws {
         try withHome { home in
             let book = try PeerBook(home: home)

@@ -80,20 +80,23 @@ enum HomeFile {
     }
 
     /// Replaces a file, durably, unless somebody has changed it since it was read: then it stays as they left it.
-    /// - Parameter old: what was read; `nil` if it was not there.
+    /// - Parameters:
+    ///   - old: what was read; `nil` if it was not there.
+    ///   - editFound: called when what was there is another and has not gone back yet.
     /// - Returns: whether it was replaced.
     static func replace(
         _ name: String,
         with bytes: [UInt8],
         over old: [UInt8]?,
-        home: String
+        home: String,
+        editFound: () -> Void = {}
     ) throws(HomeFileError) -> Bool {
         let path = "\(home)/\(name)"
         let temporary = path + ".new"
         try write(bytes, to: temporary)
         let isReplaced: Bool
         do throws(HomeFileError) {
-            isReplaced = try take(temporary, as: path, over: old)
+            isReplaced = try take(temporary, bytes, as: path, over: old, editFound)
         } catch {
             unlink(temporary)
             throw error
@@ -104,7 +107,15 @@ enum HomeFile {
     }
 
     /// The two change places, and only then is what was there looked at: nothing that is written in between is lost.
-    private static func take(_ temporary: String, as path: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
+    /// What was there and differs goes back. So does what came in its place meanwhile: the newest edit is the last one that
+    /// comes out in exchange for something other than what was put in.
+    private static func take(
+        _ temporary: String,
+        _ bytes: [UInt8],
+        as path: String,
+        over old: [UInt8]?,
+        _ editFound: () -> Void
+    ) throws(HomeFileError) -> Bool {
         guard let old else {
             if file_rename_new(temporary, path) == 0 { return true }
             if errno == EEXIST { return false }
@@ -113,9 +124,20 @@ enum HomeFile {
             return true
         }
         if file_exchange(temporary, path) == 0 {
-            if (try? read(temporary)) == old { return true }
-            guard file_exchange(temporary, path) == 0 else { throw HomeFileError(systemCall: "rename", path: path) }
-            return false
+            var edit = try? read(temporary)
+            if edit == old { return true }
+            var ours: [UInt8]? = bytes
+            editFound()
+            while true {
+                guard file_exchange(temporary, path) == 0 else {
+                    // Gone meanwhile, by the hand of who edits.
+                    if errno == ENOENT { return false }
+                    throw HomeFileError(systemCall: "rename", path: path)
+                }
+                let taken = try? read(temporary)
+                if taken == ours { return false }
+                (ours, edit) = (edit, taken)
+            }
         }
         if errno == ENOENT { return false }
         // A file system that cannot exchange names.
