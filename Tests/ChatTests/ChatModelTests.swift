@@ -88,7 +88,7 @@ struct ChatDesk {
                     ]
                 }
             ),
-            "lifetime": .string(lifetime), "expiresAt": expiresAt, "locked": false, "state": "ready",
+            "lifetime": .string(lifetime), "expiresAt": expiresAt, "locked": false, "state": "ready", "unread": 0,
         ]
     }
 

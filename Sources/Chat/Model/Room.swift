@@ -9,7 +9,9 @@ extension Message {
 package struct Room {
     /// The conversation's id, in hex.
     package let id: String
-    package var conversation: Conversation
+    package var conversation: Conversation {
+        didSet { unreadCount = conversation.unread }
+    }
     package var lifetime: LifetimeStatus?
     /// Of a scheduled explosion, or of one that has happened.
     package var explosion: ExplosionStatus?
@@ -58,6 +60,7 @@ package struct Room {
     init(_ conversation: Conversation) {
         id = conversation.conversation
         self.conversation = conversation
+        unreadCount = conversation.unread
     }
 
     /// What it is called here.

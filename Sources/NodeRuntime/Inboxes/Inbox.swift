@@ -13,6 +13,14 @@ final class Inbox {
     /// What this node knows of the conversation that no member has said. Set by ``InboxTable/note(_:of:)``.
     var notes = InboxNotes()
 
+    /// The notes as they are saved, while it is awake.
+    var savedNotes: InboxNotes {
+        var notes = notes
+        notes.shownPlace = archive.shownPlace
+        notes.unreadCount = nil
+        return notes
+    }
+
     // What is kept
     let archive: MessageArchive
     /// Files on their way to it, as far as they are hashed.

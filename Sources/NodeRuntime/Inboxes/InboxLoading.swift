@@ -192,6 +192,7 @@ final class InboxLoading: CorePart {
 
     private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
         inboxes.note(snapshot.notes, of: inbox)
+        inbox.archive.load(shownPlace: snapshot.notes.shownPlace)
         inbox.savedCounters = snapshot.counters
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false
@@ -213,6 +214,7 @@ final class InboxLoading: CorePart {
 
     private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
         inboxes.note(snapshot.notes, of: inbox)
+        inbox.archive.load(shownPlace: snapshot.notes.shownPlace)
         inbox.savedCounters = snapshot.counters
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false

@@ -29,6 +29,7 @@ final class InboxSummaries: CorePart {
         let inbox = Inbox(client: client, row: row, store: store, memory: memory)
         inboxes.add(inbox)
         inboxes.note(entry.notes, of: inbox)
+        inbox.archive.load(shownPlace: entry.notes.shownPlace)
         var turn = core.makeTurn()
         core.machine.load(sleeping: entry.summary, &turn)
         routes.register(entry, inbox)

@@ -20,7 +20,7 @@ struct InboxTableEntry: Hashable {
     var invites: [InviteID]
     var notes: InboxNotes
 
-    private static let version: UInt8 = 4
+    private static let version: UInt8 = 5
 
     // MARK: Writing
 
@@ -75,6 +75,8 @@ struct InboxTableEntry: Hashable {
         for sent in notes.sentInvites.prefix(Int(UInt16.max)) { bytes += sent.invite.bytes + sent.peer.bytes }
         number(UInt16(clamping: notes.guests.count))
         for guest in notes.guests.prefix(Int(UInt16.max)) { bytes += guest.member.bytes + guest.peer.bytes }
+        number(notes.shownPlace)
+        number(notes.unreadCount ?? .max)
         number(UInt16(clamping: summary.relaySeeds.count))
         for seed in summary.relaySeeds.prefix(Int(UInt16.max)) { bytes += seed.bytes }
         return bytes
@@ -207,13 +209,16 @@ struct InboxTableEntry: Hashable {
                 let guests = list({ reader -> InboxNotes.Guest? in
                     guard let member = reader.key(), let peer = reader.key() else { return nil }
                     return InboxNotes.Guest(member: member, peer: peer)
-                })
+                }),
+                let shownPlace = number(UInt64.self), let unreadCount = number(UInt32.self)
             else { return nil }
             return InboxNotes(
                 alias: alias,
                 takesName: takesName != 0,
                 sentInvites: sentInvites,
-                guests: guests
+                guests: guests,
+                shownPlace: shownPlace,
+                unreadCount: unreadCount == .max ? nil : unreadCount
             )
         }
 

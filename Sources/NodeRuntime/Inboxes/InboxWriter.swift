@@ -174,13 +174,14 @@ final class InboxWriter: CorePart {
         }
         let lastActivity = core.machine.lastActivity(inbox.client)
         inbox.activitySaved = lastActivity
+        inbox.archive.isShownSaved = true
         return InboxSnapshot(
             record: record,
             counters: routes.counters(of: inbox),
             lastActivity: lastActivity,
             outboxCount: inbox.isSettled ? 0 : nil,
             outboxPlace: inbox.outboxPlace,
-            notes: inbox.notes
+            notes: inbox.savedNotes
         )
     }
 
@@ -190,6 +191,9 @@ final class InboxWriter: CorePart {
         inbox.isUnsaved = false
         let isTold = writeStatuses(inbox)
         if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
+        inbox.notes = inbox.savedNotes
+        inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
+        inbox.archive.isShownSaved = true
         let snapshot = InboxSnapshot(
             record: record,
             counters: routes.counters(of: inbox),
@@ -208,14 +212,21 @@ final class InboxWriter: CorePart {
         commits.schedule()
     }
 
-    /// At a stop: states that say when a message last came or went, of inboxes that are awake. Others said so when they
-    /// fell asleep.
+    /// At a tick: what was read since the last one, where no state was saved for another reason.
+    func saveShown() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        for inbox in inboxes.all where !inbox.archive.isShownSaved && core.machine.record(inbox.client) != nil {
+            save(inbox.client)
+        }
+    }
+
+    /// At a stop: states that say when a message last came or went, and what was read, of inboxes that are awake. Others
+    /// said so when they fell asleep.
     func saveActivity() {
         guard !store.isLocked, !store.isReadOnly else { return }
         for inbox in inboxes.all {
-            guard core.machine.conversation(inbox.client) != nil,
-                let activity = core.machine.lastActivity(inbox.client), activity != inbox.activitySaved,
-                let record = core.machine.record(inbox.client)
+            guard core.machine.conversation(inbox.client) != nil, let record = core.machine.record(inbox.client),
+                !inbox.archive.isShownSaved || core.machine.lastActivity(inbox.client) != inbox.activitySaved
             else { continue }
             do throws(StoreError) {
                 try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))

@@ -31,9 +31,34 @@ extension MessageArchive {
     /// A watcher has shown a message: it need not be protected any more.
     /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
     func markShown(_ id: Messaging.MessageID) -> Int {
-        guard let index = heldIndex[id], held[index].isUnread else { return 0 }
+        guard let index = heldIndex[id] else {
+            if !store.isLocked, let place = try? store.place(row, of: id.bytes) { show(before: place + 1) }
+            return 0
+        }
+        guard held[index].isUnread else { return 0 }
         held[index].isUnread = false
         return held[index].tier == nil ? held[index].message.byteCount : 0
+    }
+
+    /// Messages of members that nobody has read, up to ``unreadLimit``: in memory, and on the disk as far as that can be
+    /// read now.
+    func unreadCount(now: Timestamp) -> Int {
+        min(Self.unreadLimit, held.count { $0.isUnread && isListed($0, now) } + unreadStoredCount(now: now))
+    }
+
+    func unreadStoredCount(now: Timestamp) -> Int {
+        if let unreadStored { return unreadStored }
+        var count = 0
+        do throws(StoreError) {
+            try visitStored(from: shownPlace, now: now) { _, message, _ in
+                if message.sender != nil, heldIndex[message.content.id] == nil { count += 1 }
+                return count < Self.unreadLimit
+            }
+        } catch {
+            return count
+        }
+        unreadStored = count
+        return count
     }
 
     func contains(_ id: Messaging.MessageID) -> Bool {
@@ -149,7 +174,7 @@ extension MessageArchive {
             guard let found = try beginning(after: after) else { return nil }
             first = found
         }
-        if let last { first = try beginning(ofLast: last, from: first, now) }
+        if let last { first = try beginning(ofLast: last, from: first, now).beginning }
         // Reactions have places after those of their messages.
         try knowReactions(from: first.place, now: now)
         // Taken out and put back, so that a long conversation in memory is not copied for its last word.
@@ -159,6 +184,7 @@ extension MessageArchive {
         var page = Page()
         var next = first.held
         var isFull = false
+        var end = first.place == .max ? 0 : first.place
         let known = reactions
         func add(_ message: Listed) -> Bool {
             var message = message
@@ -183,9 +209,12 @@ extension MessageArchive {
             guard addHeld(before: place) else { return false }
             // It came again while the storage was locked, and is shown as what waits for the disk.
             if heldIndex[message.content.id] != nil { return true }
-            return add(listed(message, arrivedAt))
+            guard add(listed(message, arrivedAt)) else { return false }
+            end = place + 1
+            return true
         }
         if !isFull { _ = addHeld(before: .max) }
+        show(before: isFull ? end : max(end, (try? store.nextPlace(row)) ?? 0))
         for index in min(first.held, next)..<next where entries[index].isUnread {
             entries[index].isUnread = false
             if entries[index].tier == nil { page.freedByteCount += entries[index].message.byteCount }
@@ -205,12 +234,29 @@ extension MessageArchive {
         return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
     }
 
+    /// The listed message that has so many behind it, itself counted; `nil` when there are fewer.
+    func id(fromEnd count: Int, now: Timestamp) throws(StoreError) -> Messaging.MessageID? {
+        settlePlaces()
+        let (found, missing) = try beginning(ofLast: count, from: Beginning(), now)
+        guard missing == 0 else { return nil }
+        if found.held < held.count, (held[found.held].place ?? .max) <= found.place {
+            return held[found.held].message.content.id
+        }
+        var id: Messaging.MessageID?
+        try visitStored(from: found.place, now: now) { _, message, _ in
+            id = message.content.id
+            return false
+        }
+        return id
+    }
+
     /// The newest so many, found by their places: none is opened for it.
+    /// - Returns: where they begin, and how many there are too few.
     private func beginning(
         ofLast last: Int,
         from first: Beginning,
         _ now: Timestamp
-    ) throws(StoreError) -> Beginning {
+    ) throws(StoreError) -> (beginning: Beginning, missing: Int) {
         let entries = held
         var found = Beginning(place: .max, held: entries.count)
         var left = last
@@ -231,6 +277,6 @@ extension MessageArchive {
         }
         countHeld(after: nil)
         // What is in memory from there on comes after what is on the disk before it.
-        return found
+        return (found, left)
     }
 }

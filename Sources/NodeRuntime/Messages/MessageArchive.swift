@@ -51,6 +51,12 @@ final class MessageArchive {
     var outgoing: OutgoingMessages
     /// Messages of members that are in memory no more.
     private(set) var known: KnownMessages
+    /// What is on the disk from this place on nobody has read, and all before it somebody has.
+    private(set) var shownPlace: UInt64 = 0
+    /// The last saved state says ``shownPlace``.
+    var isShownSaved = true
+    /// Messages of members from there on, as far as they were counted.
+    var unreadStored: Int?
     let store: Store
     let row: RowID
     let memory: MessageMemory
@@ -80,6 +86,7 @@ final class MessageArchive {
                 outgoing.insert(message, arrivedAt: now, place: place)
             }
             if message.sender != nil {
+                noteUnread(message, at: place.order)
                 let isPartial = message.content.attachment != nil && message.state != .received
                 known.insert(message.content.id, isStored: true, isPartial: isPartial)
             }
@@ -89,6 +96,31 @@ final class MessageArchive {
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil))
         }
         noteReaction(message)
+    }
+
+    private func noteUnread(_ message: Message, at place: UInt64) {
+        // The store gives the highest places again once the records that had them are gone.
+        if place < shownPlace { shownPlace = place }
+        guard let count = unreadStored, !message.content.isAnnotation else { return }
+        unreadStored = min(count + 1, Self.unreadLimit)
+    }
+
+    /// No more of them are counted.
+    static let unreadLimit = 1_000
+
+    /// Somebody has read what is on the disk before this place.
+    func show(before place: UInt64) {
+        guard place > shownPlace else { return }
+        shownPlace = place
+        isShownSaved = false
+        unreadStored = nil
+    }
+
+    /// What the saved state says.
+    func load(shownPlace place: UInt64) {
+        shownPlace = place
+        isShownSaved = true
+        unreadStored = nil
     }
 
     @discardableResult
@@ -274,6 +306,7 @@ final class MessageArchive {
 
     func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
         let gone = Set(ids)
+        if unreadStored != 0 { unreadStored = nil }
         for id in ids {
             outgoing.remove(id)
             deliveries[id] = nil
@@ -329,6 +362,7 @@ final class MessageArchive {
 
     /// A message on the disk has come to its end.
     func expired(_ id: Messaging.MessageID) {
+        if unreadStored != 0 { unreadStored = nil }
         outgoing.remove(id)
         sent.remove(id)
         deliveries[id] = nil

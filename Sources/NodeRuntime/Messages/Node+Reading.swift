@@ -63,13 +63,22 @@ extension Node {
     }
 
     /// The message of an inbox that a user means.
-    /// - Parameter text: its id or the beginning of it.
+    /// - Parameter text: its id or the beginning of it; `@1` for the newest message, `@2` for the one before it. `~1` is the same;
+    ///   zsh takes that for a directory.
     /// - Throws: ``NodeError/ambiguous(_:matches:)``.
     func messageID(_ text: String, _ inbox: Inbox) throws(NodeError)
         -> Messaging.MessageID?
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }
         guard !text.isEmpty else { return nil }
+        if text.hasPrefix("@") || text.hasPrefix("~") {
+            guard let count = Int(text.dropFirst()), count > 0 else { return nil }
+            do throws(StoreError) {
+                return try inbox.archive.id(fromEnd: count, now: services.readClock().hide)
+            } catch {
+                throw .store(error)
+            }
+        }
         let matches: [Messaging.MessageID]
         do throws(StoreError) {
             matches = try inbox.archive.ids(
@@ -123,6 +132,19 @@ extension Node {
     /// Messages of others that nobody has read and that end with the node's process.
     package var unreadInMemoryCount: Int {
         core.inboxes.unordered.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
+    }
+
+    /// Messages of others in a conversation that nobody has read here; ``MessageArchive/unreadLimit`` for as many or more.
+    package func unreadCount(_ client: ClientID) -> Int {
+        guard let inbox = core.inboxes[client] else { return 0 }
+        guard core.machine.conversation(client) == nil else {
+            return inbox.archive.unreadCount(now: services.readClock().hide)
+        }
+        // Nothing comes to an inbox that sleeps, but what it has may expire.
+        if inbox.notes.unreadCount == 0 { return 0 }
+        let count = inbox.archive.unreadCount(now: services.readClock().hide)
+        store.release(inbox.row)
+        return count
     }
 
     // MARK: Files

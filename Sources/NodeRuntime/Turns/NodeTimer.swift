@@ -79,6 +79,7 @@ final class NodeTimer: CorePart {
         counters.saveLate()
         loading.loadUnread()
         writer.storeWaiting()
+        writer.saveShown()
         if looks {
             storage.room.look()
             loading.remakeContact()

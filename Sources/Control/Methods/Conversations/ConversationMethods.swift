@@ -69,6 +69,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
     /// `ready`, `scheduled` (it explodes at `expiresAt`), `removed` (the creator has removed us) or, in the answer to
     /// `conversation.leave`, `left`.
     package var state = ""
+    /// Messages of others that nobody has read here; 1000 for as many or more.
+    package var unread = 0
     package var inbox: String?
 
     package init(
@@ -81,6 +83,7 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         expiresAt: Timestamp? = nil,
         locked: Bool,
         state: String,
+        unread: Int = 0,
         inbox: String? = nil
     ) {
         self.conversation = conversation
@@ -92,6 +95,7 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         self.expiresAt = expiresAt
         self.locked = locked
         self.state = state
+        self.unread = unread
         self.inbox = inbox
     }
 
@@ -107,6 +111,7 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         try fields.nullable("expiresAt", &expiresAt)
         try fields.field("locked", &locked)
         try fields.field("state", &state)
+        try fields.field("unread", &unread)
         try fields.field("inbox", &inbox)
     }
 }

@@ -116,11 +116,11 @@ extension ConversationCommand {
             try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
                 terminal.table(
-                    ["CONVERSATION", "ALIAS", "NAME", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
+                    ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
                     list.conversations.map { conversation in
                         [
                             short(safe(conversation.conversation)), conversation.alias.map(safe) ?? "-",
-                            conversation.name.map(safe) ?? "-",
+                            conversation.name.map(safe) ?? "-", ConversationCommand.unread(conversation.unread),
                             safe(conversation.role), safe(conversation.state) + (conversation.locked ? ", locked" : ""),
                             String(conversation.members.count), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
@@ -132,6 +132,13 @@ extension ConversationCommand {
                 }
             }
         }
+    }
+
+    /// The node counts no further than that.
+    private static let mostUnread = 1_000
+
+    fileprivate static func unread(_ count: Int) -> String {
+        count == 0 ? "-" : count < mostUnread ? String(count) : "\(mostUnread)+"
     }
 
     struct Rename: NodeCommand {

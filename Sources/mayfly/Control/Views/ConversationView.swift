@@ -26,6 +26,7 @@ enum ConversationView {
             expiresAt: machine.record.schedule.map { Control.Timestamp($0.expiresAt) },
             locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
+            unread: node.unreadCount(machine.client),
             inbox: machine.client.description
         )
     }
@@ -55,6 +56,7 @@ enum ConversationView {
                 lifetime: LifetimeValue(summary.lifetime),
                 locked: summary.isLocked,
                 state: summary.isRemoved ? "removed" : "ready",
+                unread: node.unreadCount(summary.client),
                 inbox: summary.client.description
             )
         }
