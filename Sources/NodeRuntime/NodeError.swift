@@ -50,4 +50,6 @@ package enum NodeError: Error {
     /// As many rendezvous nodes as there may be are in use.
     case tooManyRendezvous
     case alias(AliasRefusal)
+    /// No standing policy accepts these terms.
+    case notRenewable
 }

@@ -107,6 +107,10 @@ import Glibc
             exit(withError: ExitCode(error.kind.exitCode))
         }
         guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
+        if let mistake = CommandName.mistake(in: arguments) {
+            terminal.report(mistake)
+            exit(withError: ExitCode.validationFailure)
+        }
         if let unknown = CommandName.unknownOption(in: arguments, of: Mayfly.self) {
             terminal.report(unknown)
             exit(withError: ExitCode.validationFailure)

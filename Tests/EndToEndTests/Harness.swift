@@ -540,7 +540,10 @@ final class Background {
         )
     }
 
-    deinit {
+    deinit { stop() }
+
+    /// Kills it.
+    func stop() {
         guard child.isRunning else { return }
         child.signal(SIGKILL)
         _ = child.wait(seconds: 10)

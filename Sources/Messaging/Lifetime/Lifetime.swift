@@ -68,6 +68,11 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
+    /// The narrowest policy that accepts these terms; `nil` when they may keep something for longer than any lifetime.
+    package static func accepting(_ terms: LifetimeTerms) -> LifetimePolicy? {
+        Lifetime.allCases.map { .acceptUpTo($0) }.first { $0.accepts(terms) }
+    }
+
     /// Whether it answers a proposal of these terms with yes, without asking: nothing would be kept for longer than it
     /// says.
     package func accepts(_ terms: LifetimeTerms) -> Bool {

@@ -317,6 +317,17 @@ extension Node {
         _ = try directory.command(text) { machine, _ in ((), machine.setPolicy(policy)) }
     }
 
+    /// Widens the standing answer so that it accepts these terms, after a restart for example.
+    /// - Returns: when it is durable.
+    /// - Throws: ``NodeError/notRenewable`` when no policy accepts them.
+    package func renew(_ text: String, _ terms: LifetimeTerms) throws(NodeError) -> EventLoopFuture<Void> {
+        let machine = try directory.conversation(text)
+        guard !(machine.policy ?? policyByDefault).accepts(terms) else { return loop.makeSucceededVoidFuture() }
+        guard let policy = LifetimePolicy.accepting(terms) else { throw .notRenewable }
+        try setPolicy(text, policy)
+        return held.whenDurable(machine.client)
+    }
+
     /// The standing answer of conversations that have none; saved in `config.json`.
     package func setDefaultPolicy(_ policy: LifetimePolicy) throws(NodeError) {
         try services.configure { $0.policy = policy.text }

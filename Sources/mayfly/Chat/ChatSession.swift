@@ -168,21 +168,6 @@ final class ChatSession {
     }
 }
 
-/// Where a moment is on this machine's wall clock, by TZ.
-func localTime(of time: Timestamp) -> LocalTime {
-    var seconds = time_t(time.milliseconds / 1_000)
-    var parts = tm()
-    localtime_r(&seconds, &parts)
-    return LocalTime(
-        year: Int(parts.tm_year) + 1_900,
-        month: Int(parts.tm_mon) + 1,
-        day: Int(parts.tm_mday),
-        weekday: Int(parts.tm_wday),
-        hour: Int(parts.tm_hour),
-        minute: Int(parts.tm_min)
-    )
-}
-
 private func monotonicMilliseconds() -> Int64 {
     var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)

@@ -46,6 +46,44 @@ enum CommandName {
         return nil
     }
 
+    /// - Parameter arguments: of a command line that was refused.
+    /// - Returns: the error with its cure, for the mistakes that people make most.
+    static func mistake(in arguments: [String]) -> ControlError? {
+        optionBeforeCommand(arguments) ?? unquotedText(arguments)
+    }
+
+    private static func optionBeforeCommand(_ arguments: [String]) -> ControlError? {
+        guard let first = arguments.first, first == "--json" || first == "--home" || first.hasPrefix("--home=") else {
+            return nil
+        }
+        let option = arguments.prefix(first == "--home" ? 2 : 1)
+        let rest = arguments.dropFirst(option.count)
+        guard let name = rest.first, !name.hasPrefix("-") else { return nil }
+        let words = (["mayfly"] + rest + option).map(quoted).joined(separator: " ")
+        return ControlError(.usage, "`\(first)` goes behind the command", hint: "write: \(words)")
+    }
+
+    /// `send room hi there`, and a text that starts with a dash.
+    private static func unquotedText(_ arguments: [String]) -> ControlError? {
+        guard arguments.count > 2, arguments[0] == "send", !arguments[1].hasPrefix("-") else { return nil }
+        let words = arguments.dropFirst(2)
+        let text = words.prefix { !$0.hasPrefix("-") }
+        if text.count > 1 {
+            return ControlError(
+                .usage,
+                "the text is more than one word, and not quoted",
+                hint: "write: mayfly send \(quoted(arguments[1])) \(quoted(text.joined(separator: " ")))"
+            )
+        }
+        guard let first = words.first, first.hasPrefix("-"), first != "-", !first.hasPrefix("--") else { return nil }
+        return ControlError(
+            .usage,
+            "`\(first)` is no option of `send`",
+            hint: "a text that starts with a dash goes behind `--`: "
+                + "mayfly send \(quoted(arguments[1])) -- \(quoted(words.joined(separator: " ")))"
+        )
+    }
+
     private static func command(
         of arguments: [String],
         in root: any ParsableCommand.Type

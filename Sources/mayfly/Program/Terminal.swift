@@ -107,30 +107,6 @@ func safe(_ text: String) -> String {
     return String(scalars)
 }
 
-/// The wall clock, for showing how far away a time is.
-func wallClock() -> Timestamp {
-    var now = timespec()
-    clock_gettime(CLOCK_REALTIME, &now)
-    return Timestamp(milliseconds: Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000)
-}
-
-/// `2026-11-21T06:53:53Z (in 23 h)`; `-` for no time.
-func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
-    guard let timestamp else { return "-" }
-    let distance = timestamp.milliseconds - now.milliseconds
-    let whole = Timestamp(milliseconds: timestamp.milliseconds / 1000 * 1000)
-    let seconds = abs(distance) / 1000
-    let length =
-        switch seconds {
-        case 0..<90: "\(seconds) s"
-        case 90..<5400: "\((seconds + 30) / 60) min"
-        case 5400..<129_600: "\((seconds + 1800) / 3600) h"
-        default: "\((seconds + 43_200) / 86_400) d"
-        }
-    if seconds == 0 { return "\(whole.iso8601) (now)" }
-    return "\(whole.iso8601) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
-}
-
 /// `12.3 ms`; `-` for none.
 func milliseconds(_ value: Double?) -> String {
     guard let value, value.isFinite, value < 1e9 else { return "-" }

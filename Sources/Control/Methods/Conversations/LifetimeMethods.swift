@@ -118,19 +118,31 @@ package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
     package var proposal: LifetimeProposal?
     /// Null when there is none.
     package var agreement: LifetimeAgreement?
+    /// The standing answer to proposals: `ask`, `refuse` or `accept-up-to:7d`.
+    package var policy: String?
+    /// Whether the policy accepts the agreement, or else the proposal, again after a restart; absent when there is neither.
+    package var renewed: Bool?
+    /// The narrowest policy that does; absent when `renewed` is true or no policy does.
+    package var renewal: String?
 
     package init(
         conversation: String? = nil,
         lifetime: LifetimeValue,
         state: NegotiationState,
         proposal: LifetimeProposal? = nil,
-        agreement: LifetimeAgreement? = nil
+        agreement: LifetimeAgreement? = nil,
+        policy: String? = nil,
+        renewed: Bool? = nil,
+        renewal: String? = nil
     ) {
         self.conversation = conversation
         self.lifetime = lifetime
         self.state = state
         self.proposal = proposal
         self.agreement = agreement
+        self.policy = policy
+        self.renewed = renewed
+        self.renewal = renewal
     }
 
     package init() {}
@@ -141,6 +153,9 @@ package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
         try fields.field("state", &state)
         try fields.nullable("proposal", &proposal)
         try fields.nullable("agreement", &agreement)
+        try fields.field("policy", &policy)
+        try fields.field("renewed", &renewed)
+        try fields.field("renewal", &renewal)
     }
 }
 
@@ -246,19 +261,23 @@ package enum LifetimeProposeMethod: ControlMethod {
         package var unopened: Interval?
         /// Absent: from sending.
         package var timer: LifetimeTimer?
+        /// Widen the standing policy so that it accepts these terms again after a restart.
+        package var renew: Bool?
 
         package init(
             conversation: String,
             lifetime: LifetimeValue,
             attachments: LifetimeValue? = nil,
             unopened: Interval? = nil,
-            timer: LifetimeTimer? = nil
+            timer: LifetimeTimer? = nil,
+            renew: Bool? = nil
         ) {
             self.conversation = conversation
             self.lifetime = lifetime
             self.attachments = attachments
             self.unopened = unopened
             self.timer = timer
+            self.renew = renew
         }
 
         package init() {}
@@ -269,6 +288,7 @@ package enum LifetimeProposeMethod: ControlMethod {
             try fields.field("attachments", &attachments)
             try fields.field("unopened", &unopened)
             try fields.field("timer", &timer)
+            try fields.field("renew", &renew)
         }
     }
 }
@@ -285,10 +305,13 @@ package enum LifetimeAcceptMethod: ControlMethod {
         package var conversation = ""
         /// The id of the proposal, as `lifetime.show` gives it, or 12 digits of it and more: any other is refused.
         package var proposal: String?
+        /// Widen the standing policy so that it accepts these terms again after a restart.
+        package var renew: Bool?
 
-        package init(conversation: String, proposal: String? = nil) {
+        package init(conversation: String, proposal: String? = nil, renew: Bool? = nil) {
             self.conversation = conversation
             self.proposal = proposal
+            self.renew = renew
         }
 
         package init() {}
@@ -296,6 +319,7 @@ package enum LifetimeAcceptMethod: ControlMethod {
         package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("conversation", &conversation)
             try fields.field("proposal", &proposal)
+            try fields.field("renew", &renew)
         }
     }
 }

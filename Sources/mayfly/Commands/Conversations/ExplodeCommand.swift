@@ -7,11 +7,14 @@ struct ExplodeCommand: ParsableCommand {
         commandName: "explode",
         abstract: "Destroy a conversation for everybody.",
         discussion: """
-            Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--force] [--home DIR] [--json]
+            Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--wait [--timeout 60]] [--force]
 
             Asks to type the conversation's name; --force does not ask and is needed without a terminal. It cannot be \
             undone. With --at or --in every member destroys its copy at that time, online or not; a schedule can be \
             brought forward, never put off, and is at most 365 d ahead.
+
+            --wait says who has confirmed as they do, and ends when all have: 0, or 4 when --timeout passes first; then \
+            the members that are missing are told again for 7 d all the same.
 
             --no-trace keeps no list of whom to tell (endpoints and keys for knocking, 7 d). Members that are offline \
             then learn it from another member, or by asking this node when they come back, or never. What stays in \
@@ -21,6 +24,7 @@ struct ExplodeCommand: ParsableCommand {
             Examples:
               mayfly explode room
               mayfly explode room --force
+              mayfly explode room --wait --timeout 60
               mayfly explode room --in 2h
               mayfly explode room --at 2026-12-24T18:00:00Z --force
               mayfly explode status 4f1c09ab      the id: the name is gone with everything else
@@ -77,6 +81,12 @@ extension ExplodeCommand {
         @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask.") var force = false
+        @Flag(help: "End only when all members have confirmed, and say who has meanwhile.") var wait = false
+        @Option(
+            parsing: .unconditional,
+            help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")
+        )
+        var timeout: Interval?
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -84,6 +94,7 @@ extension ExplodeCommand {
             if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
                 throw ValidationError("--at: \(at.iso8601) is over; to explode now, leave it out")
             }
+            if timeout != nil, !wait { throw ValidationError("--timeout goes with --wait") }
             if let delay, delay.milliseconds <= 0 {
                 throw ValidationError("--in: expected a time that is still to come; to explode now, leave it out")
             }
@@ -96,17 +107,36 @@ extension ExplodeCommand {
             let client = try connect()
             var target = conversation
             if !force { target = try confirm(client) }
+            let members = Members(of: target, client)
+            target = members.conversation
+            if wait { try members.subscribe() }
             let params = ExplodeMethod.Params(
                 conversation: target,
                 at: at,
                 delay: delay,
                 noTrace: noTrace ? true : nil
             )
-            let value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
-            guard !terminal.json else { return terminal.result(value) }
-            let status = try understand(value, as: ExplosionStatus.self)
-            ExplodeCommand.show(status, terminal)
-            if status.state == "scheduled" { return note(status, terminal) }
+            var value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
+            var isInTime = true
+            if wait {
+                let deadline = timeout.map { ContinuousClock.now + $0.duration }
+                (value, isInTime) = try members.follow(value, until: deadline, terminal)
+            }
+            let code = isInTime ? 0 : FailureKind.timedOut.exitCode
+            let status = try members.status(value)
+            if terminal.json {
+                // The result itself says who has not confirmed.
+                terminal.result(value, exitCode: code)
+            } else {
+                ExplodeCommand.show(status, terminal)
+                note(status, terminal)
+            }
+            if !isInTime { throw ExitCode(code) }
+        }
+
+        /// Says what follows from it.
+        private func note(_ status: ExplosionStatus, _ terminal: Terminal) {
+            if status.state == "scheduled" { return noteSchedule(status, terminal) }
             if status.trace == false {
                 terminal.note(
                     "no list of whom to tell is kept: members that are offline learn it from others, or never"
@@ -122,7 +152,7 @@ extension ExplodeCommand {
         }
 
         /// Says what was asked for and is not so.
-        private func note(_ status: ExplosionStatus, _ terminal: Terminal) {
+        private func noteSchedule(_ status: ExplosionStatus, _ terminal: Terminal) {
             let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
             if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
                 terminal.note("it ends earlier than asked for: a schedule is never put off, and at most 365 d ahead")
@@ -148,6 +178,72 @@ extension ExplodeCommand {
         private func shown(after delay: Interval) -> String {
             let now = wallClock()
             return "at " + mayfly.shown(Timestamp(milliseconds: now.milliseconds + delay.milliseconds), now: now)
+        }
+    }
+
+    /// The members of a conversation, which takes their names along when it explodes.
+    private struct Members {
+        private let client: ControlClient
+        let conversation: String
+        private let names: [ExplosionStatus.Name]
+
+        /// Without names when the conversation cannot be shown: it has exploded already, or `explode` will say what is wrong.
+        init(of text: String, _ client: ControlClient) {
+            let shown = try? client.call(ConversationShowMethod.self, .init(conversation: text))
+            let found = shown.flatMap { try? $0.decoded(as: Conversation.self) }
+            self.client = client
+            conversation = found?.conversation ?? text
+            names = (found?.members ?? []).compactMap { member in
+                (member.profile ?? member.peer).map { ExplosionStatus.Name(member: member.member, name: $0) }
+            }
+        }
+
+        /// To be called before the explosion.
+        func subscribe() throws {
+            let params = SubscribeMethod.Params(
+                conversation: conversation,
+                since: nil,
+                events: [.deletionReceipt, .exploded],
+                marksRead: false
+            )
+            _ = try client.call(SubscribeMethod.self, params)
+        }
+
+        func status(_ value: JSONValue) throws -> ExplosionStatus {
+            var status = try understand(value, as: ExplosionStatus.self)
+            status.names = status.names ?? names
+            return status
+        }
+
+        /// What knows of a scheduled explosion says so without an event.
+        private static let pause = Duration.seconds(1)
+
+        /// Says who confirms, until all have.
+        /// - Parameter answer: the node's to `explode`.
+        /// - Returns: its last answer, and whether all have.
+        func follow(
+            _ answer: JSONValue,
+            until deadline: ContinuousClock.Instant?,
+            _ terminal: Terminal
+        ) throws -> (value: JSONValue, isComplete: Bool) {
+            var value = answer
+            var confirmed: Set<String>?
+            while true {
+                let status = try status(value)
+                for member in status.confirmed where !(confirmed?.contains(member) ?? false) {
+                    let time = status.receipts?.first { $0.member == member }?.destroyedAt
+                    terminal.note(
+                        "\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock(), now: wallClock()))"
+                    )
+                }
+                if status.waiting.isEmpty { return (value, true) }
+                if confirmed == nil { terminal.note("waiting for \(ExplodeCommand.list(status.waiting, status))") }
+                confirmed = Set(status.confirmed)
+                if let deadline, deadline <= .now { return (value, false) }
+                let pause = ContinuousClock.now + Self.pause
+                if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try subscribe() }
+                value = try client.call(ExplodeStatusMethod.self, .init(conversation: conversation))
+            }
         }
     }
 

@@ -8,7 +8,8 @@ struct JoinCommand: ParsableCommand {
         discussion: """
             Usage: mayfly join SLUG [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] [--json]
 
-            SLUG is an invite, or the id of an invitation from `mayfly join list`.
+            SLUG is an invite, or the id of an invitation from `mayfly join list`; `-` reads it from standard input, where \
+            no list of processes shows it.
 
             --alias is what the conversation is called on this node. Without it that is its name; or name-2, name-3 … \
             if another conversation is called so here.
@@ -19,6 +20,7 @@ struct JoinCommand: ParsableCommand {
             Examples:
               mayfly join 'mayfly:join/…' --as ann
               mayfly join 'mayfly:join/…' --alias night-shift
+              mayfly join - < invite.txt
               mayfly join 'mayfly:join/…' --no-wait
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
@@ -80,7 +82,7 @@ extension JoinCommand {
     struct With: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Join by this invitation.")
 
-        @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
+        @Argument(help: "The invitation, with or without `mayfly:join/`, or `-`.") var slug: String
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
         @Option(help: ArgumentHelp("What to call it on this node.", valueName: "name")) var alias: String?
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
@@ -90,7 +92,7 @@ extension JoinCommand {
 
         func perform(_ terminal: Terminal) throws {
             let params = JoinMethod.Params(
-                slug: slug,
+                slug: try invite(),
                 profile: profile,
                 timeout: timeout,
                 wait: noWait ? false : nil,
@@ -114,13 +116,29 @@ extension JoinCommand {
                 ("name", status.name.map(safe)),
             ])
             if let conversation = status.conversation {
-                terminal.note("send with `mayfly send \(handle(status.alias, conversation)) TEXT`")
+                let name = handle(status.alias, conversation)
+                terminal.note("talk with `mayfly chat \(name)`, or send with `mayfly send \(name) TEXT`")
             }
+        }
+
+        /// The longest text on standard input in which an invite is looked for, in bytes.
+        private static let inviteByteLimit = 1 << 16
+
+        /// What is to be joined: for `-` the first word of standard input, so that no list of processes shows it.
+        private func invite() throws(ControlError) -> String {
+            guard slug == "-" else { return slug }
+            let bytes = try InputFile.read("-", byteLimit: Self.inviteByteLimit)
+            guard let word = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isWhitespace).first else {
+                throw ControlError(.usage, "there is no invite on standard input", hint: "paste it, then Ctrl-D")
+            }
+            return String(word)
         }
     }
 
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List the joins under way.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the joins under way, and invitations to answer."
+        )
 
         @OptionGroup var global: GlobalOptions
 

@@ -10,7 +10,7 @@ struct LifetimeCommand: ParsableCommand {
 
             Examples:
               mayfly lifetime propose room 1d
-              mayfly lifetime accept room
+              mayfly lifetime accept room --renew
               mayfly lifetime policy room accept-up-to:7d
               mayfly lifetime policy --default ask
               mayfly lifetime cap room 1d
@@ -45,6 +45,7 @@ struct LifetimeCommand: ParsableCommand {
                 "terms",
                 status.agreement.map { terms($0.lifetime, $0.attachments, $0.unopened, $0.timer) } ?? "-"
             ),
+            ("policy", status.policy.map(safe)),
         ])
     }
 
@@ -58,9 +59,28 @@ struct LifetimeCommand: ParsableCommand {
     ) -> String {
         var text = lifetime.rawValue
         if let attachments { text += ", attachments \(attachments.rawValue)" }
-        if let unopened { text += ", unopened \(unopened.milliseconds / 1_000) s" }
+        if let unopened { text += ", unopened \(length(unopened))" }
         if timer == .read { text += ", from reading" }
         return text
+    }
+
+    /// As it is given: `6h`, `90m`, `45s`.
+    private static func length(_ interval: Interval) -> String {
+        let seconds = interval.milliseconds / 1_000
+        for (unit, letter) in [(86_400, "d"), (3_600, "h"), (60, "m")] where seconds % Int64(unit) == 0 {
+            return "\(seconds / Int64(unit))\(letter)"
+        }
+        return "\(seconds)s"
+    }
+
+    /// Says what a restart does to what was agreed, and the cure.
+    fileprivate static func noteEnd(_ status: LifetimeStatus, _ conversation: String, _ terminal: Terminal) {
+        let lifetime = status.agreement?.lifetime ?? status.proposal?.lifetime ?? .ephemeral
+        guard status.renewed == false, lifetime != .ephemeral else { return }
+        let cure = status.renewal.map { renewal in
+            "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
+        }
+        terminal.note("a restart of either node ends the agreement\(cure ?? "")")
     }
 
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
@@ -95,6 +115,8 @@ extension LifetimeCommand {
         var unopened: Interval?
         @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
         var timer: LifetimeTimer?
+        @Flag(help: "Accept these terms again without asking: a restart of a node ends the agreement.")
+        var renew = false
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -103,10 +125,12 @@ extension LifetimeCommand {
                 lifetime: value,
                 attachments: attachments,
                 unopened: unopened,
-                timer: timer
+                timer: timer,
+                renew: renew ? true : nil
             )
             try call(LifetimeProposeMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
+                LifetimeCommand.noteEnd($0, conversation, terminal)
             }
         }
     }
@@ -267,11 +291,19 @@ extension LifetimeCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
         var proposal: String?
+        @Flag(help: "Accept these terms again without asking: a restart of a node ends the agreement.")
+        var renew = false
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(LifetimeAcceptMethod.self, .init(conversation: conversation, proposal: proposal), terminal) {
+            let params = LifetimeAcceptMethod.Params(
+                conversation: conversation,
+                proposal: proposal,
+                renew: renew ? true : nil
+            )
+            try call(LifetimeAcceptMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
+                LifetimeCommand.noteEnd($0, conversation, terminal)
             }
         }
     }

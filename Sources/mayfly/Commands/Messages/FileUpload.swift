@@ -139,11 +139,15 @@ struct FileUpload {
             guard let client = try? ControlClient(home: home),
                 (try? client.call(SubscribeMethod.self, params)) != nil
             else { return }
+            let shown = (try? client.call(ConversationShowMethod.self, .init(conversation: conversation)))
+                .flatMap { try? $0.decoded(as: Conversation.self) }
             while case .event(let event)? = try? client.nextEvent(until: nil) {
                 guard event["message"]?.stringValue == message, let percent = event["percent"]?.integerValue else {
                     continue
                 }
-                progress.show("sending to \(safe(event["member"]?.stringValue ?? "-")) \(percent) %")
+                let id = event["member"]?.stringValue ?? "-"
+                let member = shown?.members.first { $0.member == id }
+                progress.show("sending to \(safe(member?.profile ?? member?.peer ?? id)) \(percent) %")
             }
         }
     }

@@ -4,16 +4,17 @@ import Control
 struct ReactCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "react",
-        abstract: "Put a sign at a message, or take it back.",
+        abstract: "Add or remove an emoji reaction.",
         discussion: """
             Examples:
+              mayfly react room @1 👍
               mayfly react room 4f1c 👍
               mayfly react room 4f1c 👍 --remove
             """
     )
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Argument(help: "The message, or the start of its id.") var message: String
+    @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Take it back.") var remove = false
     @Option(help: "End only when it has come this far.") var wait: SendCommand.Wait?

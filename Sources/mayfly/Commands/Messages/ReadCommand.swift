@@ -1,13 +1,21 @@
 import ArgumentParser
+import Chat
 import Control
+import Glibc
 
 struct ReadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "read",
         abstract: "Read messages, oldest first.",
         discussion: """
+            On a terminal each message begins with the start of its id, which `send --reply-to`, `react`, `save` and \
+            `read --since` take, and times are local. @1 is the newest message, @2 the one before it.
+
+            --follow goes on with what comes, until Ctrl-C or until the conversation ends.
+
             Examples:
               mayfly read room --last 20
+              mayfly read room --last 20 --follow
               mayfly read room --since 4f1c --json
             """
     )
@@ -15,8 +23,15 @@ struct ReadCommand: NodeCommand {
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
         Int?
-    @Option(parsing: .unconditional, help: ArgumentHelp("Only those after this message.", valueName: "message"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp(
+            "Only those after this message: the start of its id, or @1 for the newest.",
+            valueName: "message"
+        )
+    )
     var since: String?
+    @Flag(name: [.short, .long], help: "Go on with what comes.") var follow = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
@@ -25,39 +40,179 @@ struct ReadCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        var since = since
-        var isFirst = true
+        var history = History(conversation: conversation, terminal: terminal)
+        guard follow else {
+            try history.show(client, last: last, since: since)
+            if history.isEmpty { terminal.note("no messages") }
+            return
+        }
+        endOnInterrupt(code: 0)
+        // Before the first page, so that nothing comes between.
+        try subscribe(client)
+        try history.show(client, last: last, since: since)
+        try follow(client, &history)
+    }
+
+    // MARK: Following
+
+    private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed]
+
+    private func subscribe(_ client: ControlClient) throws {
+        let params = SubscribeMethod.Params(
+            conversation: conversation,
+            since: nil,
+            events: Self.kinds,
+            // Reading marks them.
+            marksRead: false
+        )
+        _ = try client.call(SubscribeMethod.self, params)
+    }
+
+    private func follow(_ client: ControlClient, _ history: inout History) throws {
         while true {
-            let params = ReadMethod.Params(conversation: conversation, last: isFirst ? last : nil, since: since)
-            let value = try client.call(ReadMethod.self, params)
-            let messages = value["messages"]?.arrayValue ?? []
-            if isFirst, messages.isEmpty { terminal.note("no messages") }
-            if terminal.json {
-                for message in messages { terminal.result(message) }
-            } else {
-                let now = wallClock()
-                for message in messages { show(try understand(message, as: Message.self), now: now, terminal) }
+            var step = try client.nextEvent(until: nil, for: STDOUT_FILENO)
+            // All that has come together is shown together.
+            while case .event(let event) = step {
+                try checkEnd(event)
+                history.happened(event)
+                step = try client.nextEvent(until: .now, for: STDOUT_FILENO)
             }
-            // A page without messages would never end.
-            guard value["more"] == true, let newest = messages.last?["message"]?.stringValue, newest != since else {
-                return
+            switch step {
+            case .unread: return
+            case .dropped: try subscribe(client)
+            case .event, .timedOut: break
             }
-            since = newest
-            isFirst = false
+            try history.showNew(client)
         }
     }
 
-    private func show(_ message: Message, now: Timestamp, _ terminal: Terminal) {
-        let kept = message.expiresAt.map { "expires \(shown($0, now: now))" } ?? (message.stored ? "kept" : "ephemeral")
+    private func checkEnd(_ event: JSONValue) throws(ControlError) {
+        switch event["event"]?.stringValue {
+        case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
+        case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
+        default: return
+        }
+    }
+}
+
+/// Messages of a conversation, as `mayfly read` has shown them.
+private struct History {
+    let conversation: String
+    let terminal: Terminal
+    /// The newest that was shown.
+    private var newest: String?
+    private var shown: Set<String> = []
+    /// What was shown, by the shortest start of its id.
+    private var starts: [Substring: [String]] = [:]
+    /// Messages whose files were still on their way.
+    private var incomplete: Set<String> = []
+    private var lastDay: LocalTime?
+
+    init(conversation: String, terminal: Terminal) {
+        self.conversation = conversation
+        self.terminal = terminal
+    }
+
+    var isEmpty: Bool { shown.isEmpty }
+
+    /// Shows messages page by page.
+    mutating func show(_ client: ControlClient, last: Int?, since: String?) throws {
+        var since = since
+        var last = last
+        while true {
+            let value = try client.call(
+                ReadMethod.self,
+                ReadMethod.Params(conversation: conversation, last: last, since: since)
+            )
+            let messages = value["messages"]?.arrayValue ?? []
+            let ids = messages.compactMap { $0["message"]?.stringValue }
+            let now = wallClock()
+            for (message, id) in zip(messages, ids) where shown.insert(id).inserted {
+                if terminal.json {
+                    terminal.result(message)
+                } else {
+                    show(try understand(message, as: Message.self), now: now)
+                }
+            }
+            newest = ids.last ?? newest
+            // A page without messages would never end.
+            guard value["more"] == true, let end = ids.last, end != since else { return }
+            since = end
+            last = nil
+        }
+    }
+
+    /// Shows what has come since.
+    mutating func showNew(_ client: ControlClient) throws {
+        do {
+            try show(client, last: nil, since: newest)
+        } catch let error as ControlError where error.kind == .notFound && newest != nil {
+            // The newest has expired. If the conversation itself is gone, this says it.
+            newest = nil
+            try show(client, last: nil, since: nil)
+        }
+    }
+
+    private mutating func show(_ message: Message, now: Timestamp) {
+        guard outputIsTerminal else { return terminal.result(line(message, now: now)) }
+        let time = localTime(of: message.sentAt)
+        if lastDay?.date != time.date || lastDay?.year != time.year {
+            terminal.result("── \(time.date) \(time.year) ──")
+        }
+        lastDay = time
+        if message.file?.state == "receiving" { incomplete.insert(message.message.description) }
+        let answers = message.replyTo.map { "↪ \(safe($0).prefix(Self.handleCount))  " } ?? ""
+        let state = message.from == "me" ? "\(safe(message.state)), " : ""
+        let kept =
+            message.expiresAt.map { "\(Words.left($0.milliseconds - now.milliseconds)) left" }
+            ?? (message.stored ? "kept" : "in memory only")
+        terminal.result(
+            "\(handle(message.message.description))  \(time.clock)  \(safe(message.from))  \(answers)"
+                + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]"
+        )
+    }
+
+    private static let handleCount = 4
+
+    /// The start of an id, longer where another message that was shown has the same.
+    private mutating func handle(_ id: String) -> String {
+        let others = starts[id.prefix(Self.handleCount), default: []]
+        starts[id.prefix(Self.handleCount), default: []].append(id)
+        var count = Self.handleCount
+        while count < id.count, others.contains(where: { $0.hasPrefix(id.prefix(count)) }) { count += 1 }
+        return String(id.prefix(count))
+    }
+
+    /// A person who follows learns when a file is here, or will not come.
+    mutating func happened(_ event: JSONValue) {
+        guard outputIsTerminal, !terminal.json, let id = event["message"]?.stringValue,
+            let state = event["state"]?.stringValue, state != "receiving", incomplete.remove(id) != nil
+        else { return }
+        let handle = id.prefix(Self.handleCount)
+        terminal.result(
+            state == "failed"
+                ? "\(handle)  the file did not come"
+                : "\(handle)  the file is here: mayfly save \(quoted(conversation)) \(handle)"
+        )
+    }
+
+    private func line(_ message: Message, now: Timestamp) -> String {
+        let kept =
+            message.expiresAt.map { "expires \(mayfly.shown($0, now: now))" } ?? (message.stored ? "kept" : "ephemeral")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
         let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
-        // A text of several lines keeps them, indented, so that none can pass for a message of its own.
+        return "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"
+            + "\(reactions(message))  [\(kept)\(state)]"
+    }
+
+    private func reactions(_ message: Message) -> String {
+        (message.reactions ?? []).map { "  (\(safe($0.reaction)) \(safe($0.from)))" }.joined()
+    }
+
+    /// A text of several lines keeps them, indented, so that none can pass for a message of its own.
+    private func text(_ message: Message, indent: Int) -> String {
         let lines = body(message).split(separator: "\n", omittingEmptySubsequences: false).map { safe(String($0)) }
-        let text = lines.joined(separator: "\n    ")
-        let reactions = (message.reactions ?? []).map { "  (\(safe($0.reaction)) \(safe($0.from)))" }.joined()
-        terminal.result(
-            "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text)\(reactions)  [\(kept)\(state)]"
-        )
+        return lines.joined(separator: "\n" + String(repeating: " ", count: indent))
     }
 
     private func body(_ message: Message) -> String {

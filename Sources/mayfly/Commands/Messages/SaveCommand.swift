@@ -19,7 +19,7 @@ struct SaveCommand: NodeCommand {
     )
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Argument(help: "The message, or the start of its id.") var message: String
+    @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
     @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path"), completion: .file())
     var output: String?
     @Flag(help: "Write over a file that is there.") var force = false
@@ -28,7 +28,7 @@ struct SaveCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         if output == "-" {
             let client = try connect()
-            var piece = try read(client, from: nil)
+            var piece = try read(client)
             return try write(&piece, client, to: STDOUT_FILENO, "standard output")
         }
         let saved = try save()
@@ -51,7 +51,7 @@ struct SaveCommand: NodeCommand {
     /// Writes the file where `--output` says, or here.
     func save() throws -> Saved {
         let client = try connect()
-        var piece = try read(client, from: nil)
+        var piece = try read(client)
         let path = path(named: piece.name)
         if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
         if force, Self.isStream(path) {
@@ -74,8 +74,8 @@ struct SaveCommand: NodeCommand {
     ) throws {
         while true {
             try write(try bytes(piece), to: descriptor, path)
-            guard let next = piece.next else { return }
-            piece = try read(client, from: next)
+            guard piece.next != nil else { return }
+            piece = try read(client, after: piece)
         }
     }
 
@@ -96,8 +96,16 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    private func read(_ client: ControlClient, from: Int?) throws -> AttachmentReadMethod.Result {
-        let params = AttachmentReadMethod.Params(conversation: conversation, message: message, from: from)
+    /// - Parameter piece: the one before: what the user has typed may mean another message by now.
+    private func read(
+        _ client: ControlClient,
+        after piece: AttachmentReadMethod.Result? = nil
+    ) throws -> AttachmentReadMethod.Result {
+        let params = AttachmentReadMethod.Params(
+            conversation: conversation,
+            message: piece?.message ?? message,
+            from: piece?.next
+        )
         return try understand(
             try client.call(AttachmentReadMethod.self, params),
             as: AttachmentReadMethod.Result.self

@@ -19,7 +19,7 @@ struct SendCommand: NodeCommand {
               mayfly send room 'are you there?' --wait delivered --timeout 30
               mayfly send room 'the log' --file /tmp/log.txt
               tail -f /var/log/syslog | mayfly send room --lines
-              mayfly send room --reply-to 4f1c 'yes'
+              mayfly send room --reply-to @1 'yes'
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """
     )
@@ -50,7 +50,13 @@ struct SendCommand: NodeCommand {
         )
     )
     var timeout: Interval?
-    @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?
+    @Option(
+        help: ArgumentHelp(
+            "The message that this one answers: the start of its id, or @1 for the newest.",
+            valueName: "message"
+        )
+    )
+    var replyTo: String?
     @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path"), completion: .file()) var file: String?
     @Flag(help: "Send each line of standard input as a message of its own.") var lines = false
     @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?

@@ -199,7 +199,7 @@ struct WatchCommand: NodeCommand {
 }
 
 /// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.
-private func endOnInterrupt(code: Int32) {
+func endOnInterrupt(code: Int32) {
     for number in [SIGINT, SIGTERM] {
         if code == 0 {
             signal(number) { _ in _exit(0) }

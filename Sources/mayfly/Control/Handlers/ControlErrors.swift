@@ -147,6 +147,12 @@ private func nodeError(_ error: NodeError) -> ControlError {
             "\(Limits.rendezvousCount) rendezvous nodes are in use already",
             hint: "take one out: mayfly peer set NAME rendezvous=off"
         )
+    case .notRenewable:
+        return ControlError(
+            .usage,
+            "no standing policy accepts terms that may keep something for more than 30 d",
+            hint: "leave out --renew, or propose a shorter lifetime or --unopened"
+        )
     case .alias(let refusal): return aliasRefusal(refusal)
     }
 }

@@ -12,13 +12,22 @@ enum LifetimeHandlers {
             LifetimeProposeMethod.self,
             { $0.conversation },
             { node, params in
+                let terms = try terms(params)
+                if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
+                    throw NodeError.notRenewable
+                }
                 do {
-                    try node.propose(params.conversation, try terms(params))
+                    try node.propose(params.conversation, terms)
                 } catch {
                     // Proposing what is in force is done already.
                     guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
                 }
-                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+                guard params.renew == true else {
+                    return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+                }
+                return try node.renew(params.conversation, terms).flatMapThrowing { [node] in
+                    try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
+                }
             }
         )
         addAccept(&router)
@@ -76,12 +85,20 @@ enum LifetimeHandlers {
             return node.whenReached(params.conversation).flatMap { [node] in
                 node.assumeIsolated { node in
                     do {
-                        guard let now = try node.conversation(params.conversation).pendingProposal?.proposal.id else {
+                        guard let open = try node.conversation(params.conversation).pendingProposal?.proposal else {
                             throw NodeError.command(.lifetime(.noProposal))
+                        }
+                        let now = open.id
+                        if params.renew == true, Messaging.LifetimePolicy.accepting(open.terms) == nil {
+                            throw NodeError.notRenewable
                         }
                         let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
                         guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
-                        return try node.accept(params.conversation, only: now).flatMapThrowing { [node] in
+                        let accepted = try node.accept(params.conversation, only: now)
+                        let renewed =
+                            params.renew == true
+                            ? try node.renew(params.conversation, open.terms) : node.loop.makeSucceededVoidFuture()
+                        return accepted.and(renewed).flatMapThrowing { [node] _ in
                             try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
                         }
                     } catch {

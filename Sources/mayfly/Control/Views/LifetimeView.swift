@@ -7,12 +7,17 @@ import Wire
 enum LifetimeView {
     static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
         let machine = try node.conversation(text)
+        let policy = machine.policy ?? node.policyByDefault
+        let terms = machine.agreement?.terms ?? machine.pendingProposal?.proposal.terms
         return LifetimeStatus(
             conversation: machine.conversation.description,
             lifetime: LifetimeValue(machine.lifetime),
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
             proposal: proposal(of: machine, node),
-            agreement: machine.agreement.map { agreement($0, machine, node) }
+            agreement: machine.agreement.map { agreement($0, machine, node) },
+            policy: policy.text,
+            renewed: terms.map(policy.accepts),
+            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text }
         )
     }
 

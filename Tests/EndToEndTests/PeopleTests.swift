@@ -1,0 +1,255 @@
+import Foundation
+import Testing
+
+/// One-shot commands as a person types them, most of them on a terminal.
+@Suite("Commands for people")
+struct PeopleTests {
+    private static func onTerminal(_ node: TestNode, _ arguments: String...) -> [String] {
+        ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]
+    }
+
+    @Test("On a terminal a message is shown with a handle and local time, and the handle is taken back")
+    func handles() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try say("first", ann)
+            try say("second", ann)
+            let id = try message("first", at: bob)["message"].string ?? ""
+            let handle = String(id.prefix(4))
+            let terminal = try PseudoTerminal()
+            let read = try terminal.child(Self.onTerminal(bob, "read", "room"))
+            try terminal.expect("\(handle)")
+            try terminal.expect("second")
+            #expect(read.wait(seconds: 30) == 0)
+            // 5 h 30 min ahead of UTC, and never so near to a full hour as to be taken for it.
+            let sent = try #require(try message("first", at: bob)["sentAt"].time)
+            var calendar = Calendar(identifier: .gregorian)
+            calendar.timeZone = try #require(TimeZone(secondsFromGMT: 19_800))
+            let date = Date(timeIntervalSince1970: Double(sent) / 1_000)
+            let parts = calendar.dateComponents([.hour, .minute], from: date)
+            let clock = String(format: "%02d:%02d", parts.hour ?? -1, parts.minute ?? -1)
+            #expect(terminal.text.contains("\(handle)  \(clock)  ann  first  [1d 0h left]"), "\(terminal.text)")
+            #expect(!terminal.text.contains("Z  ann"))
+            // A pipe has UTC and no handle.
+            let piped = try Program.run([Program.mayfly, "read", "room", "--home", bob.home], in: bob.directory)
+            #expect(piped.output.contains("Z  ann  first  [expires ") && !piped.output.contains(handle), "\(piped)")
+
+            try bob.ok("send", "room", "an answer", "--reply-to", handle, "--wait", "delivered")
+            #expect(try message("an answer", at: ann)["replyTo"].string == id)
+            try bob.ok("react", "room", handle, "👍", "--wait", "delivered")
+            #expect(try message("first", at: ann)["reactions"].list.count == 1)
+        }
+    }
+
+    @Test(
+        "@1 is the newest message, on the disk or in memory, and @9 none where there are fewer",
+        arguments: ["1d", nil]
+    )
+    func fromTheEnd(lifetime: String?) throws {
+        try withRoom(lifetime: lifetime) { ann, bob, _ in
+            let before = try bob.ok("read", "room").lines.count
+            for text in ["one", "two", "three"] { try say(text, ann) }
+            let ids = try bob.ok("read", "room").lines.suffix(3).map { $0["message"].string ?? "" }
+            for (name, index) in [("@1", 2), ("@2", 1), ("@3", 0), ("~2", 1)] {
+                let later = try bob.ok("read", "room", "--since", name).lines.map { $0["message"].string }
+                #expect(later == ids.dropFirst(index + 1).map { $0 }, "\(name)")
+            }
+            try bob.ok("send", "room", "answer", "--reply-to", "@2", "--wait", "delivered")
+            #expect(try message("answer", at: bob)["replyTo"].string == ids[1])
+            let count = try bob.ok("read", "room").lines.count
+            #expect(count == before + 4)
+            #expect(try bob.ok("read", "room", "--since", "@\(count)").lines.count == count - 1)
+            for wrong in ["@\(count + 1)", "@0", "@", "@x", "@-1", "~"] {
+                try bob.fails(7, "read", "room", "--since", wrong)
+                try bob.fails(7, "send", "room", "x", "--reply-to", wrong)
+            }
+        }
+    }
+
+    @Test("read --follow shows what is there and what comes, ours and theirs, and ends with the conversation")
+    func follow() throws {
+        try withRoom { ann, bob, _ in
+            try say("before", ann)
+            let following = try Background(bob, ["read", "room", "--last", "1", "--follow"])
+            func texts() -> [String] { following.lines.compactMap { $0["text"].string } }
+            try eventually("the last message") { texts() == ["before"] }
+            try say("theirs", ann)
+            try say("ours", bob)
+            try ann.ok("send", "room", "--lines", "--wait", "delivered", input: "many\nat\nonce\n")
+            try eventually("what came") { texts() == ["before", "theirs", "ours", "many", "at", "once"] }
+            // It counts as read.
+            #expect(try bob.ok("conversation", "list")["unread"].integer == 0)
+            try ann.ok("explode", "room", "--force")
+            #expect(following.end() == 3)
+            #expect(following.lines.last?["error"]["kind"].string == "expired", "\(following.lines)")
+        }
+    }
+
+    @Test("read --follow goes on when the newest message expires, and ends when the node does")
+    func followExpired() throws {
+        try withRoom { ann, bob, _ in
+            let following = try Background(bob, ["read", "room", "--follow"])
+            try say("one", ann)
+            func texts() -> [String] { following.lines.compactMap { $0["text"].string } }
+            try eventually("the first") { texts().last == "one" }
+            // What is in memory only goes when the conversation is closed here.
+            try bob.ok("conversation", "close", "room")
+            try bob.wait("peerOnline", after: try bob.cursor() - 1)
+            try say("two", ann)
+            try eventually("the second") { texts().last == "two" }
+            #expect(texts().filter { $0 == "one" }.count == 1)
+            try bob.stop()
+            #expect(following.end() == 8)
+            try bob.start()
+        }
+    }
+
+    @Test("Unread messages are counted, asleep and after a restart too, and reading makes them read")
+    func unread() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            func count() throws -> Int { try bob.ok("conversation", "list")["unread"].integer.map(Int.init) ?? -1 }
+            #expect(try count() == 0)
+            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
+            for text in ["one", "two", "three"] { try say(text, ann) }
+            try say("mine", bob)
+            #expect(try count() == 3)
+            let table = try Program.run(
+                [Program.mayfly, "conversation", "list", "--home", bob.home],
+                in: bob.directory
+            )
+            #expect(table.output.contains("UNREAD") && table.output.contains("  3  "), "\(table)")
+            // Looking for one is not reading, nor is it when the node is restarted or the inbox sleeps.
+            try bob.ok("inbox", "sleep", "room")
+            #expect(try count() == 3)
+            bob.crash()
+            try bob.start()
+            #expect(try count() == 3)
+            try bob.wait("lifetimeAgreed")
+            try bob.ok("read", "room", "--last", "1")
+            #expect(try count() == 0)
+            try say("four", ann)
+            #expect(try count() == 1)
+            try bob.stop()
+            try bob.start()
+            #expect(try count() == 1)
+            try bob.wait("lifetimeAgreed")
+            // A watcher that shows it.
+            let cursor = try bob.cursor()
+            let watching = try Background(bob, ["watch", "room", "--only", "message", "--since", String(cursor)])
+            try say("five", ann)
+            try eventually("the event") { watching.lines.contains { $0["text"].string == "five" } }
+            #expect(try count() == 0)
+            // In memory only, beside one on the disk.
+            try say("six", ann)
+            let agreed = try bob.cursor()
+            try bob.ok("lifetime", "propose", "room", "ephemeral")
+            try bob.wait("lifetimeAgreed:lifetime=ephemeral", after: agreed)
+            watching.stop()
+            #expect(try count() == 0)
+            try say("seven", ann)
+            #expect(try count() == 1)
+            try bob.ok("read", "room", "--last", "1")
+            #expect(try count() == 0)
+        }
+    }
+
+    @Test(
+        "--renew sets the standing policy with the proposal and with the accept; without it a line says what is missing"
+    )
+    func renew() throws {
+        try withRoom { ann, bob, _ in
+            func words(_ node: TestNode, _ arguments: String...) throws -> Answer {
+                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
+            }
+            let plain = try words(ann, "lifetime", "propose", "room", "6h")
+            #expect(
+                plain.errors.contains("`mayfly lifetime policy room accept-up-to:6h --home"),
+                "\(plain)"
+            )
+            try bob.wait("lifetimeProposed:lifetime=6h")
+            try ann.ok("lifetime", "withdraw", "room")
+            let proposed = try ann.ok("lifetime", "propose", "room", "1d", "--attachments", "7d", "--renew")
+            #expect(proposed["policy"].string == "accept-up-to:7d" && proposed["renewed"].bool == true, "\(proposed)")
+            try bob.wait("lifetimeProposed:lifetime=1d")
+            let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
+            #expect(
+                accepted["policy"].string == "accept-up-to:7d" && accepted["state"].string == "agreed",
+                "\(accepted)"
+            )
+            // A wider policy stays.
+            try bob.ok("lifetime", "policy", "room", "accept-up-to:30d")
+            #expect(try bob.ok("lifetime", "propose", "room", "1d", "--renew")["policy"].string == "accept-up-to:30d")
+            // No policy covers what may be kept for 60 days, and then nothing is proposed either.
+            try ann.fails(64, "lifetime", "propose", "room", "30d", "--timer", "read", "--unopened", "30d", "--renew")
+            #expect(try ann.ok("lifetime", "show", "room")["proposal"].isNull)
+            try bob.stop()
+            try bob.start()
+            try bob.wait("lifetimeAgreed:lifetime=1d")
+            let shown = try words(ann, "lifetime", "show", "room")
+            #expect(shown.output.contains("accept-up-to:7d"), "\(shown)")
+        }
+    }
+
+    @Test("explode --wait names who confirms, and ends with 4 while somebody is missing")
+    func explodeAndWait() throws {
+        try withRoom { ann, bob, id in
+            let gone = try Program.run(
+                [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "60", "--home", ann.home],
+                in: ann.directory
+            )
+            #expect(gone.code == 0, "\(gone)")
+            #expect(gone.errors.contains("bob ✓ "), "\(gone)")
+            #expect(gone.output.contains("confirmed     bob"), "\(gone)")
+            try bob.fails(3, "read", id)
+            try meet(ann, bob)
+            bob.crash()
+            let waiting = try Program.run(
+                [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "1", "--home", ann.home],
+                in: ann.directory
+            )
+            #expect(waiting.code == 4, "\(waiting)")
+            #expect(waiting.errors.contains("waiting for bob"), "\(waiting)")
+            #expect(waiting.output.contains("waiting for   bob"), "\(waiting)")
+            try bob.start()
+            let json = try ann.run(["explode", "list"])
+            #expect(json.lines.count == 2)
+            #expect(
+                try ann.fails(64, "explode", id, "--timeout", "1", "--force").json["error"]["kind"].string == "usage"
+            )
+        }
+    }
+
+    @Test("An invite is read from standard input, and nothing there is an error")
+    func joinFromInput() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try bob.fails(64, "join", "-", input: " \n")
+            try bob.fails(64, "join", "-", input: "mayfly:join/nonsense\n")
+            let joined = try bob.ok("join", "-", "--timeout", "90", input: "\n  \(slug)\nand more\n")
+            #expect(joined["state"].string == "ready")
+        }
+    }
+
+    @Test(
+        "A mistake that people make is answered with the line to write",
+        arguments: [
+            (["send", "room", "hi", "there"], "mayfly send room 'hi there'"),
+            (["send", "room", "it's", "me", "--wait", "sent"], "mayfly send room 'it'\\''s me'"),
+            (["send", "room", "-x"], "mayfly send room -- -x"),
+            (["send", "room", "-x", "y"], "mayfly send room -- '-x y'"),
+            (["--json", "send", "room", "hi"], "mayfly send room hi --json"),
+            (["--home", "/nowhere", "read", "room"], "mayfly read room --home /nowhere"),
+            (["--home=/nowhere", "status"], "mayfly status '--home=/nowhere'"),
+        ]
+    )
+    func mistakes(arguments: [String], cure: String) throws {
+        try withDirectory { directory in
+            let answer = try Program.run([Program.mayfly] + arguments, in: directory)
+            #expect(answer.code == 64, "\(answer)")
+            #expect(
+                (answer.errors + answer.output.replacingOccurrences(of: "\\\\", with: "\\")).contains(cure),
+                "\(answer)"
+            )
+        }
+    }
+}
