@@ -167,7 +167,7 @@ def play(scene, ann, bob):
         file.write(content)
     ann.say(f"/file {path}")
     bob.sees("▤ report.txt")
-    ann.sees("✓✓ 1/1", "report.txt (200.0 kB")
+    ann.sees("✓✓ 1/1", "report.txt (195.3 KiB")
     bob.say(f"/save {saved}")
     end = time.monotonic() + PATIENCE
     while not os.path.exists(saved) and time.monotonic() < end:
@@ -183,7 +183,7 @@ def play(scene, ann, bob):
     ann.sees("KEPT 1 DAY on disk")
     scene.tmux("set-buffer", "one\ntwo\nthree")
     scene.tmux("paste-buffer", "-p", "-t", "ann")
-    ann.sees("paste 3 lines, 13 B?")
+    ann.sees("paste 3 lines, 13 bytes?")
     ann.press("Escape")
     ann.sees("nothing was done")
 

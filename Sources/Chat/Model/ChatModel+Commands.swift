@@ -21,10 +21,20 @@ extension ChatModel {
         case .list: return open(nil)
         case .open: return open(word: rest)
         case .join: return join(rest)
+        case .decline:
+            guard !rest.isEmpty else { return usage(command) }
+            let params = JSONValue(of: JoinCancelMethod.Params(join: rest))
+            return [.call(.action(.decline), method: JoinCancelMethod.name, params: params)]
         case .create:
             guard !rest.isEmpty else { return usage(command) }
             let params = ConversationCreateMethod.Params(name: rest)
-            return [.call(.action(.create), method: ConversationCreateMethod.name, params: JSONValue(of: params))]
+            return [
+                .call(
+                    .action(.create(from: currentID)),
+                    method: ConversationCreateMethod.name,
+                    params: JSONValue(of: params)
+                )
+            ]
         default:
             guard let room else {
                 notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
@@ -109,7 +119,7 @@ extension ChatModel {
         case .leave:
             editor.clear()
             question = .leave(room: room.id)
-        case .help, .quit, .list, .open, .join, .create: break
+        case .help, .quit, .list, .open, .join, .decline, .create: break
         }
         return []
     }
@@ -123,7 +133,7 @@ extension ChatModel {
         guard !slug.isEmpty else { return usage(.join) }
         notice = ("joining …", false)
         let params = JoinMethod.Params(slug: slug)
-        return [.call(.action(.join), method: JoinMethod.name, params: JSONValue(of: params))]
+        return [.call(.action(.join(from: currentID)), method: JoinMethod.name, params: JSONValue(of: params))]
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
@@ -140,9 +150,9 @@ extension ChatModel {
         return [.call(.action(.invite(room.id)), method: InviteCreateMethod.name, params: .object(params))]
     }
 
-    /// The message that a word such as `~2` means, or the selected, or the last of another; and what follows.
+    /// The message that a word such as `@2` means, or the selected, or the last of another; and what follows.
     private func target(_ rest: String, _ room: Room) -> (Message?, String) {
-        if rest.hasPrefix("~") {
+        if rest.hasPrefix("@") || rest.hasPrefix("~") {
             let words = rest.dropFirst().split(separator: " ", maxSplits: 1)
             let messages = room.messages.filter { !$0.isOfNode }
             guard let number = words.first.flatMap({ Int($0) }), number > 0, number <= messages.count else {

@@ -51,14 +51,14 @@ extension ChatModel {
             return []
         case .exploded:
             change(id) { $0.forget() }
-            forgetWhatIsWritten(in: id)
+            if currentID == id { forgetWhatIsShown() }
             return ask(.explosion(id)) + [.bell]
         case .explosionScheduled, .explosionReminder: return ask(.conversation(id)) + ask(.explosion(id))
         case .deletionReceipt: return ask(.explosion(id))
         case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
         case .locked:
             for index in rooms.indices { rooms[index].forget() }
-            forgetWhatIsWritten(in: currentID)
+            forgetWhatIsShown()
             notice = ("the node is locked: `mayfly unlock`", true)
             return ask(.conversations)
         case .unlocked: return ask(.conversations) + (currentID.map { refresh($0) } ?? [])
@@ -67,10 +67,8 @@ extension ChatModel {
         }
     }
 
-    /// Nothing that was written, quoted or looked at stays: which line belongs to which room is not known.
-    private mutating func forgetWhatIsWritten(in id: String?) {
-        editor.forget()
-        guard currentID == id else { return }
+    /// Nothing that was quoted or looked at stays.
+    private mutating func forgetWhatIsShown() {
         selection = nil
         replyTo = nil
         question = nil
@@ -80,9 +78,11 @@ extension ChatModel {
 
     private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {
         if currentID == id { return ask(.messages(id)) }
-        let isFromOther = event["member"]?.stringValue != nil && event["reactsTo"] == nil
-        if isFromOther { change(id) { $0.unreadCount += 1 } }
-        return isFromOther ? [.bell] : []
+        guard event["member"]?.stringValue != nil, event["reactsTo"] == nil else { return [] }
+        let isFirst = room(id)?.unreadCount == 0
+        change(id) { $0.unreadCount += 1 }
+        // Once for a room, not for each message.
+        return isFirst ? [.bell] : []
     }
 
     /// Reading marks messages as read: only what is on the screen is.
@@ -107,19 +107,23 @@ extension ChatModel {
                 url: invite.url ?? ""
             )
             return []
-        case .join:
+        case .join(let from):
             let join = try value.decoded(as: JoinStatus.self)
             switch join.state {
             case .ready:
-                wantedRoom = join.conversation
+                goOn(to: join.conversation, called: join.alias ?? join.name, from: from)
                 return ask(.conversations) + ask(.joins)
             case .joinFailed: notice = (ShownText.line(join.message ?? "the join failed"), true)
             case .invited, .validating, .validated, .joining, .cancelled: break
             }
             return ask(.joins)
-        case .create:
-            wantedRoom = try value.decoded(as: ConversationCreateMethod.Result.self).conversation
+        case .create(let from):
+            let made = try value.decoded(as: ConversationCreateMethod.Result.self)
+            goOn(to: made.conversation, called: made.alias ?? made.name, from: from)
             return ask(.conversations)
+        case .decline:
+            notice = ("declined", false)
+            return ask(.joins)
         case .explode(let id): return ask(.conversation(id)) + ask(.explosion(id))
         case .leave(let id):
             rooms.removeAll { $0.id == id }
@@ -127,6 +131,16 @@ extension ChatModel {
         case .say(let text):
             notice = (text, false)
             return currentID.map { ask(.conversation($0)) + ask(.lifetime($0)) } ?? []
+        }
+    }
+
+    /// Shows a room that is new, unless the person has gone on to something else meanwhile.
+    private mutating func goOn(to id: String?, called name: String?, from: String?) {
+        if currentID == from, editor.isEmpty, question == nil {
+            wantedRoom = id
+        } else {
+            let name = ShownText.line(name ?? id.map { String($0.prefix(12)) } ?? "")
+            notice = ("\(name) is there: /open \(name)", false)
         }
     }
 }

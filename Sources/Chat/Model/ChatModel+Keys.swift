@@ -1,4 +1,5 @@
 import Control
+
 import enum Messaging.Limits
 
 extension ChatModel {
@@ -14,6 +15,7 @@ extension ChatModel {
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
+        case _ where isTooSmall: return []
         case .alt(let digit) where digit.isASCII && digit.isNumber: return openNumber(digit)
         default: break
         }
@@ -58,8 +60,10 @@ extension ChatModel {
 
     private mutating func scrollUp() -> [ChatEffect] {
         guard let room else { return [] }
-        scroll += Self.scrollRows
-        guard !room.isWhole, scroll * 2 > room.messages.count else { return [] }
+        let wanted = scroll + Self.scrollRows
+        let rows = MessageRows(self, room, size.columns).rows(last: wanted + size.rows)
+        scroll = max(scroll, min(wanted, rows.count - bodyCount(size)))
+        guard !room.isWhole, rows.count < wanted + size.rows else { return [] }
         change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
         return ask(.messages(room.id))
     }
@@ -259,7 +263,7 @@ extension ChatModel {
             let index = listIndex - rooms.count
             guard joins.indices.contains(index) else { return [] }
             let join = joins[index]
-            return join.state == .invited ? command("/join \(join.join)") : []
+            if join.state == .invited { question = .invitation(join) }
         case .escape: editor.clear()
         default: return pressInRoom(key)
         }
@@ -298,6 +302,17 @@ extension ChatModel {
             default: notice = ("Enter inserts it, 1 makes one line of it, Esc drops it", false)
             }
             if notice == nil { question = nil }
+            return []
+        case .invitation(let join):
+            switch key {
+            case .character("a"):
+                question = nil
+                return command("/join \(join.join)")
+            case .character("d"):
+                question = nil
+                return command("/decline \(join.join)")
+            default: notice = ("a accepts, d declines, Esc leaves it open", false)
+            }
             return []
         case .reaction(let message):
             guard case .character(let sign) = key, let room else { return [] }

@@ -22,6 +22,7 @@ package struct ChatModel {
         /// What was pasted has several lines or is long.
         case paste(String)
         case reaction(message: String)
+        case invitation(JoinStatus)
     }
 
     package internal(set) var rooms: [Room] = []
@@ -32,11 +33,15 @@ package struct ChatModel {
     var wantedRoom: String?
     /// The line of the list that is chosen.
     var listIndex = 0
-    var editor = LineEditor()
+    private var listDraft = LineEditor()
     var selection: HexID?
     var replyTo: HexID?
     /// Rows by which the messages are scrolled up.
     var scroll = 0
+    /// The screen is too small to show what a key would do.
+    var isTooSmall = false
+    /// How many columns and rows there are; 80 and 24 until it is said.
+    var size = Picture.Size(columns: 80, rows: 24)
     var overlay: Overlay? { didSet { overlayScroll = 0 } }
     /// Rows of the page that are above the screen.
     var overlayScroll = 0
@@ -91,6 +96,9 @@ package struct ChatModel {
         text.contains { !$0.isWhitespace } ? send(text) : []
     }
 
+    /// Why the last text was not sent.
+    package var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
+
     /// A whole line, as somebody would type it.
     package mutating func enter(line: String) -> [ChatEffect] {
         editor.set(line)
@@ -103,6 +111,10 @@ package struct ChatModel {
         case .event(let event): return happened(event)
         case .answer(let request, let answer): return answered(request, answer)
         case .dropped: return begin()
+        case .resized(let size):
+            self.size = size
+            isTooSmall = size.columns < Self.smallest.columns || size.rows < Self.smallest.rows
+            return []
         case .said(let text, let isFailure):
             notice = (ShownText.line(text), isFailure)
             return []
@@ -111,7 +123,7 @@ package struct ChatModel {
             return []
         case .tick:
             for index in rooms.indices { rooms[index].expire(now: now) }
-            editor.expire(now: now.milliseconds)
+            listDraft.expire(now: now.milliseconds)
             dropSelection()
             return []
         }
@@ -125,6 +137,18 @@ package struct ChatModel {
 
     // MARK: Rooms
 
+    /// What is being written: each room has its own, and so has the list.
+    var editor: LineEditor {
+        get { room?.draft ?? listDraft }
+        set {
+            guard let id = currentID, index(of: id) != nil else {
+                listDraft = newValue
+                return
+            }
+            change(id) { $0.draft = newValue }
+        }
+    }
+
     var room: Room? { currentID.flatMap { id in rooms.first { $0.id == id } } }
 
     func index(of id: String) -> Int? { rooms.firstIndex { $0.id == id } }
@@ -135,6 +159,7 @@ package struct ChatModel {
 
     /// Shows a room, or the list.
     mutating func open(_ id: String?) -> [ChatEffect] {
+        if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
         currentID = id
         selection = nil
         replyTo = nil
@@ -145,6 +170,7 @@ package struct ChatModel {
         change(id) { room in
             room.wantedCount = Room.pageCount
             room.isCut = false
+            room.newCount = room.unreadCount
         }
         return refresh(id)
     }
@@ -223,7 +249,6 @@ package struct ChatModel {
             change(id) { room in
                 room.isWhole = read.messages.count < wanted || room.isCut
                 room.show(read.messages, now: now)
-                room.unreadCount = 0
             }
             dropSelection()
             return []
@@ -271,7 +296,7 @@ package struct ChatModel {
             notice = (Self.words(error), true)
         case .explosion: break
         case .action(.send(let id, let text?)):
-            if currentID == id, editor.isEmpty { editor.set(text) }
+            change(id) { if $0.draft.isEmpty { $0.draft.set(text) } }
             notice = (Self.words(error), true)
         case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
         }

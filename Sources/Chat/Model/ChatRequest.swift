@@ -16,8 +16,10 @@ package enum ChatRequest: Hashable, Sendable {
         /// With the text, which is given back when it could not be sent.
         case send(String, text: String?)
         case invite(String)
-        case join
-        case create
+        /// With the room from which it was asked for, which is `nil` for the list.
+        case join(from: String?)
+        case create(from: String?)
+        case decline
         case explode(String)
         case leave(String)
         /// Nothing more is said than this.
@@ -46,5 +48,6 @@ package enum ChatInput {
     /// A file was sent or written, or was not.
     case said(String, isFailure: Bool)
     case disconnected(String)
+    case resized(Picture.Size)
     case tick
 }

@@ -25,6 +25,12 @@ package struct Room {
     private(set) var noteTotal = 0
     /// Messages of others that nobody was shown.
     package var unreadCount = 0
+    /// What is being written here.
+    var draft = LineEditor()
+    /// How many of the newest were unread when the room was opened, until they are here.
+    var newCount = 0
+    /// The first of them.
+    var firstNew: HexID?
     /// The agreement that has ended, until somebody has answered to it.
     package var endedLifetime: LifetimeValue?
     /// When another proposal took the place of one that was on the screen.
@@ -90,6 +96,9 @@ package struct Room {
 
     mutating func show(_ read: [Message], now: Timestamp) {
         messages = read.filter { $0.reactsTo == nil }
+        unreadCount = 0
+        if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
+        newCount = 0
         expire(now: now)
     }
 
@@ -110,6 +119,7 @@ package struct Room {
             faded += marks.filter { mark in !faded.contains { $0.message == mark.message } }
         }
         faded.removeAll { $0.until <= now.milliseconds }
+        draft.expire(now: now.milliseconds)
     }
 
     /// Nothing of the conversation is kept here.
@@ -120,6 +130,7 @@ package struct Room {
         lifetime = nil
         endedLifetime = nil
         unreadCount = 0
+        draft.forget()
     }
 
     /// When something of it changes by itself, if nothing happens: a second, a minute or an hour of a countdown is over.

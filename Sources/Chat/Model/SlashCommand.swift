@@ -3,7 +3,7 @@ import Control
 /// What can be typed behind a slash.
 package enum SlashCommand: String, CaseIterable, Sendable {
     case propose, accept, reject, withdraw, agreement
-    case invite, join, create, list, open
+    case invite, join, decline, create, list, open
     case file, save, reply, react
     case who, profile, rename, lock, unlock, remove
     case explode, leave, help, quit
@@ -14,12 +14,13 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .propose: "1h|6h|1d|7d|30d|ephemeral"
         case .invite: "[24h] [single]"
         case .join: "INVITE"
+        case .decline: "INVITATION"
         case .create, .profile, .rename: "NAME"
         case .open: "CONVERSATION"
         case .file: "PATH [TEXT]"
         case .save: "[PATH]"
-        case .reply: "[~N] TEXT"
-        case .react: "[~N] EMOJI"
+        case .reply: "[@N] TEXT"
+        case .react: "[@N] EMOJI"
         case .remove: "MEMBER"
         case .explode: "[2h]"
         case .accept, .reject, .withdraw, .agreement, .list, .who, .lock, .unlock, .leave, .help, .quit: ""
@@ -35,6 +36,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .agreement: "who has agreed to what"
         case .invite: "make an invitation"
         case .join: "join by an invitation"
+        case .decline: "decline an invitation"
         case .create: "begin a conversation"
         case .list: "all conversations (Alt-0)"
         case .open: "go to a conversation (Alt-1…9)"
@@ -65,6 +67,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .agreement: "mayfly lifetime show C"
         case .invite: "mayfly invite create C"
         case .join: "mayfly join INVITE"
+        case .decline: "mayfly join cancel INVITATION"
         case .create: "mayfly conversation create --name NAME"
         case .list: "mayfly conversation list"
         case .file: "mayfly send C --file PATH"

@@ -1,5 +1,7 @@
 import Control
 
+import enum Messaging.Lifetime
+
 /// A time as the wall clock of this machine shows it.
 package struct LocalTime: Hashable, Sendable {
     package var year: Int
@@ -52,16 +54,7 @@ package enum Words {
         }
     }
 
-    static func milliseconds(_ value: LifetimeValue) -> Int64? {
-        switch value {
-        case .ephemeral: nil
-        case .oneHour: 3_600_000
-        case .sixHours: 21_600_000
-        case .oneDay: 86_400_000
-        case .sevenDays: 604_800_000
-        case .thirtyDays: 2_592_000_000
-        }
-    }
+    static func milliseconds(_ value: LifetimeValue) -> Int64? { Lifetime(rawValue: value.rawValue)?.milliseconds }
 
     /// What is left, in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
     package static func left(_ milliseconds: Int64) -> String {
@@ -92,16 +85,15 @@ package enum Words {
         return "\(local.date) \(local.clock)"
     }
 
-    /// `1.2 MB`
+    /// `3.2 MiB`
     package static func size(_ byteCount: Int64) -> String {
         var value = Double(byteCount)
-        for unit in ["B", "kB", "MB"] {
-            if value < 1_000 {
-                return unit == "B" ? "\(byteCount) B" : "\(Double(Int(value * 10)) / 10) \(unit)"
-            }
-            value /= 1_000
+        if byteCount < 1_024 { return "\(byteCount) bytes" }
+        for unit in ["KiB", "MiB"] {
+            value /= 1_024
+            if value < 1_024 { return "\((value * 10).rounded() / 10) \(unit)" }
         }
-        return "\(Double(Int(value * 10)) / 10) GB"
+        return "\((value / 1_024 * 10).rounded() / 10) GiB"
     }
 
     /// A name that somebody has chosen, where it stands beside words of ours: short, so that it cannot pass for them.

@@ -109,7 +109,8 @@ package struct Transcript {
         }
         let joins = model.joins.filter { $0.state == .invited }.map { join in
             let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
-            return "* \(ShownText.line(join.from ?? "a node")) invites you\(name): /join \(join.join.prefix(12))"
+            return
+                "* \(ShownText.line(join.from ?? "a node")) invites you\(name): /join \(join.join.prefix(12)), or /decline"
         }
         let lines = rooms + joins
         guard lines != listed, !lines.isEmpty else { return [] }
@@ -131,7 +132,7 @@ package struct Transcript {
         case .explode(let id, _, let isScheduled):
             "* everybody's copy is destroyed \(isScheduled ? "then" : "now"): type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
-        case .paste, .reaction, nil: nil
+        case .paste, .reaction, .invitation, nil: nil
         }
     }
 }

@@ -14,7 +14,7 @@ extension ChatModel {
         }
         let (input, cursor) = inputRows(size)
         let bottom = cardRows(size.columns) + input + [statusRow(size.columns)]
-        let room = max(1, size.rows - 1 - bottom.count)
+        let room = bodyCount(size)
         let body = bodyRows(columns: size.columns, count: room)
         // A card that is higher than the screen loses its beginning, not the input.
         let rows = ([headerRow(size.columns)] + body + bottom.suffix(size.rows - 1 - room))
@@ -23,6 +23,11 @@ extension ChatModel {
             rows: rows.prefix(size.rows).map { $0.cut(to: size.columns) },
             cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column))
         )
+    }
+
+    /// Rows between the first line and the last ones.
+    func bodyCount(_ size: Picture.Size) -> Int {
+        max(1, size.rows - 2 - cardRows(size.columns).count - inputRows(size).0.count)
     }
 
     // MARK: The first line
@@ -96,6 +101,9 @@ extension ChatModel {
             let lines = count == 1 ? "1 line" : "\(count) lines"
             return
                 "paste \(lines), \(Words.size(Int64(text.utf8.count)))? Enter inserts · 1 makes one line of it · Esc "
+        case .invitation(let join):
+            let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
+            return "\(name), from \(Words.name(join.from ?? "a stranger")): a accepts · d declines · Esc "
         case .reaction:
             return ChatModel.reactions.enumerated().map { "\($0 + 1) \($1)" }.joined(separator: "  ")
                 + ", or type one: "
@@ -203,11 +211,10 @@ extension ChatModel {
             let shown = Array(listRows(columns).prefix(count))
             return shown + [Row](repeating: Row(), count: count - shown.count)
         }
-        if room.isExploded {
-            rows = explosionRows(room, columns)
-        } else {
-            rows = MessageRows(self, room, columns).rows()
-        }
+        rows =
+            room.isExploded
+            ? explosionRows(room, columns)
+            : MessageRows(self, room, columns).rows(last: count + scroll, through: selection)
         let end = selectedEnd(rows, count) ?? max(min(count, rows.count), rows.count - scroll)
         let shown = Array(rows[max(0, end - count)..<end])
         return [Row](repeating: Row(), count: count - shown.count) + shown
@@ -290,7 +297,7 @@ extension ChatModel {
             if join.state == .invited {
                 let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
                 text =
-                    " \(ShownText.line(join.from ?? "a node that is not in peers.json")) invites you\(name): Enter joins"
+                    " \(ShownText.line(join.from ?? "a node that is not in peers.json")) invites you\(name): Enter answers"
             } else {
                 text = " joining since \(Words.time(join.startedAt ?? now, now: now, calendar)) …"
             }
@@ -310,7 +317,7 @@ extension ChatModel {
         }
         for member in status.waiting {
             let isOnline = room.conversation.members.first { $0.member == member }?.online ?? false
-            let text = isOnline ? "is told" : "offline, is told when it comes back"
+            let text = isOnline ? "is told" : "offline, told again for 7 days"
             rows.append(Row(Span(" \(room.name(of: member)) \(text)", .warning)))
         }
         if let error = status.error { rows.append(Row(Span(" \(ShownText.line(error))", .warning))) }

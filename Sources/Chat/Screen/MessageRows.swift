@@ -14,42 +14,78 @@ struct MessageRows {
         self.model = model
         self.room = room
         self.columns = columns
-        let longest = room.messages.filter { !$0.isOfNode }.map { CellWidth.of(ShownText.line($0.from)) }.max() ?? 0
-        nameWidth = min(longest, columns >= 60 ? 16 : 8)
+        // Not the names of all messages: the picture costs the same however many there are.
+        let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(ShownText.line($0.from)) }
+        nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : 8)
         leftWidth = columns >= 60 ? 9 : 8
     }
 
     /// Before the text: the time, the name.
     private var indent: Int { 6 + nameWidth + 2 }
 
-    func rows() -> [Row] {
-        var entries: [(at: Timestamp, rows: [Row])] = room.messages.map { ($0.sentAt, message($0)) }
-        func insert(_ at: Timestamp, _ rows: [Row]) {
+    /// What stands in a room, each with its time.
+    private enum Entry {
+        case message(Message)
+        case faded(Room.Faded)
+        case note(Room.Note)
+
+        var at: Timestamp {
+            switch self {
+            case .message(let message): message.sentAt
+            case .faded(let faded): faded.sentAt
+            case .note(let note): note.at
+            }
+        }
+    }
+
+    private var entries: [Entry] {
+        var entries = room.messages.map { Entry.message($0) }
+        for other in room.faded.map({ Entry.faded($0) }) + room.notes.map({ Entry.note($0) }) {
             // Messages have the times of their senders' clocks: one from far ahead keeps nothing before it.
-            let index = entries.lastIndex { $0.at <= at }
-            entries.insert((at, rows), at: index.map { $0 + 1 } ?? 0)
+            let index = entries.lastIndex { $0.at <= other.at }
+            entries.insert(other, at: index.map { $0 + 1 } ?? 0)
         }
-        for faded in room.faded {
-            insert(faded.sentAt, [Row(Span("\(clock(faded.sentAt)) · · · its time is over", .dim))])
-        }
-        for note in room.notes {
-            insert(
-                note.at,
-                wrap(note.text, columns - 7).enumerated().map { index, line in
-                    Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
-                }
-            )
-        }
-        var rows: [Row] = []
-        var day: LocalTime?
-        for entry in entries {
+        return entries
+    }
+
+    /// The newest rows; what is above them is not made.
+    /// - Parameters:
+    ///   - count: at least as many, where there are so many.
+    ///   - id: a message that has to be among them, with as many rows above it.
+    func rows(last count: Int, through id: HexID? = nil) -> [Row] {
+        let entries = entries
+        var pieces: [[Row]] = []
+        var total = 0
+        var wanted = count
+        var awaited = id
+        for index in entries.indices.reversed() where total < wanted || awaited != nil {
+            let entry = entries[index]
+            var piece = rows(of: entry)
             let local = model.calendar(entry.at)
-            if let day, !day.isSameDay(local) { rows.append(dayRow(local)) }
-            if day == nil { rows.append(dayRow(local)) }
-            day = local
-            rows += entry.rows
+            if index == 0 || !model.calendar(entries[index - 1].at).isSameDay(local) {
+                piece.insert(dayRow(local), at: 0)
+            }
+            pieces.append(piece)
+            total += piece.count
+            if case .message(let message) = entry, message.message == awaited {
+                awaited = nil
+                wanted = max(wanted, total + count)
+            }
         }
-        return rows
+        return Array(pieces.reversed().joined())
+    }
+
+    private func rows(of entry: Entry) -> [Row] {
+        switch entry {
+        case .message(let one):
+            guard one.message == room.firstNew else { return message(one) }
+            return [Row(Span(Wrapping.cut(" ── new ──", width: columns), .strong))] + message(one)
+        case .faded(let faded): return [Row(Span("\(clock(faded.sentAt)) · · · its time is over", .dim))]
+        case .note(let note):
+            return wrap(note.text, columns - 7).enumerated().map { index, line in
+                Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
+            }
+        }
     }
 
     private func dayRow(_ local: LocalTime) -> Row {

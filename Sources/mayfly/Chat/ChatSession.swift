@@ -41,7 +41,7 @@ final class ChatSession {
         defer { screen.close() }
         while !isOver {
             model.now = wallClock()
-            perform(model.handle(.tick))
+            perform(model.handle(.resized(screen.size)) + model.handle(.tick))
             guard screen.write(renderer.update(model.picture(screen.size))) else { return }
             wait()
         }

@@ -2,6 +2,8 @@ import Chat
 import Control
 import Glibc
 
+import enum Messaging.Limits
+
 /// The chat as lines: standard input line by line, and what happens on standard output.
 final class PlainSession {
     private let jobs: FileJobs
@@ -69,6 +71,10 @@ final class PlainSession {
         let count = read(STDIN_FILENO, &bytes, bytes.count)
         if count > 0 {
             partial += bytes[..<count]
+            // Of a line beyond the limit no more is kept than shows that it is.
+            let start = partial.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
+            let excess = partial.count - start - Limits.textByteCount - 1
+            if excess > 0 { partial.removeLast(excess) }
         } else if count == 0 || errno != EINTR {
             inputIsOpen = false
             if !partial.isEmpty, partial.last != UInt8(ascii: "\n") { partial.append(UInt8(ascii: "\n")) }
@@ -81,7 +87,13 @@ final class PlainSession {
         guard let end = partial.firstIndex(of: UInt8(ascii: "\n")) else { return false }
         let line = String(decoding: partial[..<end], as: UTF8.self)
         partial.removeFirst(end + 1)
-        try perform(takesCommands ? model.enter(line: line) : model.say(line))
+        guard !takesCommands else {
+            try perform(model.enter(line: line))
+            return true
+        }
+        let effects = model.say(line)
+        if effects.isEmpty, failure == nil, let refusal = model.refusal { failure = ControlError(.usage, refusal) }
+        try perform(effects)
         return true
     }
 

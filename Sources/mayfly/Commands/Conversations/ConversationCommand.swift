@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 import Glibc
 
@@ -47,8 +48,8 @@ struct ConversationCommand: ParsableCommand {
                 [
                     (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
                     member.path.map(safe) ?? "-", member.link.map(shown) ?? "-", milliseconds(member.link?.rttMs),
-                    shown(member.link?.since, now: now), member.link.map { FileUpload.size($0.bytesIn) } ?? "-",
-                    member.link.map { FileUpload.size($0.bytesOut) } ?? "-",
+                    shown(member.link?.since, now: now), member.link.map { Words.size($0.bytesIn) } ?? "-",
+                    member.link.map { Words.size($0.bytesOut) } ?? "-",
                 ]
             }
         )

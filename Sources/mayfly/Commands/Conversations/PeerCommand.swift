@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 import Glibc
 import NodeRuntime
@@ -38,7 +39,7 @@ struct PeerCommand: ParsableCommand {
             ("handshake", shown(peer.link?.since, now: wallClock())),
             (
                 "bytes in, out",
-                peer.link.map { "\(FileUpload.size($0.bytesIn)), \(FileUpload.size($0.bytesOut))" } ?? "-"
+                peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"
             ),
         ])
     }

@@ -1,3 +1,4 @@
+import Chat
 import Control
 import DequeModule
 import Dispatch
@@ -98,7 +99,7 @@ struct FileUpload {
             if let byteCount, byteCount > 0 {
                 progress.show("reading \(min(100, total * 100 / byteCount)) %")
             } else {
-                progress.show("reading \(Self.size(total))")
+                progress.show("reading \(Words.size(total))")
             }
         }
     }
@@ -150,18 +151,6 @@ struct FileUpload {
                 progress.show("sending to \(safe(member?.profile ?? member?.peer ?? id)) \(percent) %")
             }
         }
-    }
-
-    /// `3.2 MiB`
-    static func size(_ byteCount: Int64) -> String {
-        var value = Double(byteCount)
-        for unit in ["bytes", "KiB", "MiB", "GiB"] {
-            if value < 1_024 || unit == "GiB" {
-                return unit == "bytes" ? "\(byteCount) bytes" : "\((value * 10).rounded() / 10) \(unit)"
-            }
-            value /= 1_024
-        }
-        return "\(byteCount) bytes"
     }
 }
 

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 import Glibc
 
@@ -37,7 +38,7 @@ struct SaveCommand: NodeCommand {
                 "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
             ])
         } else {
-            terminal.fields([("saved", safe(saved.path)), ("size", FileUpload.size(saved.byteCount))])
+            terminal.fields([("saved", safe(saved.path)), ("size", Words.size(saved.byteCount))])
         }
     }
 

@@ -1,3 +1,4 @@
+import Chat
 import Control
 import Glibc
 import Messaging
@@ -122,7 +123,7 @@ struct HomeChecks {
         return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
     }
 
-    private static func size(_ byteCount: UInt64) -> String { FileUpload.size(Int64(clamping: byteCount)) }
+    private static func size(_ byteCount: UInt64) -> String { Words.size(Int64(clamping: byteCount)) }
 
     // MARK: The configuration
 

@@ -1,0 +1,167 @@
+import Chat
+import Control
+import Testing
+
+/// Several rooms, long ones, and small screens.
+@Suite struct ChatRoomTests {
+    private static let other = String(repeating: "b", count: 64)
+
+    /// Two rooms; the first is on the screen.
+    private func desk(unread: Int64 = 0, messages: [JSONValue] = []) -> ChatDesk {
+        var desk = ChatDesk()
+        guard case .object(var second) = ChatDesk.conversation(Self.other, name: "ops") else { return desk }
+        second["unread"] = .integer(unread)
+        desk.answer("subscribe", ["cursor": 1])
+        desk.answer("conversation.list", ["conversations": .array([ChatDesk.conversation(), .object(second)])])
+        desk.answer("join.list", ["joins": []])
+        desk.answer("read", ["messages": .array(messages)])
+        desk.answer("conversation.show", ChatDesk.conversation())
+        desk.answer("lifetime.show", ChatDesk.lifetime("ephemeral", "none"))
+        desk.effects = []
+        return desk
+    }
+
+    private func numbered(_ count: Int) -> [JSONValue] {
+        (1...count).map { number in
+            let id = String(String(number + 1_000_000).reversed()) + String(repeating: "0", count: 32)
+            return ChatDesk.message(
+                1,
+                from: "bob",
+                "text \(number).",
+                more: ["message": .string(String(id.prefix(32)))]
+            )
+        }
+    }
+
+    @Test func `each room has its own line and its own history`() {
+        var desk = desk()
+        desk.type("for the first")
+        desk.press(.alt("2"))
+        #expect(!desk.text.contains("for the first"))
+        desk.type("for the second")
+        desk.press(.alt("1"))
+        #expect(desk.lines.contains("> for the first"))
+        desk.press(.enter, .alt("2"))
+        #expect(desk.lines.contains("> for the second"))
+        desk.press(.control("u"), .up)
+        #expect(!desk.text.contains("for the first"))
+        desk.press(.alt("0"), .up)
+        #expect(!desk.text.contains("for the"))
+        // An explosion of the one leaves what is being written in the other.
+        desk.press(.alt("2"))
+        desk.type("half a line")
+        desk.event("exploded")
+        #expect(desk.lines.contains("> half a line"))
+        desk.event("locked")
+        #expect(!desk.text.contains("half a line"))
+    }
+
+    @Test func `a room that was joined or made is opened, but not under the fingers of who writes`() {
+        let made = String(repeating: "c", count: 64)
+        var desk = desk()
+        let rooms = [ChatDesk.conversation(), ChatDesk.conversation(Self.other, name: "ops")]
+        func make(_ desk: inout ChatDesk, _ meanwhile: (inout ChatDesk) -> Void) {
+            desk.effects = desk.model.enter(line: "/create lab")
+            meanwhile(&desk)
+            desk.answer(
+                "conversation.create",
+                ["conversation": .string(made), "inbox": "dd", "alias": "lab", "inviteTag": "x"]
+            )
+            desk.answer(
+                "conversation.list",
+                ["conversations": .array(rooms + [ChatDesk.conversation(made, name: "lab")])]
+            )
+        }
+        make(&desk) { $0.type("still wri") }
+        #expect(desk.lines.contains("> still wri") && desk.text.contains("lab is there: /open lab"))
+        desk.press(.control("u"))
+        make(&desk) { $0.press(.alt("2")) }
+        #expect(desk.lines.first?.contains("ops") == true)
+        make(&desk) { _ in }
+        #expect(desk.lines.first?.contains("lab") == true)
+    }
+
+    @Test func `a line marks where the unread messages begin, until the room is left`() {
+        var desk = desk(unread: 2)
+        desk.press(.alt("2"))
+        desk.answer("read", ["messages": .array(numbered(5))])
+        let lines = desk.lines
+        let mark = lines.firstIndex { $0.contains("── new ──") }
+        #expect(mark != nil && lines[(mark ?? 0) + 1].contains("text 4."), "\(lines)")
+        // What comes while it is on the screen moves nothing.
+        desk.answer("read", ["messages": .array(numbered(6))])
+        #expect(desk.text.contains("── new ──"))
+        desk.press(.alt("1"), .alt("2"))
+        desk.answer("read", ["messages": .array(numbered(6))])
+        #expect(!desk.text.contains("── new ──"))
+    }
+
+    @Test func `the bell rings for the first message of another room, not for each, and not for this one`() {
+        var desk = desk()
+        func rings() -> Int {
+            defer { desk.effects = [] }
+            return desk.effects.count { if case .bell = $0 { true } else { false } }
+        }
+        desk.event("message", ["member": "bob000000000"])
+        #expect(rings() == 0)
+        for count in [1, 0, 0] {
+            desk.event("message", ["member": "bob000000000", "conversation": .string(Self.other)])
+            #expect(rings() == count)
+        }
+        desk.press(.alt("2"))
+        desk.answer("read", ["messages": []])
+        desk.press(.alt("1"))
+        desk.event("message", ["member": "bob000000000", "conversation": .string(Self.other)])
+        #expect(rings() == 1)
+    }
+
+    @Test func `scrolling ends at the first message, and one key comes back`() {
+        var desk = desk(messages: numbered(90))
+        desk.handle(.resized(desk.size))
+        for _ in 0..<50 { desk.press(.pageUp) }
+        #expect(desk.text.contains("text 1.") && !desk.text.contains("text 90."))
+        let top = desk.text
+        desk.press(.pageDown)
+        #expect(desk.text != top)
+        for _ in 0..<9 { desk.press(.pageDown) }
+        #expect(desk.text.contains("text 90."))
+    }
+
+    @Test func `a selected message far above is shown with what stands around it`() {
+        var desk = desk(messages: numbered(90))
+        for _ in 0..<80 { desk.press(.selectUp) }
+        #expect(desk.text.contains("text 11.") && desk.text.contains("text 12."))
+    }
+
+    @Test func `on a screen that is too small no key does anything but end the chat`() {
+        var desk = desk()
+        desk.type("text")
+        desk.size = Picture.Size(columns: 20, rows: 5)
+        desk.handle(.resized(desk.size))
+        #expect(desk.text.contains("too small"))
+        desk.press(.enter, .alt("2"), .character("x"))
+        #expect(desk.takeCalls().isEmpty)
+        desk.handle(.resized(Picture.Size(columns: 80, rows: 24)))
+        desk.size = Picture.Size(columns: 80, rows: 24)
+        #expect(desk.lines.contains("> text"))
+        desk.handle(.resized(Picture.Size(columns: 20, rows: 5)))
+        desk.press(.control("c"))
+        #expect(desk.effects.contains { if case .quit = $0 { true } else { false } })
+    }
+
+    @Test func `a message is named from the end with an at sign`() {
+        var desk = desk(messages: numbered(3))
+        desk.effects += desk.model.enter(line: "/reply @3 yes")
+        let id = String((String("1000001".reversed()) + String(repeating: "0", count: 32)).prefix(32))
+        #expect(desk.takeCalls().first?.contains(#""replyTo":"\#(id)""#) == true)
+        desk.effects += desk.model.enter(line: "/reply @4 yes")
+        #expect(desk.takeCalls().isEmpty)
+    }
+
+    @Test func `a text that a pipe cannot send is refused in words`() {
+        var desk = desk()
+        let long = String(repeating: "x", count: 40_000)
+        #expect(desk.model.say(long).isEmpty)
+        #expect(desk.model.refusal?.contains("send a file") == true)
+    }
+}
