@@ -3,7 +3,8 @@
 
     mayfly --experimental-dump-help | manual.py DIRECTORY        SOURCE_DATE_EPOCH is the date in the pages
 
-The other pages, mayfly-config.5, mayfly-scripting.7 and mayfly-operations.7, are written by hand and lie beside this file.
+The other pages, mayfly-config.5 and mayfly-operations.7, mayfly-promises.7 and mayfly-scripting.7, are written by hand
+and lie beside this file.
 """
 
 import json
@@ -12,7 +13,7 @@ import re
 import sys
 import time
 
-OUTSIDE = [("mayfly-config", "5"), ("mayfly-operations", "7"), ("mayfly-scripting", "7")]
+OUTSIDE = [("mayfly-config", "5"), ("mayfly-operations", "7"), ("mayfly-promises", "7"), ("mayfly-scripting", "7")]
 # These stand once in mayfly(1).
 COMMON = {"home", "json", "version", "help"}
 
