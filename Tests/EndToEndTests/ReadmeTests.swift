@@ -1,0 +1,87 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The quick start of the README, on two homes of this machine.
+@Suite("README")
+struct ReadmeTests {
+    /// A line of the quick start, and on which of the two machines it runs.
+    struct Step {
+        let machines: [Int]
+        let command: String
+    }
+
+    private static let readme = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().appending(path: "README.md")
+
+    private func steps() throws -> [Step] {
+        let text = try String(contentsOf: Self.readme, encoding: .utf8)
+        let section = text.components(separatedBy: "\n## Quick start\n").dropFirst().first?.components(
+            separatedBy: "\n## "
+        ).first
+        var steps: [Step] = []
+        var machines: [Int] = []
+        var isBlock = false
+        for line in try #require(section).split(separator: "\n") {
+            if line.hasPrefix("```") {
+                isBlock = line == "```sh"
+            } else if isBlock {
+                steps.append(Step(machines: machines, command: String(line)))
+            } else if line.hasSuffix("n both machines:") {
+                machines = [0, 1]
+            } else if line.hasSuffix("n the first machine:") {
+                machines = [0]
+            } else if line.hasSuffix("n the second machine:") {
+                machines = [1]
+            }
+        }
+        return steps
+    }
+
+    @Test("The quick start runs as it is written")
+    func quickStart() throws {
+        try withDirectory { directory in
+            let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
+            defer { for node in nodes { node.crash() } }
+            #expect(mkdir("\(directory)/bin", 0o700) == 0 && symlink(Program.mayfly, "\(directory)/bin/mayfly") == 0)
+            var invite = ""
+            var done: [String] = []
+            for step in try steps() {
+                for index in step.machines {
+                    let node = nodes[index]
+                    if step.command.hasPrefix("mayfly run &") {
+                        try node.start()
+                        continue
+                    }
+                    // Two nodes share this machine, so each has a port of its own.
+                    var command = step.command.replacingOccurrences(of: "mayfly:join/…", with: invite)
+                    if command.hasPrefix("mayfly init") {
+                        command = command.replacingOccurrences(of: "init", with: "init --listen tcp://127.0.0.1:0")
+                    }
+                    if command.hasPrefix("mayfly lifetime accept") { try node.wait("lifetimeProposed:ours=false") }
+                    let path = "PATH=\(directory)/bin:\(ProcessInfo.processInfo.environment["PATH"] ?? "")"
+                    let shell = ["env", "MAYFLY_HOME=\(node.home)", path, "bash", "-c", command]
+                    if command.hasPrefix("mayfly explode room") {
+                        let terminal = try PseudoTerminal()
+                        let child = try terminal.child(["setsid", "--ctty"] + shell)
+                        try terminal.expect("Type room to go on: ")
+                        try terminal.type("room\n")
+                        #expect(child.wait(seconds: 60) == 0, "\(terminal.text)")
+                    } else {
+                        let answer = try Program.run(shell, in: directory)
+                        #expect(answer.code == 0, "\(answer)")
+                        if command.hasPrefix("mayfly invite create") {
+                            invite = answer.output.trimmingCharacters(in: .whitespacesAndNewlines)
+                        }
+                        if command.hasPrefix("mayfly read") { #expect(answer.output.contains("hello"), "\(answer)") }
+                    }
+                    done.append(command)
+                }
+            }
+            #expect(done.count > 10 && invite.hasPrefix("mayfly:join/"), "\(done)")
+            try nodes[1].wait("exploded")
+            #expect(try nodes[1].ok("conversation", "list").lines.isEmpty)
+            #expect(try nodes[0].ok("explode", "list")["state"].string == "exploded")
+        }
+    }
+}
