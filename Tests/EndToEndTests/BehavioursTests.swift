@@ -138,20 +138,57 @@ struct BehavioursTests {
         try String(contentsOf: root.appending(path: "Sources/Messaging/Messaging.docc/\(name).md"), encoding: .utf8)
     }
 
+    /// A name as a page writes it: docc takes a code span with backquotes in it for the link to a symbol.
+    private static func plain(_ name: String) -> String { name.filter { $0 != "`" } }
+
     /// Each row names a script that is always run.
     private func check(_ rows: [Row]) throws {
-        let scripts = Dictionary(try Self.allScripts().map { ($0.name, $0) }) { first, second in
+        let scripts = Dictionary(try Self.allScripts().map { (Self.plain($0.name), $0) }) { first, second in
             first.isConditional ? first : second
         }
         #expect(scripts.count > 300, "the sources of the tests are read")
         var missing: [String: [String]] = [:]
         for row in rows {
-            if scripts[row.script] == nil { missing[row.script, default: []].append(row.number) }
-            #expect(scripts[row.script]?.isConditional != true, "\(row.number): `\(row.script)` can be skipped")
+            let script = Self.plain(row.script)
+            if scripts[script] == nil { missing[script, default: []].append(row.number) }
+            #expect(scripts[script]?.isConditional != true, "\(row.number): `\(script)` can be skipped")
             #expect(!row.behaviour.isEmpty, "\(row.number) says nothing")
         }
         for name in missing.keys.sorted() {
             Issue.record("no such script: `\(name)`, of \(missing[name]?.joined(separator: ", ") ?? "")")
+        }
+    }
+
+    /// Tests of the rows of `Expectations.md`, each with the file that holds it, and the checks of scripts.
+    static func expectations(_ page: String) -> [(number: String, tests: [(file: String, script: String)])] {
+        page.split(separator: "\n").filter { $0.hasPrefix("| E-") }.map { line in
+            let cells = line.components(separatedBy: " | ")
+            let tests = matches(#"([\w/]+): `([^`]+)`|`(Tests/[\w./-]+): ([^`]+)`"#, cells.last ?? "").map { found in
+                found.groups[0].isEmpty ? (found.groups[2], found.groups[3]) : (found.groups[0], found.groups[1])
+            }
+            return (String(cells[0].dropFirst(2)), tests)
+        }
+    }
+
+    @Test("each expectation names tests that exist")
+    func expectations() throws {
+        let rows = Self.expectations(try Self.page("Expectations"))
+        #expect(rows.map(\.number) == (1...48).map { "E-\($0)" })
+        let scripts = Dictionary(try Self.allScripts().map { (Self.plain($0.name), $0) }) { first, _ in first }
+        for row in rows {
+            var isAlwaysRun = false
+            for (file, script) in row.tests {
+                let isCheck = file.hasPrefix("Tests/")
+                let path = Self.root.appending(path: isCheck ? file : "Tests/\(file).swift")
+                let text = Self.plain((try? String(contentsOf: path, encoding: .utf8)) ?? "")
+                let name = isCheck ? script : String(script.drop { $0 != "/" }.dropFirst())
+                let quoted = name.replacingOccurrences(of: "\"", with: "\\\"")
+                let isThere = text.contains(quoted)
+                #expect(isThere, "\(row.number): `\(script)` is not in \(file)")
+                #expect(isCheck || scripts[script] != nil, "\(row.number): no test `\(script)`")
+                if scripts[script]?.isConditional == false { isAlwaysRun = true }
+            }
+            #expect(isAlwaysRun, "\(row.number): no test of it is always run")
         }
     }
 

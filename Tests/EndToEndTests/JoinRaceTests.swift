@@ -194,6 +194,9 @@ struct JoinRaceTests {
             )
             #expect(plain.output.hasPrefix("mayfly:join/") && plain.output.split(separator: "\n").count == 1)
             #expect(!plain.errors.contains("█"))
+            let answer = try ann.run(["invite", "create", "room"])
+            #expect(answer.lines.count == 1 && answer["url"].string?.hasPrefix("mayfly:join/") == true, "\(answer)")
+            #expect(answer.errors.isEmpty, "with --json there is no note")
         }
     }
 
