@@ -24,7 +24,7 @@ SHELL = /bin/bash
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
 	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
 
-.PHONY: all deps build demo test lint bench linkrates simulate hostile install uninstall deb proto clean
+.PHONY: all deps build demo test lint links docs bench linkrates simulate hostile install uninstall deb proto clean
 
 all: build
 
@@ -38,8 +38,19 @@ build: deps
 demo: build
 	MAYFLY=$(MAYFLY) bash Tests/Demo/demo.sh
 
-lint:
+lint: links
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
+
+# Every link between pages, and from them to files, leads somewhere.
+links:
+	python3 Tests/Links/links.py
+
+# The documentation as a site in $(SCRATCH)/docs, by the toolchain's docc, without a network: pages and symbols. Fails at a
+# link that leads nowhere. For a web server that serves it below a path: make docs DOCS_BASE=/mayfly
+DOCS_BASE ?= /
+docs: deps links
+	for module in Messaging Store; do $(SWIFT) build --scratch-path $(SCRATCH) --target $$module || exit 1; done
+	python3 Sources/Manual/docs.py "$$($(SWIFT) build --scratch-path $(SCRATCH) --show-bin-path)" $(SCRATCH)/docs $(DOCS_BASE)
 
 test: deps lint allocations package
 	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables tmux

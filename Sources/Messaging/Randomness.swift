@@ -3,7 +3,7 @@ import Crypto
 /// The core's random numbers: the operating system's, or a seeded sequence that replays a run.
 package enum Randomness: RandomNumberGenerator, Sendable {
     case system
-    /// ``SplitMix64`` in this state.
+    /// `SplitMix64` in this state.
     case seeded(UInt64)
 
     package mutating func next() -> UInt64 {

@@ -263,7 +263,7 @@ package struct ConversationStateMachine: Sendable {
         )
     }
 
-    /// Ends the conversation for everyone: see ``ConversationEnding``.
+    /// Ends the conversation for everyone: see `ConversationEnding`.
     /// - Parameters:
     ///   - time: when; now if `nil` or past.
     ///   - isTraceless: keep no list of whom to tell.

@@ -7,7 +7,7 @@ final class Running<Machine> {
     init(_ machine: Machine) { self.machine = machine }
 }
 
-/// One inbox of this node: everything that the core keeps of it. Owned by ``InboxTable``; its open links refer to it.
+/// One inbox of this node: everything that the core keeps of it. Owned by `InboxTable`; its open links refer to it.
 package final class InboxEntry {
     /// What the inbox is used for.
     enum Role {
@@ -37,7 +37,7 @@ package final class InboxEntry {
     package let client: ClientID
     /// The order of the inboxes in lists.
     var createdAt: Timestamp
-    /// Changed by ``InboxTable`` only, which lists inboxes by role.
+    /// Changed by `InboxTable` only, which lists inboxes by role.
     var role = Role.gone
     /// Changed by ``InboxLifecycleStateMachine`` only.
     var activity: InboxActivity?

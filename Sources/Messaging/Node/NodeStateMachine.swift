@@ -195,7 +195,7 @@ package final class NodeStateMachine {
         inboxes.awake.inOrderOfCreation().flatMap { withConversation($0, body) }
     }
 
-    /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
+    /// What was in memory has been read or stored: see `ConversationStateMachine.releaseMemory()`.
     /// - Parameter byteCount: `nil` for all of it.
     package func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
         _ = withConversation(inboxes[client]) {

@@ -9,7 +9,7 @@ import Crypto
 ///
 /// The first request names as many labels as fit into one; the others follow when the grant says how many there may be.
 /// Both sides count in the order in which labels are named, so that they agree without a word which of them are reserved:
-/// the first of ``wanted``. What was reserved is advertised for a while longer than it is there: with the link it comes back
+/// the first of `wanted`. What was reserved is advertised for a while longer than it is there: with the link it comes back
 /// as it was.
 package struct RelayReservationStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {

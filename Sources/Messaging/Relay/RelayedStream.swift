@@ -16,7 +16,7 @@ package struct RelayedStream: Hashable, Sendable {
     /// What becomes of a frame.
     package enum Outcome: Hashable, Sendable {
         case forward
-        /// Credit, which ``release(for:rate:total:now:)`` hands out.
+        /// Credit, which `release(for:rate:total:now:)` hands out.
         case withhold
         /// Passed on, and nothing follows in either direction.
         case forwardLast
