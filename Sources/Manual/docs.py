@@ -68,7 +68,7 @@ def main():
                        '<a href="documentation/">Documentation</a>\n')
         shutil.rmtree(result, ignore_errors=True)
         shutil.copytree(f"{work}/site", result)
-    print(f"{result}: python3 -m http.server -d {os.path.relpath(result)}")
+    print(f"{result}, to be served below {base}")
 
 
 main()

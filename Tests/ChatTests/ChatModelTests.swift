@@ -257,6 +257,18 @@ struct ChatDesk {
         #expect(desk.model.nextChange == nil)
     }
 
+    @Test func `a scheduled explosion counts down in the first line, each second`() {
+        var desk = ChatDesk()
+        let end = Timestamp(milliseconds: ChatDesk.begin + 2 * 3_600_000)
+        desk.open([], conversation: ChatDesk.conversation(expiresAt: .string(end.iso8601)))
+        #expect(desk.lines.first?.hasSuffix("explodes in 02:00:00") == true, "\(desk.lines)")
+        #expect(desk.model.nextChange == ChatDesk.begin + 1_000)
+        desk.pass(1_000)
+        #expect(desk.lines.first?.hasSuffix("explodes in 01:59:59") == true, "\(desk.lines)")
+        desk.size.columns = 40
+        #expect(desk.lines.first?.hasSuffix("ENDS 01:59:59") == true, "\(desk.lines)")
+    }
+
     @Test func `an explosion needs the name, takes everything from the screen and shows who has confirmed`() {
         var desk = ChatDesk()
         desk.open([ChatDesk.message(1, from: "bob", "secret")])

@@ -503,6 +503,9 @@ extension PeerTests {
             let shown = try ann.ok("peer", "list")
             #expect(shown["online"].bool == true && shown["path"].string == "direct", "\(shown)")
             #expect(shown["lastSeen"].time != nil && shown["link"]["transport"].string != nil)
+            let link = shown["link"]
+            #expect(link["address"].string?.contains("127.0.0.1") == true && link["since"].time != nil, "\(link)")
+            #expect(link["bytesIn"].integer ?? 0 > 0 && link["bytesOut"].integer ?? 0 > 0, "\(link)")
             try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
             let table = try told(ann, "peer", "list").output
             #expect(table.contains("yes") && table.contains("direct"), "\(table)")
