@@ -49,13 +49,15 @@ put() {
     done
     rm -r "$pages"
     sed "s|/usr/bin/|$prefix/bin/|" "$here/mayfly.service" >"$units/mayfly.service"
+    cp "$here/mayfly.socket" "$units/mayfly.socket"
     cp "$here/mayfly.sysusers" "$users/mayfly.conf"
     cp "$here/mayfly.tmpfiles" "$directories/mayfly.conf"
 }
 
 take() {
     layout "$1" "${2:-}"
-    rm -f "$bin/mayfly" "$bash/mayfly" "$fish/mayfly.fish" "$zsh/_mayfly" "$units/mayfly.service" "$users/mayfly.conf" \
+    rm -f "$bin/mayfly" "$bash/mayfly" "$fish/mayfly.fish" "$zsh/_mayfly" "$units/mayfly.service" "$units/mayfly.socket" \
+        "$users/mayfly.conf" \
         "$directories/mayfly.conf" "$share"/man/man1/mayfly.1.gz "$share"/man/man1/mayfly-*.1.gz \
         "$share"/man/man5/mayfly-*.5.gz "$share"/man/man7/mayfly-*.7.gz
 }

@@ -72,21 +72,8 @@ package struct Sockets: Network {
             [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)],
             for: endpoint
         )
-        var storage = sockaddr_storage()
-        var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
-        let isListening =
-            Glibc.listen(descriptor, limits.backlog) == 0
-            && withUnsafeMutablePointer(to: &storage) { pointer in
-                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) == 0 }
-            }
-        let bound: SocketAddress? =
-            if !isListening {
-                nil
-            } else if storage.ss_family == sa_family_t(AF_INET6) {
-                withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in6.self)) }
-            } else {
-                withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in.self)) }
-            }
+        let isListening = Glibc.listen(descriptor, limits.backlog) == 0
+        let bound = isListening ? SocketAddress(boundBy: descriptor) : nil
         guard let bound else {
             let code = errno
             Glibc.close(descriptor)
@@ -124,13 +111,15 @@ extension SocketAddress {
     {
         let isIPv6 = if case .v6 = self { true } else { false }
         let flags = CInt(type.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
-        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
+        let inherited = InheritedSockets.take(type, at: self)
+        let descriptor = inherited ?? socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
         guard descriptor >= 0 else { throw .system(endpoint, errno) }
         // Both families may have the same port, each with a socket of its own.
         let separate: [(CInt, CInt, CInt)] = isIPv6 ? [(CInt(IPPROTO_IPV6), 26, 1)] : []  // IPV6_V6ONLY
         for (level, name, var value) in options + separate {
             _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
         }
+        if inherited != nil { return descriptor }
         guard withSockAddr({ Glibc.bind(descriptor, $0, socklen_t($1)) }) == 0 else {
             let code = errno
             Glibc.close(descriptor)

@@ -40,6 +40,7 @@ struct DaemonOptions: Sendable {
 enum Daemon {
     /// Serves until SIGTERM, SIGINT, the end of its terminal or `stop`; prints the ready line itself.
     static func run(_ options: DaemonOptions) async throws {
+        InheritedSockets.adopt()
         hardenProcess()
         let threshold = LogThreshold(options.logLevel.flatMap { Logger.Level(rawValue: $0) } ?? .notice)
         let logger = threshold.logger("mayfly")
@@ -267,8 +268,17 @@ private struct NodeService: Service {
         print(JSONValue.object(line).text)
         fflush(nil)
         ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())", waits: true)
-        if await node.status().isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }
         let status = await node.status()
+        if status.isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }
+        let unused = InheritedSockets.closeRest()
+        if !unused.isEmpty {
+            log.warning(
+                """
+                closed \(unused.count) socket\(unused.count == 1 ? "" : "s") of the service manager: \
+                config.json listens at another address
+                """
+            )
+        }
         if status.erasure.erasure != .inPlace {
             log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         }
