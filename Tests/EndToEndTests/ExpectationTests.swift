@@ -30,6 +30,10 @@ struct ExpectationTests {
             #expect(try ann.ok("lifetime", "cap", "room")["cap"].string == "7d")
             let shown = try ann.ok("conversation", "show", "room")
             #expect(shown["alias"].string == "room" && shown["name"].string == "cellar" && shown["locked"].bool == true)
+            #expect(shown["profile"].string == "anna" && shown["readReceipts"].bool == true)
+            #expect(try ann.ok("conversation", "set", "room", "read-receipts")["value"].string == "on")
+            #expect(try ann.ok("conversation", "set", "--default", "read-receipts")["value"].string == "off")
+            #expect(try ann.ok("conversation", "profile", "room")["profile"].string == "anna")
             try eventually("the other side sees the profile") {
                 try bob.ok("conversation", "show", "room")["members"][0]["profile"].string == "anna"
             }

@@ -78,6 +78,10 @@ struct RendezvousTests {
             try agree(ann, bob, "1d")
             for index in 0..<6 { try say("sealed words \(index)", index % 2 == 0 ? ann : bob) }
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
+            try bob.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
+            #expect(try bob.ok("peer", "ping", "ann", "--timeout", "60")["path"].string == "relayed")
+            let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "2")
+            #expect(indirect.json["error"]["hint"].string?.contains("netcheck") == true, "\(indirect)")
             // Several windows of bytes.
             let file = "\(ann.directory)/file"
             var random = SystemRandomNumberGenerator()

@@ -71,6 +71,10 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
     package var state = ""
     /// Messages of others that nobody has read here; 1000 for as many or more.
     package var unread = 0
+    /// Our own name in it; absent when we have none, and in a list while its inbox sleeps.
+    package var profile: String?
+    /// Whether others are told which of their messages we have read; absent in a list while its inbox sleeps.
+    package var readReceipts: Bool?
     package var inbox: String?
 
     package init(
@@ -84,6 +88,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         locked: Bool,
         state: String,
         unread: Int = 0,
+        profile: String? = nil,
+        readReceipts: Bool? = nil,
         inbox: String? = nil
     ) {
         self.conversation = conversation
@@ -96,6 +102,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         self.locked = locked
         self.state = state
         self.unread = unread
+        self.profile = profile
+        self.readReceipts = readReceipts
         self.inbox = inbox
     }
 
@@ -112,6 +120,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         try fields.field("locked", &locked)
         try fields.field("state", &state)
         try fields.field("unread", &unread)
+        try fields.field("profile", &profile)
+        try fields.field("readReceipts", &readReceipts)
         try fields.field("inbox", &inbox)
     }
 }

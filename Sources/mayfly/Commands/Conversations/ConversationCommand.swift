@@ -35,6 +35,9 @@ struct ConversationCommand: ParsableCommand {
             ("state", safe(conversation.state)),
             ("locked", conversation.locked ? "yes" : "no"),
             ("lifetime", conversation.lifetime.rawValue),
+            ("unread", unread(conversation.unread)),
+            ("your name", conversation.profile.map(safe) ?? "-"),
+            ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
             ("expires", shown(conversation.expiresAt, now: wallClock())),
             ("members", String(conversation.members.count)),
         ])
@@ -209,14 +212,19 @@ extension ConversationCommand {
 
     struct Profile: NodeCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set your own name in a conversation; the members of others do not learn it."
+            abstract: "Show or set your own name in a conversation; the members of others do not learn it."
         )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "Empty for none.") var profile: String
+        @Argument(help: "Empty for none; left out, the name is shown.") var profile: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            guard let profile else {
+                return try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) { shown in
+                    terminal.fields([("your name", shown.profile.map(safe) ?? "-")])
+                }
+            }
             try call(ConversationProfileMethod.self, .init(conversation: conversation, profile: profile), terminal) {
                 ConversationCommand.show($0, terminal)
             }

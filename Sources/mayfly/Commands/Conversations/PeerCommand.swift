@@ -124,7 +124,14 @@ extension PeerCommand {
     struct Ping: NodeCommand {
         static let configuration = CommandConfiguration(
             abstract: "Reach a named node and measure the round trip.",
-            discussion: "The exit code is 5 when it cannot be reached."
+            discussion: """
+                The exit code is 5 when it cannot be reached. With --direct it goes on while the only path is through a
+                rendezvous node, and ends with 4 when there is no other in time; `mayfly netcheck` says why.
+
+                Examples:
+                  mayfly peer ping lab
+                  mayfly peer ping lab --direct --timeout 30
+                """
         )
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
@@ -132,12 +139,35 @@ extension PeerCommand {
             Interval(
                 milliseconds: 10_000
             )
+        @Flag(help: "Go on until the path is direct.") var direct = false
         @OptionGroup var global: GlobalOptions
 
+        /// Between two pings, in microseconds.
+        private static let pause: UInt32 = 250_000
+
         func perform(_ terminal: Terminal) throws {
-            let params = PeerPingMethod.Params(name: name, timeout: timeout)
-            try call(PeerPingMethod.self, params, timeout: timeout.withGrace, terminal) {
-                PeerCommand.show($0, terminal)
+            let client = try connect()
+            let end = ContinuousClock.now + timeout.duration
+            while true {
+                let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
+                let value = try client.call(
+                    PeerPingMethod.self,
+                    PeerPingMethod.Params(name: name, timeout: left),
+                    timeout: left.withGrace
+                )
+                let peer = try understand(value, as: Peer.self)
+                if !direct || peer.path != "relayed" {
+                    if terminal.json { terminal.result(value) } else { PeerCommand.show(peer, terminal) }
+                    return
+                }
+                guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
+                    throw ControlError(
+                        .timedOut,
+                        "`\(name)` is reached through a rendezvous node only",
+                        hint: "`mayfly netcheck` says what keeps a direct path from being made"
+                    )
+                }
+                usleep(Self.pause)
             }
         }
     }

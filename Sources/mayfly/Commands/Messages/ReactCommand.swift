@@ -42,17 +42,19 @@ struct ReactCommand: NodeCommand {
 extension ConversationCommand {
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Change a setting of a conversation, or of all that have none of their own.",
+            abstract: "Show or change a setting of a conversation, or of all that have none of their own.",
             discussion: """
-                read-receipts=on tells the others which of their messages you have read with `mayfly read`.
+                read-receipts=on tells the others which of their messages you have read with `mayfly read`. A key without
+                a value shows the present one.
 
                 Examples:
                   mayfly conversation set room read-receipts=on
+                  mayfly conversation set room read-receipts
                   mayfly conversation set --default read-receipts=off
                 """
         )
 
-        @Argument(help: "The conversation, left out with --default; then KEY=VALUE.", completion: .conversation)
+        @Argument(help: "The conversation, left out with --default; then KEY=VALUE or KEY.", completion: .conversation)
         var words: [String]
         @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.")
         var isDefault = false
@@ -62,9 +64,6 @@ extension ConversationCommand {
             guard words.count == (isDefault ? 1 : 2) else {
                 throw ValidationError("write CONVERSATION KEY=VALUE, or --default KEY=VALUE")
             }
-            guard words[words.count - 1].contains("=") else {
-                throw ValidationError("`\(words[words.count - 1])` is not KEY=VALUE")
-            }
         }
 
         func perform(_ terminal: Terminal) throws {
@@ -72,7 +71,7 @@ extension ConversationCommand {
             let params = ConversationSetMethod.Params(
                 conversation: isDefault ? nil : words[0],
                 key: String(pair[0]),
-                value: String(pair[1])
+                value: pair.count > 1 ? String(pair[1]) : nil
             )
             try call(ConversationSetMethod.self, params, terminal) { result in
                 terminal.fields([

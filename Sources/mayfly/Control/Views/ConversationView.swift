@@ -27,6 +27,8 @@ enum ConversationView {
             locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             unread: node.unreadCount(machine.client),
+            profile: machine.record.own.profile,
+            readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
             inbox: machine.client.description
         )
     }
