@@ -53,7 +53,7 @@ docs: deps links
 	python3 Sources/Manual/docs.py "$$($(SWIFT) build --scratch-path $(SCRATCH) --show-bin-path)" $(SCRATCH)/docs $(DOCS_BASE)
 
 test: deps lint allocations package
-	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables tmux
+	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables tmux chafa
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)

@@ -48,7 +48,10 @@ import Glibc
             ),
             CommandGroup(
                 name: "Program",
-                subcommands: [RPCCommand.self, SchemaCommand.self, VersionCommand.self, GatewayHelperCommand.self]
+                subcommands: [
+                    RPCCommand.self, SchemaCommand.self, VersionCommand.self, GatewayHelperCommand.self,
+                    ConfineCommand.self,
+                ]
             ),
         ]
     )

@@ -8,10 +8,12 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 MAYFLY = os.path.abspath(sys.argv[1])
 PATIENCE = 30
@@ -176,6 +178,27 @@ def play(scene, ann, bob):
         if file.read() != content:
             raise Failure("the file is another one")
 
+    # An image is a card; on a key it is drawn, by a program without rights.
+    image = os.path.join(scene.directory, "map.png")
+    with open(image, "wb") as file:
+        file.write(png(64, 32))
+    ann.say(f"/file {image}")
+    bob.sees("▤ map.png", "image)")
+    if os.path.exists("/usr/bin/chafa"):
+        bob.press("M-Up", "v")
+        bob.sees("map.png", "any key goes on", without=["rotate the key?"])
+        bob.press("Escape")
+        bob.sees("rotate the key?")
+    # What only says that it is one is not.
+    with open(image, "wb") as file:
+        file.write(os.urandom(1_000))
+    ann.say(f"/file {image}")
+    bob.sees("map.png (1000", "bytes, image)")
+    if os.path.exists("/usr/bin/chafa"):
+        bob.press("Escape", "M-Up", "v")
+        bob.sees("this file cannot be shown as an image")
+        bob.press("Escape")
+
     # Another size, and back; a paste of several lines is asked about.
     scene.tmux("resize-window", "-t", "ann", "-x", "40", "-y", "12")
     ann.sees("KEPT 1 DAY", without=["on disk"])
@@ -240,6 +263,15 @@ def play(scene, ann, bob):
                 raise Failure(f"{desk.name}: {secret!r} is left on the terminal")
         desk.say("echo it echoes")
         desk.sees("echo it echoes\nit echoes")
+
+
+def png(width, height):
+    """Red on the left, blue on the right: PNG, section 11.2."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    row = b"\0" + b"\xff\0\0" * (width // 2) + b"\0\0\xff" * (width // 2)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(row * height)) + chunk(b"IEND", b""))
 
 
 def main():

@@ -177,6 +177,7 @@ extension ChatModel {
             selection = nil
         case .character("e"): question = .reaction(message: message.message.description)
         case .character("s"): return save(message, to: nil)
+        case .character("v"): return view(message)
         case .character("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
         case .character("c"): return cancel(message)
         case .character: notice = (Self.selectionHelp, false)
@@ -185,7 +186,22 @@ extension ChatModel {
         return []
     }
 
-    static let selectionHelp = "r reply · e react · s save · w who has it · c cancel · Esc"
+    static let selectionHelp = "r reply · e react · s save · v view · w who has it · c cancel · Esc"
+
+    private mutating func view(_ message: Message) -> [ChatEffect] {
+        guard let file = message.file, file.mediaType.hasPrefix("image/"), let room else {
+            notice = ("there is no image in this message", true)
+            return []
+        }
+        guard file.state == "complete" else {
+            notice = ("\(ShownText.line(file.name)) is not here yet: \(file.percent) %", true)
+            return []
+        }
+        let title = ShownText.line(file.name)
+        notice = ("looking at \(title) …", false)
+        let body = Picture.Size(columns: size.columns, rows: max(1, bodyCount(size) - 2))
+        return [.preview(conversation: room.id, message: message.message.description, title: title, size: body)]
+    }
 
     mutating func save(_ message: Message, to path: String?) -> [ChatEffect] {
         guard let file = message.file, let room else {

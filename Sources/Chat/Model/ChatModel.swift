@@ -12,6 +12,7 @@ package struct ChatModel {
         case invite(title: String, lines: [String], url: String)
         /// A QR code.
         case code([String])
+        case image(title: String, rows: [Row])
     }
 
     /// A question that the line of input answers.
@@ -117,6 +118,10 @@ package struct ChatModel {
             return []
         case .said(let text, let isFailure):
             notice = (ShownText.line(text), isFailure)
+            return []
+        case .image(let title, let rows):
+            overlay = .image(title: title, rows: rows)
+            notice = nil
             return []
         case .disconnected(let why):
             lostConnection = why

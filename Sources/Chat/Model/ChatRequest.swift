@@ -34,6 +34,8 @@ package enum ChatEffect {
     case upload(conversation: String, path: String, text: String?, replyTo: String?)
     /// Writes the file of a message into a directory or a file.
     case save(conversation: String, message: String, path: String?)
+    /// Shows the image of a message, in as many columns and rows.
+    case preview(conversation: String, message: String, title: String, size: Picture.Size)
     case bell
     case quit
 }
@@ -47,6 +49,8 @@ package enum ChatInput {
     case dropped
     /// A file was sent or written, or was not.
     case said(String, isFailure: Bool)
+    /// An image that was asked for.
+    case image(title: String, rows: [Row])
     case disconnected(String)
     case resized(Picture.Size)
     case tick

@@ -123,7 +123,7 @@ package struct Transcript {
         case .help: SlashCommand.helpLines
         case .text(let title, let lines), .invite(let title, let lines, _):
             ["* \(title)"] + lines.filter { !$0.isEmpty && !$0.hasPrefix("q shows") }
-        case .code: []
+        case .code, .image: []
         }
     }
 

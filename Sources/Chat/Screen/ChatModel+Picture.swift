@@ -238,6 +238,10 @@ extension ChatModel {
             }
             return code.map { Row(Span($0, .code)) }
         }
+        if case .image(let title, let rows) = overlay {
+            let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
+            return [head, Row()] + rows.prefix(max(0, count - 2))
+        }
         // A command to copy is not broken at its blanks.
         let body = lines(of: overlay).flatMap { line in
             line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
@@ -254,6 +258,7 @@ extension ChatModel {
         case .help: "Keys and commands"
         case .text(let title, _), .invite(let title, _, _): title
         case .code: "QR code"
+        case .image(let title, _): title
         }
     }
 
@@ -262,6 +267,7 @@ extension ChatModel {
         switch overlay {
         case .help: SlashCommand.helpLines
         case .text(_, let lines), .invite(_, let lines, _), .code(let lines): lines
+        case .image: []
         }
     }
 

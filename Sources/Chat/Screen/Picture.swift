@@ -14,6 +14,8 @@ package enum Tone: Hashable, Sendable {
     case selected
     /// Black on white, whatever the colours of the terminal are.
     case code
+    /// Colours of an image, of the 256 of a terminal; `nil` is the terminal's own.
+    case pixels(fore: UInt8?, back: UInt8?, isReversed: Bool)
 }
 
 /// Text of one tone.

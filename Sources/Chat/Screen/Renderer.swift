@@ -49,6 +49,7 @@ package struct Renderer {
             case .strong, .card, .kept, .memory, .exploding, .warning: "\u{1B}[1m"
             case .bar, .selected: "\u{1B}[7m"
             case .code: "\u{1B}[30;107m"
+            case .pixels(_, _, let isReversed): isReversed ? "\u{1B}[7m" : "\u{1B}[0m"
             }
         }
         return switch tone {
@@ -65,6 +66,8 @@ package struct Renderer {
         case .card: "\u{1B}[1;36m"
         case .selected: "\u{1B}[7m"
         case .code: "\u{1B}[30;107m"
+        case .pixels(let fore, let back, let isReversed):
+            "\u{1B}[0\(isReversed ? ";7" : "")\(fore.map { ";38;5;\($0)" } ?? "")\(back.map { ";48;5;\($0)" } ?? "")m"
         }
     }
 }

@@ -73,7 +73,7 @@ final class ChatSession {
         } else {
             if polled[0].revents != 0 { readKeys() }
             if polled[2].revents != 0 {
-                for (text, isFailure) in jobs.take() { perform(model.handle(.said(text, isFailure: isFailure))) }
+                for outcome in jobs.take() { perform(model.handle(outcome)) }
             }
             if polled[3].revents != 0 { readNode() }
         }
@@ -161,6 +161,8 @@ final class ChatSession {
                 jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
             case .save(let conversation, let message, let path):
                 jobs.save(conversation: conversation, message: message, path: path)
+            case .preview(let conversation, let message, let title, let size):
+                jobs.preview(conversation: conversation, message: message, title: title, size: size)
             case .bell: screen.write("\u{7}")
             case .quit: isOver = true
             }

@@ -10,7 +10,7 @@ import Synchronization
 final class FileJobs: Sendable {
     private let home: String
     private let ends: [Int32]
-    private let said = Mutex<[(text: String, isFailure: Bool)]>([])
+    private let outcomes = Mutex<[ChatInput]>([])
 
     /// Readable when a job has ended.
     var descriptor: Int32 { ends[0] }
@@ -31,7 +31,7 @@ final class FileJobs: Sendable {
             if let text { arguments += ["--", text] }
             let command = try SendCommand.parse(arguments)
             _ = try FileUpload(path: path, command: command).upload(Progress(isShown: false))
-            return "\(safe(path)) is on its way"
+            return .said("\(safe(path)) is on its way", isFailure: false)
         }
     }
 
@@ -40,33 +40,44 @@ final class FileJobs: Sendable {
             var arguments = [conversation, message, "--home", self.home]
             if let path { arguments += ["--output", Self.expanded(path)] }
             let saved = try SaveCommand.parse(arguments).save()
-            return "saved \(safe(saved.path)), \(Words.size(saved.byteCount))"
+            return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
         }
     }
 
-    private func run(_ job: @escaping @Sendable () throws -> String) {
+    func preview(conversation: String, message: String, title: String, size: Picture.Size) {
+        run {
+            let command = try SaveCommand.parse([conversation, message, "--home", self.home])
+            let bytes = try command.bytes(byteLimit: ImagePreview.byteLimit)
+            return .image(title: title, rows: try ImagePreview.rows(of: bytes, size: size))
+        }
+    }
+
+    private func run(_ job: @escaping @Sendable () throws -> ChatInput) {
         DispatchQueue.global().async { [self] in
-            let (text, isFailure): (String, Bool)
+            let outcome: ChatInput
             do {
-                (text, isFailure) = (try job(), false)
+                outcome = try job()
             } catch let error as ControlError {
-                (text, isFailure) = ([error.message, error.hint].compactMap(\.self).joined(separator: "; "), true)
+                outcome = .said(
+                    [error.message, error.hint].compactMap(\.self).joined(separator: "; "),
+                    isFailure: true
+                )
             } catch {
-                (text, isFailure) = (SendCommand.message(for: error), true)
+                outcome = .said(SendCommand.message(for: error), isFailure: true)
             }
-            said.withLock { $0.append((text, isFailure)) }
+            outcomes.withLock { $0.append(outcome) }
             var byte: UInt8 = 1
             _ = write(ends[1], &byte, 1)
         }
     }
 
-    /// What the jobs that have ended have to say.
-    func take() -> [(text: String, isFailure: Bool)] {
+    /// What has become of the jobs that have ended.
+    func take() -> [ChatInput] {
         var bytes = [UInt8](repeating: 0, count: 64)
         _ = read(ends[0], &bytes, bytes.count)
-        return said.withLock { said in
-            defer { said = [] }
-            return said
+        return outcomes.withLock { outcomes in
+            defer { outcomes = [] }
+            return outcomes
         }
     }
 

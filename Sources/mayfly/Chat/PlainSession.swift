@@ -57,9 +57,9 @@ final class PlainSession {
         guard poll(&polled, nfds_t(polled.count), -1) > 0 else { return }
         if polled[3].revents & Int16(POLLERR) != 0 { isOver = true }
         if polled[1].revents != 0 {
-            for (text, isFailure) in jobs.take() {
+            for outcome in jobs.take() {
                 jobCount -= 1
-                try perform(model.handle(.said(text, isFailure: isFailure)))
+                try perform(model.handle(outcome))
             }
         }
         if polled[2].revents != 0 { try readNode() }
@@ -127,7 +127,7 @@ final class PlainSession {
             case .save(let conversation, let message, let path):
                 jobCount += 1
                 jobs.save(conversation: conversation, message: message, path: path)
-            case .bell: break
+            case .bell, .preview: break
             case .quit: isOver = true
             }
         }

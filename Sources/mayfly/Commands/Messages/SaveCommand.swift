@@ -66,6 +66,22 @@ struct SaveCommand: NodeCommand {
         return Saved(message: piece.message, path: path, byteCount: piece.byteCount)
     }
 
+    /// The whole file.
+    /// - Throws: `usage` when it is longer than `byteLimit`.
+    func bytes(byteLimit: Int64) throws -> [UInt8] {
+        let client = try connect()
+        var piece = try read(client)
+        var result: [UInt8] = []
+        while true {
+            guard piece.byteCount <= byteLimit, Int64(result.count) <= byteLimit else {
+                throw ControlError(.usage, "the file is larger than \(Words.size(byteLimit))", hint: "/save writes it")
+            }
+            result += try bytes(piece)
+            guard piece.next != nil else { return result }
+            piece = try read(client, after: piece)
+        }
+    }
+
     /// Writes this piece and all that follow; the last is left in `piece`.
     private func write(
         _ piece: inout AttachmentReadMethod.Result,
