@@ -44,6 +44,7 @@ lint: links
 # Every link between pages, and from them to files, leads somewhere.
 links:
 	python3 Tests/Links/links.py
+	python3 Tests/Structure/structure.py
 
 # The documentation as a site in $(SCRATCH)/docs, by the toolchain's docc, without a network: pages and symbols. Fails at a
 # link that leads nowhere. For a web server that serves it below a path: make docs DOCS_BASE=/mayfly
