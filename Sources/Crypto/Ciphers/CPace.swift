@@ -1,0 +1,218 @@
+import CSodium
+
+/// CPACE-RISTR255-SHA512: a balanced password-authenticated key exchange (draft-irtf-cfrg-cpace-21) over ristretto255
+/// (RFC 9496), initiator and responder.
+///
+///     initiator                              responder
+///       share Ya = ya · g   ──────────────▶
+///                           ◀──────────────   share Yb = yb · g
+///       tag Ta              ──────────────▶
+///                           ◀──────────────   tag Tb
+///
+/// g is made from the password. Whoever does not know it learns from both shares nothing, and can test one password with
+/// one tag. The tags are those of the draft's section 10.4.
+package enum CPace {
+    /// Of an encoded element of the group.
+    package static let pointByteCount = Int(crypto_core_ristretto255_BYTES)
+    package static let scalarByteCount = Int(crypto_core_ristretto255_SCALARBYTES)
+    package static let tagByteCount = SHA512.byteCount
+
+    /// G.DSI of the cipher suite (section 8.3).
+    private static let domain = Array("CPaceRistretto255".utf8)
+    fileprivate static let keyDomain = Array("CPaceRistretto255_ISK".utf8)
+    fileprivate static let tagDomain = Array("CPaceMac".utf8)
+
+    /// What both sides know beside the password, and who listens may know.
+    package struct Context: Hashable, Sendable {
+        /// CI: of the channel, and of the program.
+        package let channel: [UInt8]
+        /// sid: no two sessions have the same.
+        package let session: [UInt8]
+        /// ADa and ADb. They differ, so that a tag that is sent back to its sender is not the other side's.
+        package let initiator: [UInt8]
+        package let responder: [UInt8]
+
+        package init(channel: [UInt8], session: [UInt8], initiator: [UInt8], responder: [UInt8]) {
+            precondition(initiator != responder, "the parties' data differ")
+            self.channel = channel
+            self.session = session
+            self.initiator = initiator
+            self.responder = responder
+        }
+    }
+
+    // MARK: Strings (appendix A)
+
+    /// prepend_len: the length in LEB128, and the bytes.
+    package static func prependLength(_ bytes: [UInt8]) -> [UInt8] {
+        var length = bytes.count
+        var result: [UInt8] = []
+        result.reserveCapacity(bytes.count + 2)
+        repeat {
+            let rest = length >> 7
+            result.append(UInt8(length & 0x7f) | (rest == 0 ? 0 : 0x80))
+            length = rest
+        } while length > 0
+        result += bytes
+        return result
+    }
+
+    /// lv_cat: each part behind its length.
+    package static func concatenation(_ parts: [UInt8]...) -> [UInt8] { parts.flatMap(prependLength) }
+
+    /// generator_string: domain and password fill the first block of the hash, whatever the length of a short password.
+    package static func generatorString(password: [UInt8], channel: [UInt8], session: [UInt8]) -> [UInt8] {
+        var prefixed = prependLength(password)
+        defer { wipe(&prefixed) }
+        let padding = max(0, SHA512.blockByteCount - 1 - prefixed.count - prependLength(domain).count)
+        return concatenation(domain, password, [UInt8](repeating: 0, count: padding), channel, session)
+    }
+
+    // MARK: The group (section 8.3)
+
+    /// G.calculate_generator, encoded.
+    package static func generator(password: borrowing SecretBytes, _ context: Context) -> SecretBytes {
+        var bytes = password.withBytes { Array($0) }
+        var string = generatorString(password: bytes, channel: context.channel, session: context.session)
+        defer {
+            wipe(&bytes)
+            wipe(&string)
+        }
+        let hash = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(string, into: $0) }
+        return hash.withBytes { hash in
+            SecretBytes(byteCount: pointByteCount) { point in
+                _ = crypto_core_ristretto255_from_hash(point.bytes, hash.bytes)
+            }
+        }
+    }
+
+    /// G.sample_scalar: 252 random bits.
+    /// - Parameter random: 32 random bytes.
+    package static func scalar(random: borrowing SecretBytes) -> SecretBytes {
+        precondition(random.byteCount == scalarByteCount)
+        return random.withBytes { random in
+            SecretBytes(byteCount: scalarByteCount) { scalar in
+                scalar.copyMemory(from: random)
+                scalar[scalarByteCount - 1] &= 0x0f
+            }
+        }
+    }
+
+    /// Whether these bytes encode an element of the group, canonically, other than the neutral one.
+    package static func isElement(_ point: [UInt8]) -> Bool {
+        Sodium.start()
+        return point.count == pointByteCount && sodium_is_zero(point, point.count) == 0
+            && crypto_core_ristretto255_is_valid_point(point) == 1
+    }
+
+    /// G.scalar_mult_vfy: `nil` stands for G.I, of a point that is not encoded canonically, of the neutral element, and of a
+    /// product that is the neutral element.
+    package static func multiply(_ scalar: borrowing SecretBytes, _ point: UnsafeRawBufferPointer) -> SecretBytes? {
+        precondition(scalar.byteCount == scalarByteCount)
+        guard point.count == pointByteCount else { return nil }
+        Sodium.start()
+        var isElement = false
+        let product = scalar.withBytes { scalar in
+            SecretBytes(byteCount: pointByteCount) { product in
+                isElement = crypto_scalarmult_ristretto255(product.bytes, scalar.bytes, point.bytes) == 0
+            }
+        }
+        // libsodium refuses the neutral element as a product, and every product of the neutral element is one.
+        guard isElement else { return nil }
+        return product
+    }
+}
+
+/// One side's secret scalar, and the share that it sends. A reference, wiped when the last one goes. To be used for one
+/// session: ``key(with:)`` may be called for one answer only.
+package final class CPaceShare: Sendable {
+    private let scalar: SecretBytes
+    private let context: CPace.Context
+    private let role: Role
+    /// The encoded point that is sent, 32 bytes.
+    package let bytes: [UInt8]
+
+    /// `nil` for a scalar that is a multiple of the group's order, which no generator of random numbers ever draws.
+    /// - Parameter scalar: 32 bytes, of ``CPace/scalar(random:)``.
+    package init?(
+        _ role: Role,
+        password: borrowing SecretBytes,
+        _ context: CPace.Context,
+        scalar: consuming SecretBytes
+    ) {
+        let generator = CPace.generator(password: password, context)
+        let point = generator.withBytes { CPace.multiply(scalar, $0) }
+        guard let point else { return nil }
+        self.bytes = point.withBytes { Array($0) }
+        self.scalar = scalar
+        self.context = context
+        self.role = role
+    }
+
+    /// The session's key, from the other side's share.
+    /// - Returns: `nil` for what is no element of the group, or the neutral one: the session has to end.
+    package func key(with share: [UInt8]) -> CPaceKey? {
+        guard share.count == CPace.pointByteCount else { return nil }
+        let point = SecretBytes(copying: share)
+        let result = point.withBytes { CPace.multiply(scalar, $0) }
+        guard let product = result else { return nil }
+        let (initiator, responder) = role == .initiator ? (bytes, share) : (share, bytes)
+        return product.withBytes { CPaceKey(product: $0, context, initiator: initiator, responder: responder) }
+    }
+}
+
+/// ISK: the key that both sides have if and only if they have the same password and saw the same shares. A reference, wiped
+/// when the last one goes.
+package final class CPaceKey: Sendable {
+    private let key: SecretBytes
+    private let macKey: SecretBytes
+    private let initiatorMessage: [UInt8]
+    private let responderMessage: [UInt8]
+
+    fileprivate init(
+        product: UnsafeRawBufferPointer,
+        _ context: CPace.Context,
+        initiator: [UInt8],
+        responder: [UInt8]
+    ) {
+        let messages = (
+            CPace.concatenation(initiator, context.initiator), CPace.concatenation(responder, context.responder)
+        )
+        (initiatorMessage, responderMessage) = messages
+        var secret = Array(product)
+        var head = CPace.concatenation(CPace.keyDomain, context.session, secret)
+        defer {
+            wipe(&secret)
+            wipe(&head)
+        }
+        let key = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(head, messages.0, messages.1, into: $0) }
+        var copy = key.withBytes { Array($0) }
+        defer { wipe(&copy) }
+        self.key = key
+        macKey = SecretBytes(byteCount: SHA512.byteCount) {
+            SHA512.hash(CPace.tagDomain, context.session, copy, into: $0)
+        }
+    }
+
+    /// By which a side shows that it has the key, 64 bytes.
+    package func tag(of role: Role) -> [UInt8] {
+        SHA512.authenticate(key: macKey, role == .initiator ? initiatorMessage : responderMessage)
+    }
+
+    /// In a time that does not depend on the bytes.
+    package func isAuthentic(_ tag: [UInt8], of role: Role) -> Bool { equalInConstantTime(tag, self.tag(of: role)) }
+
+    /// A key for what follows: HKDF-SHA-256 of ISK.
+    package func derive(_ info: String) -> SecretBytes { HKDF.derive(secret: key, info: info) }
+
+    /// ISK itself; for the published vectors.
+    package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { key.withBytes(body) }
+}
+
+extension UnsafeRawBufferPointer {
+    fileprivate var bytes: UnsafePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
+}
+
+extension UnsafeMutableRawBufferPointer {
+    fileprivate var bytes: UnsafeMutablePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
+}
