@@ -61,6 +61,10 @@ package enum Limits {
     package static let reminderLead: Milliseconds = 10 * .minute
     /// Invites whose holders a tombstone answers: the newest.
     package static let tombstoneInviteCount = 16
+    /// A code to say aloud is good for this long, and the invite that it leads to for so long after that: clocks differ, and
+    /// an hour is a time zone set wrongly.
+    package static let codeLifetime: Milliseconds = 5 * .minute
+    package static let codeInviteLifetime: Milliseconds = .hour
     /// Places at rendezvous nodes that a tombstone keeps: the present one, and the one of before.
     package static let tombstoneSeedCount = 2
 
@@ -84,6 +88,9 @@ package enum Limits {
     /// Joiners that one invite admits in all, and removed members that are remembered, so that they can be told.
     package static let admissionCount = 256
     package static let departedCount = 8
+    /// Codes to say aloud that are open in a node, and codes of which it is known what has become of them.
+    package static let codeCount = 4
+    package static let codeOutcomeCount = 16
     /// Invitations from one sender that wait, and from all senders that are not named peers.
     package static let invitationsPerSender = 4
     package static let strangerInvitationCount = 16

@@ -1,0 +1,92 @@
+import Crypto
+
+/// The messages of a code's exchange, and what both sides mix into it (SpokenCodes.md, "The exchange").
+///
+///     joiner                                              creator
+///       'c' ‖ slot (2) ‖ nonce (14) ‖ share (32)   ──▶
+///                                                  ◀──   share (32)
+///       tag (64)                                   ──▶
+///                                                  ◀──   tag (64) ‖ sealed invite (4,112)
+package enum CodeExchange {
+    /// A share of CPace.
+    package static let shareByteCount = CPace.pointByteCount
+    /// By which a side shows that it has the key.
+    package static let tagByteCount = CPace.tagByteCount
+    /// An invite's text with its length and zeros behind it: its size says nothing.
+    package static let paddedByteCount = 4_096
+    package static let textByteCount = paddedByteCount - 2
+    package static let inviteByteCount = tagByteCount + paddedByteCount + ChaChaPoly.tagByteCount
+
+    /// What follows the protocol byte of a connection: the code's number, and 14 random bytes of the joiner's. No two
+    /// sessions have the same.
+    package struct Greeting: Hashable, Sendable {
+        package static let byteCount = 16
+        private static let nonceByteCount = 14
+        package let bytes: [UInt8]
+
+        /// - Parameter random: of the operating system, unless a test has another.
+        package init(slot: UInt16, _ random: inout Randomness) {
+            bytes = bigEndian(slot) + random.bytes(Self.nonceByteCount)
+        }
+
+        /// `nil` for another length.
+        package init?(_ bytes: [UInt8]) {
+            guard bytes.count == Self.byteCount else { return nil }
+            self.bytes = bytes
+        }
+
+        package var slot: UInt16 { UInt16(bytes[0]) << 8 | UInt16(bytes[1]) }
+    }
+
+    private static let channel = Array("mayfly/1 code".utf8)
+
+    /// The roles are in it, so that nobody's message is good in the other direction.
+    static func context(_ greeting: Greeting) -> CPace.Context {
+        CPace.Context(
+            channel: channel,
+            session: greeting.bytes,
+            initiator: Array("joiner".utf8),
+            responder: Array("creator".utf8)
+        )
+    }
+
+    /// A fresh scalar, in locked memory from the beginning.
+    package static func scalar(_ random: inout Randomness) -> SecretBytes {
+        let words = CPace.scalarByteCount / 8
+        let bytes = SecretBytes(byteCount: CPace.scalarByteCount) { buffer in
+            for index in 0..<words {
+                buffer.storeBytes(of: random.next().littleEndian, toByteOffset: 8 * index, as: UInt64.self)
+            }
+        }
+        return CPace.scalar(random: bytes)
+    }
+
+    private static let nonce = [UInt8](repeating: 0, count: 12)
+
+    /// Tag and sealed invite. The key is of this session alone and seals nothing else, so the nonce is zero.
+    /// - Parameter text: at most ``textByteCount`` bytes.
+    static func seal(invite text: [UInt8], _ key: CPaceKey) -> [UInt8] {
+        precondition(text.count <= textByteCount, "an invite fits into a code's last message")
+        var padded = bigEndian(UInt16(text.count)) + text
+        padded += [UInt8](repeating: 0, count: paddedByteCount - padded.count)
+        defer { wipe(&padded) }
+        return key.tag(of: .responder)
+            + key.derive("mayfly/1 code invite").withBytes { ChaChaPoly.seal(padded, key: $0, nonce: nonce) }
+    }
+
+    /// - Returns: the invite's text; `nil` unless whoever has sealed it knows the code.
+    static func open(invite message: [UInt8], _ key: CPaceKey) -> [UInt8]? {
+        guard message.count == inviteByteCount,
+            key.isAuthentic(Array(message.prefix(tagByteCount)), of: .responder)
+        else { return nil }
+        let sealed = message.dropFirst(tagByteCount)
+        let opened = key.derive("mayfly/1 code invite").withBytes {
+            try? ChaChaPoly.open(sealed, key: $0, nonce: nonce)
+        }
+        guard var padded = opened else { return nil }
+        defer { wipe(&padded) }
+        let count = Int(padded[0]) << 8 | Int(padded[1])
+        guard count <= textByteCount, padded.dropFirst(2 + count).allSatisfy({ $0 == 0 }) else { return nil }
+        return Array(padded[2..<(2 + count)])
+    }
+}

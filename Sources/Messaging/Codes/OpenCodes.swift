@@ -1,0 +1,159 @@
+import Crypto
+
+/// The codes of a node that are open, in memory only (SpokenCodes.md). Time and randomness are arguments.
+package struct OpenCodes {
+    /// Names a code as long as the node runs.
+    package struct Number: Hashable, Sendable, Comparable {
+        package let value: UInt64
+
+        package init(_ value: UInt64) { self.value = value }
+
+        package static func < (left: Number, right: Number) -> Bool { left.value < right.value }
+    }
+
+    package struct Entry {
+        package let number: Number
+        package let client: ClientID
+        package let conversation: ConversationID
+        package let expiresAt: Timestamp
+        fileprivate var machine: CodeIssuerStateMachine
+
+        package var code: SpokenCode { machine.code }
+        /// Nobody was answered yet.
+        package var isOpen: Bool { machine.isOpen }
+    }
+
+    /// What the shell does.
+    package struct Action {
+        /// The code; `nil` for an attempt at none.
+        package let entry: Entry?
+        package let action: CodeIssuerStateMachine.Action
+    }
+
+    /// In the order in which they were made.
+    package private(set) var entries: [Entry] = []
+    private var outcomes: [(number: Number, outcome: CodeOutcome)] = []
+    private var next: UInt64 = 1
+
+    package init() {}
+
+    // MARK: Codes
+
+    /// Makes a code.
+    /// - Returns: `nil` when there are ``Limits/codeCount``.
+    package mutating func open(
+        _ client: ClientID,
+        _ conversation: ConversationID,
+        now: Timestamp,
+        _ random: inout Randomness
+    ) -> Entry? {
+        guard entries.count < Limits.codeCount else { return nil }
+        let taken = Set(entries.map(\.code.slot))
+        let free = SpokenCode.slots.filter { !taken.contains($0) }
+        guard !free.isEmpty else { return nil }
+        let slot = free[Int(random.next(upperBound: UInt64(free.count)))]
+        let entry = Entry(
+            number: Number(next),
+            client: client,
+            conversation: conversation,
+            expiresAt: now + Limits.codeLifetime,
+            machine: CodeIssuerStateMachine(.random(slot: slot, &random))
+        )
+        next += 1
+        entries.append(entry)
+        return entry
+    }
+
+    package subscript(number: Number) -> Entry? { entries.first { $0.number == number } }
+
+    /// Whether a connection that names this number may begin an attempt.
+    package func isOpen(_ slot: UInt16) -> Bool { entries.contains { $0.code.slot == slot && $0.isOpen } }
+
+    /// What has become of one of the last ``Limits/codeOutcomeCount`` codes; `nil` for one that is open or forgotten.
+    package func outcome(of number: Number) -> CodeOutcome? { outcomes.last { $0.number == number }?.outcome }
+
+    // MARK: Events
+
+    package mutating func receive(
+        share: [UInt8],
+        _ greeting: CodeExchange.Greeting,
+        from attempt: CodeAttempt,
+        _ random: inout Randomness
+    ) -> [Action] {
+        guard let index = entries.firstIndex(where: { $0.code.slot == greeting.slot }) else {
+            return [Action(entry: nil, action: .refuse(attempt))]
+        }
+        return change(index) { $0.receive(share: share, greeting, from: attempt, &random) }
+    }
+
+    /// - Parameter greeting: what the attempt has begun with.
+    package mutating func receive(
+        proof: [UInt8],
+        _ greeting: CodeExchange.Greeting,
+        from attempt: CodeAttempt
+    ) -> [Action] {
+        guard let index = entries.firstIndex(where: { $0.code.slot == greeting.slot }) else {
+            return [Action(entry: nil, action: .refuse(attempt))]
+        }
+        return change(index) { $0.receive(proof: proof, from: attempt) }
+    }
+
+    package mutating func ended(_ attempt: CodeAttempt) -> [Action] {
+        changeAll { machine, _ in machine.ended(attempt) }
+    }
+
+    /// - Parameter entry: the code for which it was made; it may be gone by now.
+    package mutating func made(invite text: [UInt8]?, for entry: Entry) -> [Action] {
+        guard let index = entries.firstIndex(where: { $0.number == entry.number }) else {
+            return text == nil ? [] : [Action(entry: entry, action: .revokeInvite)]
+        }
+        return change(index) { $0.made(invite: text) }
+    }
+
+    /// Ends one code; an unknown one is no error.
+    package mutating func end(_ number: Number, _ outcome: CodeOutcome) -> [Action] {
+        guard let index = entries.firstIndex(where: { $0.number == number }) else { return [] }
+        return change(index) { $0.end(outcome) }
+    }
+
+    /// Ends the codes of which `reason` knows one.
+    package mutating func end(_ reason: (Entry) -> CodeOutcome?) -> [Action] {
+        changeAll { machine, entry in reason(entry).map { machine.end($0) } ?? [] }
+    }
+
+    // MARK: Time
+
+    package var nextDeadline: Timestamp? { entries.map(\.expiresAt).min() }
+
+    package mutating func advance(now: Timestamp) -> [Action] {
+        changeAll { machine, entry in entry.expiresAt <= now ? machine.expire() : [] }
+    }
+
+    // MARK: Changes
+
+    private mutating func changeAll(
+        _ event: (inout CodeIssuerStateMachine, Entry) -> [CodeIssuerStateMachine.Action]
+    ) -> [Action] {
+        var actions: [Action] = []
+        for number in entries.map(\.number) {
+            guard let index = entries.firstIndex(where: { $0.number == number }) else { continue }
+            let entry = entries[index]
+            actions += change(index) { event(&$0, entry) }
+        }
+        return actions
+    }
+
+    private mutating func change(
+        _ index: Int,
+        _ event: (inout CodeIssuerStateMachine) -> [CodeIssuerStateMachine.Action]
+    ) -> [Action] {
+        let actions = event(&entries[index].machine)
+        let entry = entries[index]
+        if let outcome = entry.machine.outcome {
+            entries.remove(at: index)
+            outcomes.append((entry.number, outcome))
+            if outcomes.count > Limits.codeOutcomeCount { outcomes.removeFirst() }
+        }
+        return actions.map { Action(entry: entry, action: $0) }
+    }
+}
