@@ -133,6 +133,12 @@ package struct TransportEvents {
     /// A knock's sealed bytes, and the network that it came from, as of ``PeerConnection/sourcePrefix``.
     /// - Returns: the answer, at most ``TransportLimits/knockByteCount`` bytes; `nil` for silence.
     package var knock: (RoutingToken, [UInt8], UInt64?) -> [UInt8]? = { _, _, _ in nil }
+    /// How many bytes the first message behind a code's greeting has; `nil` where no such code is open.
+    package var code: (RoutingToken) -> Int? = { _ in nil }
+    /// A message of a code's exchange. It waits for an answer, or an end.
+    package var codeMessage: (CodeConnection, [UInt8]) -> Void = { connection, _ in connection.close() }
+    /// The last that is heard of a code's connection; it has nothing more to say, and hears nothing.
+    package var codeEnded: (CodeConnection) -> Void = { _ in }
     /// The responder has answered a dial of ours with an authentic act 2, and act 3 has not left yet. Over TCP `linkOpened`
     /// says so; this comes before it over UDP, where the link is not open before the responder has act 3.
     package var dialAnswered: (UInt64, RoutingToken) -> Void = { _, _ in }

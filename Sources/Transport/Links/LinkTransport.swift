@@ -105,6 +105,12 @@ package final class LinkTransport: @unchecked Sendable {
         result.isKnown = { [weak self] in self?.events.isKnown($0) ?? false }
         result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
         result.knock = { [weak self] in self?.events.knock($0, $1, $2) }
+        result.code = { [weak self] in self?.events.code($0) }
+        result.codeMessage = { [weak self] connection, message in
+            guard let self else { return connection.close() }
+            self.events.codeMessage(connection, message)
+        }
+        result.codeEnded = { [weak self] in self?.events.codeEnded($0) }
         result.dialAnswered = { [weak self] name, token in
             guard let self, let number = self.attempts[name]?.race else { return }
             self.events.dialAnswered(number, token)
@@ -305,6 +311,9 @@ package final class LinkTransport: @unchecked Sendable {
         }
         race.timer = loop.assumeIsolated().scheduleTask(in: limits.dialStagger) { race.startDatagrams() }
     }
+
+    /// Connects over TCP, the only carrier of codes, and goes through the exchange.
+    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
 
     /// Addresses of a name that a knock is sent to.
     private static let knockAddressCount = 2

@@ -19,6 +19,12 @@ package struct TransportLimits: Sendable {
     package var connectionsBeforeToken = 10_000
     /// Bytes held for a connection that is not authenticated.
     package var bytesBeforeAuthentication = 4_096
+    /// From the greeting of a code's exchange to the whole of its first message, which honest joiners send along.
+    package var codeTimeout = TimeAmount.seconds(2)
+    /// Exchanges of codes past their greeting, and the same from one /24 or /48: a code's number can be guessed, so they
+    /// have places of their own and take none of a handshake's.
+    package var codeExchanges = 8
+    package var codeExchangesPerPrefix = 4
     /// Bytes of a sealed knock, and of the answer to it. A UInt16 on the wire.
     package var knockByteCount = 1_024
 

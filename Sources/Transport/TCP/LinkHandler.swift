@@ -17,6 +17,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
+        /// A code's exchange, counted under its network among those.
+        case exchanging(DatagramAddress.Network?, CodeConnection)
         /// A dial of ours.
         case dialling(TCPTransport.Dial)
         case open(PeerConnection)
@@ -126,7 +128,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 return end(.requested, .handshake(error))
             }
             write(greeting, context)
-        case .admitted, .open, .closing:
+        case .admitted, .exchanging, .open, .closing:
             preconditionFailure("a connection starts once")
         case .ended:
             // Given up while it connected.
@@ -185,7 +187,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         guard !isProcessing, !hasRest else { return }
         handOver()
         switch phase {
-        case .beforeToken, .admitted, .dialling:
+        case .beforeToken, .admitted, .exchanging, .dialling:
             // Each piece before authentication is shorter than this: no more than one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
@@ -253,6 +255,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .knock(let token, let sealed):
             let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
             answer(transport.events.knock(token, sealed, source))
+        case .askForCode(let token):
+            guard admits(token), let byteCount = transport.events.code(token) else {
+                return end(.requested, .unknownToken)
+            }
+            beginExchange(token, byteCount)
+        case .codeMessage(let message):
+            guard case .exchanging(_, let connection) = phase else { return }
+            transport.events.codeMessage(connection, message)
         case .send(let actTwo):
             guard let context else { return }
             write(actTwo, context)
@@ -264,7 +274,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             count(byteCount)
             switch phase {
             case .open(let connection), .closing(let connection, _): transport.events.frame(connection, frame)
-            case .beforeToken, .admitted, .dialling, .ended: break
+            case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
             }
         case .reject(let rejection):
             end(.requested, rejection)
@@ -276,7 +286,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private func count(_ byteCount: Int) {
         switch phase {
         case .open(let connection), .closing(let connection, _): connection.bytesIn += UInt64(byteCount)
-        case .beforeToken, .admitted, .dialling, .ended: break
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
         }
     }
 
@@ -291,6 +301,40 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         }
         phase = .admitted(network, route: match, token: token)
         return true
+    }
+
+    /// Past the greeting, if there is room.
+    private func beginExchange(_ token: RoutingToken, _ byteCount: Int) {
+        guard case .beforeToken = phase, let context else { return }
+        transport.waiting.leave(id)
+        let network = DatagramAddress.Network(context.channel.remoteAddress)
+        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
+        phase = .exchanging(network, CodeConnection(id: id, token: token, handler: self))
+        actDeadline = context.eventLoop.now + limits.codeTimeout
+        watchTime()
+        session.expectCode(byteCount: byteCount)
+    }
+
+    /// See ``CodeConnection/answer(_:expecting:)``.
+    func answerCode(_ message: [UInt8], expecting byteCount: Int) {
+        guard case .exchanging = phase, let context else { return }
+        session.expectCode(byteCount: byteCount)
+        actDeadline = context.eventLoop.now + limits.actTimeout
+        watchTime()
+        write(message, context)
+    }
+
+    /// See ``CodeConnection/deliver(_:)``.
+    func deliverCode(_ message: [UInt8]) {
+        guard case .exchanging = phase, let context else { return }
+        write(message, context)
+        loseAfterFlush()
+    }
+
+    /// See ``CodeConnection/close()``.
+    func closeCode() {
+        guard case .exchanging = phase else { return }
+        end(.requested, nil)
     }
 
     private func answer(_ answer: [UInt8]?) {
@@ -319,7 +363,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .dialling(let dial):
             write(actThree, context)
             (route, token, role) = (dial.route, dial.token, .initiator)
-        case .beforeToken, .admitted, .open, .closing, .ended:
+        case .beforeToken, .admitted, .exchanging, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
         let stream = context.channel as? StreamChannel
@@ -404,7 +448,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .closing:
             readIfOwed()
             endOutputIfDrained()
-        case .beforeToken, .admitted, .dialling, .ended:
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended:
             break
         }
     }
@@ -444,7 +488,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if let event = event as? ChannelEvent, event == .inputClosed {
             inputHasEnded = true
             switch phase {
-            case .beforeToken, .admitted, .dialling: end(.closedByPeer, .disconnected)
+            case .beforeToken, .admitted, .exchanging, .dialling: end(.closedByPeer, .disconnected)
             case .open, .closing: takeRest()
             case .ended: break
             }
@@ -482,7 +526,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             }
         case .closing:
             endOutputIfDrained()
-        case .beforeToken, .admitted, .dialling, .ended:
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended:
             break
         }
     }
@@ -514,6 +558,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .ended: return
         case .beforeToken: transport.waiting.leave(id)
         case .admitted(let network, _, _): transport.handshakes.finish(network)
+        case .exchanging(let network, _): transport.codes.finish(network)
         case .dialling, .open, .closing: break
         }
         session.end()
@@ -523,6 +568,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         switch last {
         case .beforeToken, .admitted:
             if let rejection { transport.events.rejected(rejection) }
+        case .exchanging(_, let connection):
+            if let rejection { transport.events.rejected(rejection) }
+            connection.handler = nil
+            transport.events.codeEnded(connection)
         case .dialling:
             transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
         case .open(let connection):

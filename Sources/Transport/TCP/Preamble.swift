@@ -1,12 +1,14 @@
 import Crypto
 
-/// The first bytes of a connection, in the clear: a protocol byte and a routing token (protocol, section 2).
+/// The first bytes of a connection, in the clear: a protocol byte and 16 bytes, mostly a routing token (protocol, section 2).
 struct Preamble: Hashable, Sendable {
     enum Kind: UInt8, Hashable, Sendable {
         /// `M`: a link over TCP.
         case link = 0x4d
         /// `k`: a knock, which is a sealed message without a handshake (protocol, section 7).
         case knock = 0x6b
+        /// `c`: the exchange of a code to say aloud. The token is its greeting.
+        case code = 0x63
     }
 
     static let byteCount = 1 + RoutingToken.byteCount

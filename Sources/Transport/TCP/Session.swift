@@ -5,7 +5,8 @@ import NIOCore
 /// and says what is to be done (protocol, section 2).
 ///
 ///     responder   greeting ─▶ deciding ─▶ actOne ─▶ actThree ─▶ open
-///                                └─▶ knockLength ─▶ knockBody ─▶ ended
+///                                ├─▶ knockLength ─▶ knockBody ─▶ ended
+///                                └─▶ code ─▶ codeAnswer ─▶ code …
 ///     initiator   actTwo ─▶ open
 ///
 /// Every refusal ends in `ended`, which expects nothing more.
@@ -19,6 +20,10 @@ struct Session: ~Copyable {
         case knockLength(RoutingToken)
         /// Goes to `ended`: a connection carries one knock.
         case knockBody(RoutingToken, byteCount: Int)
+        /// Waits for a message of a code's exchange. Goes to `codeAnswer`.
+        case code(byteCount: Int)
+        /// The owner has a message. Goes to `code` when it has answered.
+        case codeAnswer
         /// A link with a good token. Goes to `actThree`.
         case actOne(LinkHandshake, remote: PublicKey?)
         /// Act 2 is sent. Goes to `open`.
@@ -38,6 +43,10 @@ struct Session: ~Copyable {
         /// Ask the owner about a knock's token.
         case askForKnock(RoutingToken)
         case knock(RoutingToken, [UInt8])
+        /// Ask the owner about a code's greeting.
+        case askForCode(RoutingToken)
+        /// A message of a code's exchange.
+        case codeMessage([UInt8])
         case send([UInt8])
         /// The link is open; what is to be sent first, if anything.
         case opened(AuthenticatedPeer, sending: [UInt8])
@@ -80,6 +89,8 @@ struct Session: ~Copyable {
         case .ended: 0
         case .knockLength: 2
         case .knockBody(_, let byteCount): byteCount
+        case .code(let byteCount): byteCount
+        case .codeAnswer: 0
         case .actOne: Act.one.byteCount
         case .actTwo: Act.two.byteCount
         case .actThree: Act.three.byteCount
@@ -98,6 +109,9 @@ struct Session: ~Copyable {
 
     /// The owner will read a knock with the token.
     mutating func acceptKnock() { state.acceptKnock() }
+
+    /// The owner has an open code with the greeting's number, or has answered: the next message has so many bytes.
+    mutating func expectCode(byteCount: Int) { state.expectCode(byteCount: byteCount) }
 
     /// A frame for the wire; `nil` unless the link is open.
     mutating func seal(_ frame: [UInt8]) throws(NoiseError) -> [UInt8]? { try state.seal(frame) }
@@ -118,6 +132,7 @@ extension Session.State {
             switch preamble.kind {
             case .link: return .route(preamble.token)
             case .knock: return .askForKnock(preamble.token)
+            case .code: return .askForCode(preamble.token)
             }
         case .deciding(let preamble):
             self = .deciding(preamble)
@@ -133,6 +148,12 @@ extension Session.State {
         case .knockBody(let token, _):
             self = .ended
             return .knock(token, Array(bytes))
+        case .code:
+            self = .codeAnswer
+            return .codeMessage(Array(bytes))
+        case .codeAnswer:
+            self = .codeAnswer
+            return .proceed
         case .actOne(var handshake, let remote):
             self = .ended
             let actTwo: [UInt8]
@@ -201,6 +222,25 @@ extension Session.State {
         self = .knockLength(preamble.token)
     }
 
+    fileprivate mutating func expectCode(byteCount: Int) {
+        var isAwaited = false
+        switch consume self {
+        case .deciding(let preamble): isAwaited = preamble.kind == .code
+        case .codeAnswer: isAwaited = true
+        case .greeting: break
+        case .knockLength: break
+        case .knockBody: break
+        case .code: break
+        case .actOne: break
+        case .actThree: break
+        case .actTwo: break
+        case .open: break
+        case .ended: break
+        }
+        precondition(isAwaited, "a message of a code follows the greeting, or an answer")
+        self = .code(byteCount: byteCount)
+    }
+
     fileprivate mutating func seal(_ frame: [UInt8]) throws(NoiseError) -> [UInt8]? {
         switch consume self {
         case .open(var transport):
@@ -216,6 +256,8 @@ extension Session.State {
         case .deciding(let preamble): self = .deciding(preamble)
         case .knockLength(let token): self = .knockLength(token)
         case .knockBody(let token, let byteCount): self = .knockBody(token, byteCount: byteCount)
+        case .code(let byteCount): self = .code(byteCount: byteCount)
+        case .codeAnswer: self = .codeAnswer
         case .actOne(let handshake, let remote): self = .actOne(handshake, remote: remote)
         case .actThree(let handshake, let remote): self = .actThree(handshake, remote: remote)
         case .actTwo(let handshake): self = .actTwo(handshake)

@@ -73,6 +73,14 @@ extension TCPTransport {
         }
     }
 
+    /// Connects and goes through a code's exchange. ``CodeDial/ended`` is not called before this returns.
+    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) {
+        let handler = makeCodeHandler(dial)
+        loop.assumeIsolated().execute {
+            self.connect(to: endpoint, handler) { handler, failure in handler.end(failure) }
+        }
+    }
+
     private func connect<Handler: ChannelHandler>(
         to endpoint: Endpoint,
         _ handler: Handler,

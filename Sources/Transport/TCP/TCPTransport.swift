@@ -15,12 +15,14 @@ package final class TCPTransport: @unchecked Sendable {
     /// Connections that have not shown a token.
     var waiting: PendingConnections
     var handshakes: HandshakeAdmission
+    var codes: HandshakeAdmission
     /// Work that waits until the loop has asked its sockets.
     let turns: TurnQueue
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
     private var knocks: [UInt64: KnockHandler] = [:]
+    private var codeDials: [UInt64: CodeHandler] = [:]
     private var nextID: UInt64 = 1
     private var generator: any RandomNumberGenerator
 
@@ -48,15 +50,17 @@ package final class TCPTransport: @unchecked Sendable {
         self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         waiting = PendingConnections(limit: limits.connectionsBeforeToken)
         handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
+        codes = HandshakeAdmission(limit: limits.codeExchanges, perNetwork: limits.codeExchangesPerPrefix)
     }
 
     /// Connections of either kind, open or not, that this transport holds.
-    package var connectionCount: Int { handlers.count + knocks.count }
+    package var connectionCount: Int { handlers.count + knocks.count + codeDials.count }
 
-    /// Closes every link and gives up every dial and knock, now. Listeners are closed on their own.
+    /// Closes every link and gives up every dial, knock and exchange, now. Listeners are closed on their own.
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
         for id in knocks.keys.sorted() { knocks[id]?.end(.failure(.cancelled)) }
+        for id in codeDials.keys.sorted() { codeDials[id]?.end(.cancelled) }
         alarm?.task.cancel()
         alarm = nil
     }
@@ -82,6 +86,7 @@ package final class TCPTransport: @unchecked Sendable {
         switch preamble.kind {
         case .link: return events.isKnown(preamble.token) ? nil : .unknownToken
         case .knock: return events.acceptsKnock(preamble.token) ? nil : .unknownToken
+        case .code: return events.code(preamble.token) == nil ? .unknownToken : nil
         }
     }
 
@@ -142,9 +147,16 @@ package final class TCPTransport: @unchecked Sendable {
         return handler
     }
 
+    func makeCodeHandler(_ dial: CodeDial) -> CodeHandler {
+        let handler = CodeHandler(id: takeID(), dial: dial, transport: self)
+        codeDials[handler.id] = handler
+        return handler
+    }
+
     func handler(_ id: UInt64) -> LinkHandler? { handlers[id] }
     func forget(_ handler: LinkHandler) { handlers[handler.id] = nil }
     func forget(_ handler: KnockHandler) { knocks[handler.id] = nil }
+    func forget(_ handler: CodeHandler) { codeDials[handler.id] = nil }
 
     /// A connection to us is there and has shown nothing yet.
     func arrived(_ handler: LinkHandler) {

@@ -1,0 +1,126 @@
+import Crypto
+import NIOCore
+
+/// A code's exchange of ours: what is sent first, and what follows each answer.
+package struct CodeDial {
+    /// What an answer leads to.
+    package enum Step {
+        case send([UInt8], expecting: Int)
+        case end
+    }
+
+    /// The greeting.
+    package let token: RoutingToken
+    /// Sent right behind it.
+    package let message: [UInt8]
+    /// Bytes of the first answer.
+    package let byteCount: Int
+    /// A whole answer has come.
+    package let answered: ([UInt8]) -> Step
+    /// Called once: with `nil` after ``Step/end``, else with why it has ended before.
+    package let ended: (DialFailure?) -> Void
+
+    package init(
+        token: RoutingToken,
+        message: [UInt8],
+        expecting byteCount: Int,
+        answered: @escaping ([UInt8]) -> Step,
+        ended: @escaping (DialFailure?) -> Void
+    ) {
+        self.token = token
+        self.message = message
+        self.byteCount = byteCount
+        self.answered = answered
+        self.ended = ended
+    }
+}
+
+/// The connection of a ``CodeDial``. No more is held of what the other side says than the answer that is awaited.
+final class CodeHandler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    let id: UInt64
+    private let dial: CodeDial
+    private let transport: TCPTransport
+    private var hasEnded = false
+    private var context: ChannelHandlerContext?
+    private var pending = ByteBuffer()
+    private var expected: Int
+    private var timer: Scheduled<Void>?
+
+    init(id: UInt64, dial: CodeDial, transport: TCPTransport) {
+        self.id = id
+        self.dial = dial
+        self.transport = transport
+        expected = dial.byteCount
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+        if context.channel.isActive { start(context) }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        end(.closedBeforeActTwo)
+        self.context = nil
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        start(context)
+        context.fireChannelActive()
+    }
+
+    private func start(_ context: ChannelHandlerContext) {
+        guard timer == nil else { return }
+        // Given up while it connected.
+        guard !hasEnded else { return context.close(promise: nil) }
+        send(Preamble(kind: .code, token: dial.token).bytes + dial.message, context)
+    }
+
+    /// Each answer has as long as an act.
+    private func send(_ bytes: [UInt8], _ context: ChannelHandlerContext) {
+        timer?.cancel()
+        timer = context.eventLoop.assumeIsolated().scheduleTask(in: transport.limits.actTimeout) { [weak self] in
+            self?.end(.timedOut)
+        }
+        context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: bytes)), promise: nil)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard !hasEnded else { return }
+        var bytes = unwrapInboundIn(data)
+        pending.writeBuffer(&bytes)
+        guard pending.readableBytes <= expected else { return end(.badAnswer) }
+        guard pending.readableBytes == expected else { return }
+        let answer = Array(pending.readableBytesView)
+        pending = ByteBuffer()
+        switch dial.answered(answer) {
+        case .send(let message, let byteCount):
+            expected = byteCount
+            send(message, context)
+        case .end: end(nil)
+        }
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if let event = event as? ChannelEvent, event == .inputClosed { end(.closedBeforeActTwo) }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { end(DialFailure(error)) }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        end(.closedBeforeActTwo)
+        context.fireChannelInactive()
+    }
+
+    func end(_ failure: DialFailure?) {
+        guard !hasEnded else { return }
+        hasEnded = true
+        timer?.cancel()
+        transport.forget(self)
+        context?.close(promise: nil)
+        dial.ended(failure)
+    }
+}

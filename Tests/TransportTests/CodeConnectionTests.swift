@@ -1,0 +1,273 @@
+import Crypto
+import NIOCore
+import NIOEmbedded
+import Testing
+import Transport
+
+/// Exchanges of codes below their meaning: greetings, limits, and time.
+@Suite struct CodeConnectionTests {
+    /// A side with a code of which the greeting is known, and what it was told.
+    private final class Creator {
+        let greeting: [UInt8]
+        var messages: [[UInt8]] = []
+        var connections: [CodeConnection] = []
+        var ended = 0
+        var respond: (CodeConnection, [UInt8]) -> Void = { _, _ in }
+
+        init(_ wire: Wire) {
+            greeting = [0x63] + wire.token.bytes
+            wire.responder.transport.events.code = { [token = wire.token] in $0 == token ? 4 : nil }
+            wire.responder.transport.events.codeMessage = { [self] connection, message in
+                messages.append(message)
+                connections.append(connection)
+                respond(connection, message)
+            }
+            wire.responder.transport.events.codeEnded = { [self] _ in ended += 1 }
+        }
+    }
+
+    @Test func `messages of the lengths that were asked for go back and forth, and the last closes`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        creator.respond = { connection, message in
+            if message.count == 4 { connection.answer([9, 9], expecting: 3) } else { connection.deliver([7]) }
+        }
+        let channel = try wire.connection()
+        for byte in creator.greeting + [1, 2, 3, 4] { try wire.send([byte], to: channel) }
+        #expect(creator.messages == [[1, 2, 3, 4]])
+        #expect(try wire.written(channel) == [9, 9])
+        try wire.send([5, 6, 7], to: channel)
+        #expect(creator.messages.last == [5, 6, 7])
+        #expect(try wire.written(channel) == [7])
+        wire.loop.run()
+        #expect(!channel.isActive && creator.ended == 1 && wire.responder.rejections.isEmpty)
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+
+    @Test func `without an open code the greeting is met like any garbage: nothing, and the end`() throws {
+        let wire = try Wire()
+        for first in [0x63, 0x4d, 0x6b, 0x00] as [UInt8] {
+            let channel = try wire.connection()
+            try wire.send([first] + [UInt8](repeating: 3, count: 16), to: channel)
+            #expect(!channel.isActive)
+            #expect(try wire.written(channel).isEmpty)
+        }
+        #expect(wire.responder.rejections == [.unknownToken, .unknownToken, .unknownToken, .unknownProtocol])
+        // The greeting of another code is no better.
+        let creator = Creator(wire)
+        let channel = try wire.connection()
+        try wire.send([0x63] + [UInt8](repeating: 3, count: 16) + [1, 2, 3, 4], to: channel)
+        #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 0)
+    }
+
+    @Test func `who says nothing behind the greeting has two seconds, and its owner hears of no message`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        let channel = try wire.connection()
+        try wire.send(creator.greeting + [1, 2, 3], to: channel)
+        wire.loop.advanceTime(by: .milliseconds(1_990))
+        #expect(channel.isActive)
+        wire.loop.advanceTime(by: .milliseconds(20))
+        #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 1)
+        #expect(wire.responder.rejections == [.timedOut])
+    }
+
+    @Test func `who was answered has as long as an act, and its owner hears of its end once`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
+        let channel = try wire.connection()
+        try wire.send(creator.greeting + [1, 2, 3, 4], to: channel)
+        wire.loop.advanceTime(by: .milliseconds(4_990))
+        #expect(channel.isActive)
+        wire.loop.advanceTime(by: .milliseconds(20))
+        #expect(!channel.isActive && creator.ended == 1)
+        // What its owner does too late has no effect.
+        creator.connections[0].answer([1], expecting: 1)
+        creator.connections[0].deliver([1])
+        creator.connections[0].close()
+        #expect(creator.ended == 1)
+    }
+
+    @Test func `an owner that never answers holds a connection for ten seconds at most`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        let channel = try wire.connection()
+        try wire.send(creator.greeting + [1, 2, 3, 4], to: channel)
+        wire.loop.advanceTime(by: .milliseconds(10_010))
+        #expect(!channel.isActive && creator.ended == 1)
+    }
+
+    @Test func `bytes beyond a message are not handed over, and too many of them end the connection`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        let channel = try wire.connection()
+        try wire.send(creator.greeting + [1, 2, 3, 4] + [UInt8](repeating: 5, count: 4_000), to: channel)
+        #expect(creator.messages == [[1, 2, 3, 4]] && channel.isActive)
+        try wire.send([UInt8](repeating: 5, count: 200), to: channel)
+        #expect(!channel.isActive && creator.messages.count == 1 && creator.ended == 1)
+    }
+
+    @Test func `eight exchanges at one time, four of one network, and no handshake has less room for them`() throws {
+        var limits = TransportLimits()
+        limits.handshakesInFlight = 1
+        let wire = try Wire(limits: limits)
+        let creator = Creator(wire)
+        var channels: [EmbeddedChannel] = []
+        for address in ["192.0.2.1", "192.0.2.9", "198.51.100.1"] {
+            for _ in 0..<(address == "192.0.2.9" ? 1 : 4) {
+                let channel = try wire.connection(from: address)
+                try wire.send(creator.greeting, to: channel)
+                channels.append(channel)
+            }
+        }
+        #expect(channels.map(\.isActive) == [true, true, true, true, false, true, true, true, true])
+        let ninth = try wire.connection(from: "203.0.113.1")
+        try wire.send(creator.greeting, to: ninth)
+        #expect(!ninth.isActive)
+        #expect(wire.responder.rejections == [.tooManyFromPrefix, .tooManyHandshakes])
+        _ = try wire.link()
+        // They give way with their time.
+        wire.loop.advanceTime(by: .seconds(3))
+        let next = try wire.connection(from: "203.0.113.1")
+        try wire.send(creator.greeting, to: next)
+        #expect(next.isActive)
+    }
+
+    @Test func `the peer's end is heard of, with and without an answer on its way`() throws {
+        let wire = try Wire()
+        let creator = Creator(wire)
+        creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
+        for message in [[], [1, 2, 3, 4]] as [[UInt8]] {
+            let channel = try wire.connection()
+            try wire.send(creator.greeting + message, to: channel)
+            _ = try? channel.finish()
+        }
+        #expect(creator.ended == 2 && creator.messages.count == 1)
+        wire.loop.run()
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+}
+
+/// Where a code is open, over multicast, without sockets.
+@Suite struct LanCodeTests {
+    private let start: Int64 = 1_000_000
+
+    private func interface(_ hosts: UInt8..., port: UInt16?) -> LanInterface {
+        let addresses = hosts.map { LanInterface.Own(address: LanAddress(10, 0, 0, $0), prefixLength: 24, port: port) }
+        return LanInterface(index: 7, name: "eth0", addresses: addresses)
+    }
+
+    private func responder(_ hosts: UInt8, port: UInt16? = 7_440) -> LanCodeResponder {
+        var responder = LanCodeResponder()
+        responder.setInterfaces([interface(hosts, port: port)])
+        return responder
+    }
+
+    private func question(_ slot: UInt16, id: UInt64 = 5) -> [UInt8] {
+        LanCodeDatagram(.question, number: slot, id: id).bytes
+    }
+
+    @Test func `a datagram has twelve bytes, and nothing else is one`() {
+        let datagram = LanCodeDatagram(.answer, number: 0x1d10, id: 0x0102_0304_0506_0708)
+        #expect(datagram.bytes == [1, 4, 0x1d, 0x10, 1, 2, 3, 4, 5, 6, 7, 8])
+        #expect(LanCodeDatagram(datagram.bytes) == datagram)
+        for count in 0..<12 { #expect(LanCodeDatagram(Array(datagram.bytes.prefix(count))) == nil) }
+        #expect(LanCodeDatagram(datagram.bytes + [0]) == nil)
+        for (index, value) in [(0, 2), (1, 0), (1, 1), (1, 2), (1, 5)] as [(Int, UInt8)] {
+            var changed = datagram.bytes
+            changed[index] = value
+            #expect(LanCodeDatagram(changed) == nil)
+        }
+        #expect(LanCodeDatagram([1, 3, 0, 0] + [UInt8](repeating: 1, count: 8)) == nil)
+        // Members' discovery does not take it for one of its own.
+        #expect(LanDatagram(datagram.bytes) == nil)
+    }
+
+    @Test func `a node answers for an open code, each question once, and for nothing else`() {
+        var responder = responder(1)
+        func answer(_ bytes: [UInt8], from source: LanPlace = source(2)) -> LanCodeResponder.Answer? {
+            responder.receive(bytes, from: source, now: start) { $0 == 7 }
+        }
+        let first = answer(question(7))
+        #expect(first?.bytes == LanCodeDatagram(.answer, number: 7_440, id: 5).bytes)
+        #expect(first?.source == source(2) && first?.place.address == LanAddress(10, 0, 0, 1))
+        #expect(first?.bytes.count == question(7).count)
+        #expect(answer(question(7)) == nil)
+        #expect(answer(question(8, id: 6)) == nil)
+        #expect(answer(first?.bytes ?? []) == nil)
+        // From another network, or by another interface.
+        let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
+        #expect(answer(question(7, id: 7), from: far) == nil)
+        let other = LanPlace(interface: 8, address: LanAddress(10, 0, 0, 2), port: 1)
+        #expect(answer(question(7, id: 8), from: other) == nil)
+        #expect(answer(question(7, id: 9)) != nil)
+    }
+
+    @Test func `a node that does not listen there says nothing, and a flood is answered as others are`() {
+        var silent = responder(1, port: nil)
+        #expect(silent.receive(question(7), from: source(2), now: start) { _ in true } == nil)
+        var responder = responder(1)
+        let answers = (0..<1_000).filter { id in
+            responder.receive(question(7, id: UInt64(id)), from: source(2), now: start) { _ in true } != nil
+        }
+        #expect(answers.count == Int(LanLimits.answerBurst))
+    }
+
+    @Test func `who looks asks from each address some times, and takes the one answer`() {
+        var random = SplitMix64(state: 1)
+        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, 3, port: nil)], now: start)
+        #expect(seeker.advance(now: start, using: &random).isEmpty)
+        var now = seeker.nextDeadline ?? 0
+        let asked = seeker.advance(now: now, using: &random)
+        #expect(asked.count == 2)
+        guard case .ask(let bytes, let place)? = asked.first, let sent = LanCodeDatagram(bytes) else {
+            Issue.record("nothing was asked")
+            return
+        }
+        #expect(sent.kind == .question && sent.number == 7 && place.address == LanAddress(10, 0, 0, 2))
+        // Answers to nobody's question, and from elsewhere, are none.
+        let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
+        let stray = LanCodeDatagram(.answer, number: 7_440, id: sent.id ^ 1).bytes
+        #expect(seeker.receive(stray, from: source(1), now: now).isEmpty)
+        #expect(seeker.receive(bytes, from: source(1), now: now).isEmpty)
+        let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
+        #expect(seeker.receive(answer, from: far, now: now).isEmpty)
+        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
+        // The same answer again is no second node.
+        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
+        #expect(seeker.advance(now: now, using: &random).isEmpty)
+        now += LanCodeSeeker.gathering
+        #expect(seeker.nextDeadline == now)
+        #expect(seeker.advance(now: now, using: &random) == [.found(source(1, port: 7_440))])
+        #expect(seeker.nextDeadline == nil && seeker.advance(now: now + 9_999, using: &random).isEmpty)
+        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
+    }
+
+    @Test func `two nodes that answer one question are too many`() {
+        var random = SplitMix64(state: 1)
+        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
+        let now = seeker.nextDeadline ?? 0
+        guard case .ask(let bytes, _)? = seeker.advance(now: now, using: &random).first,
+            let sent = LanCodeDatagram(bytes)
+        else { return }
+        let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
+        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
+        #expect(seeker.receive(answer, from: source(3), now: now) == [.ambiguous])
+        #expect(seeker.nextDeadline == nil)
+    }
+
+    @Test func `nobody's answer ends the search after some questions, no address at once`() {
+        var random = SplitMix64(state: 1)
+        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
+        var ids: Set<UInt64> = []
+        var actions: [LanCodeSeeker.Action] = []
+        while let deadline = seeker.nextDeadline {
+            actions = seeker.advance(now: deadline, using: &random)
+            if case .ask(let bytes, _)? = actions.first, let sent = LanCodeDatagram(bytes) { ids.insert(sent.id) }
+        }
+        #expect(actions == [.nobody] && ids.count == LanCodeSeeker.questions.count)
+        var alone = LanCodeSeeker(slot: 7, interfaces: [], now: start)
+        #expect(alone.advance(now: alone.nextDeadline ?? 0, using: &random) == [.nobody])
+    }
+}
