@@ -29,6 +29,8 @@ package actor Node {
     let loading: InboxLoading
     let held: HeldEffects
     let timer: NodeTimer
+    let codes: Codes
+    let codeJoins: CodeJoins
 
     var services: NodeServices { core.services }
     var store: Store { services.store }
@@ -106,6 +108,8 @@ package actor Node {
         loading = assembly.loading
         held = assembly.held
         timer = assembly.timer
+        codes = assembly.codes
+        codeJoins = assembly.codeJoins
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
@@ -147,6 +151,8 @@ package actor Node {
     /// - Parameter whenStopped: on the node's loop.
     package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
         guard !services.isStopped else { return whenStopped() }
+        codes.stop()
+        codeJoins.stop()
         held.writer.saveActivity()
         // What was asked for in this turn is answered.
         held.writer.commits.hurry()

@@ -13,6 +13,8 @@ struct NodeAssembly {
     let loading: InboxLoading
     let held: HeldEffects
     let timer: NodeTimer
+    let codes: Codes
+    let codeJoins: CodeJoins
 
     init(_ services: NodeServices, _ book: PeerBook) {
         let endings = EndingTable()
@@ -90,6 +92,8 @@ struct NodeAssembly {
             transfers,
             network
         )
+        let directory = ConversationDirectory(core, aliases, sleep, explosions, unread)
+        let codes = Codes(core, directory, explosions, held, events, listening)
         let timer = NodeTimer(
             core,
             performer,
@@ -105,11 +109,14 @@ struct NodeAssembly {
             expiry,
             peers,
             network,
-            rendezvous
+            rendezvous,
+            codes
         )
 
         self.core = core
-        self.directory = ConversationDirectory(core, aliases, sleep, explosions, unread)
+        self.directory = directory
+        self.codes = codes
+        codeJoins = CodeJoins(services, listening)
         self.uploads = uploads
         self.peers = peers
         self.network = network
@@ -133,7 +140,10 @@ struct NodeAssembly {
                 reload: { [unowned loading] inbox in loading.reload(inbox) }
             )
         )
-        listening.connect = { [unowned links, unowned knocks] transport in links.connect(transport, knocks: knocks) }
+        listening.connect = { [unowned links, unowned knocks, unowned codes] transport in
+            links.connect(transport, knocks: knocks)
+            codes.connect(transport)
+        }
         events.invited = { [unowned peers] invitation, key in peers.answer(invitation: invitation, from: key) }
         routes.contactRegistered = { [unowned network] in network.contactRegistered() }
         storageLock.unlocked = { [unowned timer] in timer.tick() }

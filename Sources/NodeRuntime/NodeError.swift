@@ -52,4 +52,5 @@ package enum NodeError: Error {
     case alias(AliasRefusal)
     /// No standing policy accepts these terms.
     case notRenewable
+    case code(CodeRefusal)
 }

@@ -95,6 +95,9 @@ final class NodeServices {
         min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
     }
 
+    /// What was said of looking for others on this machine's networks; `nil` if nothing was.
+    var discovery: DiscoverySetting? { options.discover ?? configuration.discover.flatMap { DiscoverySetting($0) } }
+
     /// From now on this holds.
     func take(_ configuration: NodeConfiguration) { self.configuration = configuration }
 

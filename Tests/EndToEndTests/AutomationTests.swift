@@ -39,7 +39,7 @@ struct AutomationTests {
             // `send --file` and `save` go by the methods of attachments, a piece at a time.
             let steps =
                 names.filter { $0.hasPrefix("attachment.") } + [
-                    "subscribe", "unsubscribe", "schema", "join", "explode",
+                    "subscribe", "unsubscribe", "schema", "join", "explode", "invite.code", "invite.outcome",
                 ]
             for name in names where !steps.contains(name) {
                 #expect(commands.contains(name), "no command for the method \(name)")

@@ -552,6 +552,15 @@ final class Background {
     /// What it has printed by now, a line each.
     var lines: [JSON] { Program.text(output).split(separator: "\n").compactMap { JSON(line: $0) } }
 
+    /// Waits for a line and returns it.
+    func line(_ index: Int = 0) throws -> JSON {
+        try eventually("a line") { lines.count > index || !child.isRunning && lines.count <= index }
+        guard lines.indices.contains(index) else { throw HarnessError("it ended without line \(index)") }
+        return lines[index]
+    }
+
+    func signal(_ number: Int32) { child.signal(number) }
+
     /// Waits for its end.
     /// - Returns: its exit code; `nil` if that took longer.
     func end(seconds: Int = 90) -> Int32? { child.wait(seconds: seconds) }

@@ -464,6 +464,7 @@ extension Event.Kind {
         case .unlocked: "unlocked"
         case .inboxAwake(let reason): "inboxAwake \(reason.rawValue)"
         case .inboxAsleep: "inboxAsleep"
+        case .codeEnded(_, let outcome): "code \(outcome.rawValue)"
         case .messageDelivery(_, _, let state): "delivery \(state)"
         case .attachmentProgress(_, _, let count, let total): "progress \(count) of \(total)"
         }

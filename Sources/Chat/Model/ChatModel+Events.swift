@@ -62,7 +62,7 @@ extension ChatModel {
             notice = ("the node is locked: `mayfly unlock`", true)
             return ask(.conversations)
         case .unlocked: return ask(.conversations) + (currentID.map { refresh($0) } ?? [])
-        case .joinRequested, .inboxAwake, .inboxAsleep: return []
+        case .joinRequested, .inboxAwake, .inboxAsleep, .codeEnded: return []
         case .gap: return currentID.map { refresh($0) } ?? []
         }
     }

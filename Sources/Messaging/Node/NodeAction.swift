@@ -242,5 +242,7 @@ package struct Event: Hashable, Sendable {
         case inboxAsleep
         /// Somebody has joined and has yet to sign: ephemeral until then.
         case lifetimeSuspended(previous: Lifetime)
+        /// A code to say aloud is spent, or its time is over.
+        case codeEnded(slot: UInt16, CodeOutcome)
     }
 }

@@ -83,6 +83,22 @@ final class Listening: NodePart {
         }
     }
 
+    /// Where we take links under an address of ours. Under IPv6 the link-local address is enough to be found by, and says
+    /// nothing that the network does not know.
+    func port(at address: LanAddress) -> UInt16? {
+        for endpoint in endpoints {
+            let isWildcard = endpoint.host == (address.isIPv4 ? "0.0.0.0" : "::")
+            if isWildcard, address.isIPv4 || address.isLinkLocal { return endpoint.port }
+            if address.host(interface: 0).map({ Self.withoutScope($0) }) == Self.withoutScope(endpoint.host) {
+                return endpoint.port
+            }
+        }
+        return nil
+    }
+
+    /// `fe80::1%3` is `fe80::1` on interface 3.
+    private static func withoutScope(_ host: String) -> Substring { host.prefix { $0 != "%" } }
+
     /// Ends when no new connection can come.
     func closeListeners() -> [EventLoopFuture<Void>] { entries.map { $0.tcp.close() } }
 }

@@ -15,9 +15,7 @@ final class Neighbourhood: CorePart {
         self.listening = listening
     }
 
-    private var setting: DiscoverySetting {
-        options.discover ?? configuration.discover.flatMap { DiscoverySetting($0) } ?? .off
-    }
+    private var setting: DiscoverySetting { services.discovery ?? .off }
 
     /// Opens the sockets, if that was asked for; nothing is opened otherwise.
     func start() {
@@ -45,7 +43,7 @@ final class Neighbourhood: CorePart {
                         }
                     },
                     takeNumber: takeNumber,
-                    listeningPort: { [unowned self] address in listeningPort(at: address) },
+                    listeningPort: { [unowned listening] address in listening.port(at: address) },
                     found: { [unowned self] number, creator, endpoint in found(number, creator, at: endpoint) }
                 )
             )
@@ -65,22 +63,6 @@ final class Neighbourhood: CorePart {
         log.debug("a member is on this network", metadata: ["client": "\(client)"])
         core.turn { core.machine.found(client, remote, at: endpoint, &$0) }
     }
-
-    /// Where we take links under an address of ours. Under IPv6 the link-local address is enough to be found by, and says
-    /// nothing that the network does not know.
-    private func listeningPort(at address: LanAddress) -> UInt16? {
-        for endpoint in listening.endpoints {
-            let isWildcard = endpoint.host == (address.isIPv4 ? "0.0.0.0" : "::")
-            if isWildcard, address.isIPv4 || address.isLinkLocal { return endpoint.port }
-            if address.host(interface: 0).map({ Self.withoutScope($0) }) == Self.withoutScope(endpoint.host) {
-                return endpoint.port
-            }
-        }
-        return nil
-    }
-
-    /// `fe80::1%3` is `fe80::1` on interface 3.
-    private static func withoutScope(_ host: String) -> Substring { host.prefix { $0 != "%" } }
 
     /// Interfaces that are to be used and are not there.
     var missingInterfaces: [String] { (routes.lan?.missing ?? []).sorted() }

@@ -145,6 +145,9 @@ final class NodeNetwork: CorePart {
 
     // MARK: What is asked
 
+    /// Where others reach us directly, as we tell them.
+    var reachableAt: [Messaging.Endpoint] { addresses.advertised }
+
     /// `nil` when ports are not to be mapped; empty without a gateway.
     var portMappings: [PortMappingState]? { gateways.states }
 

@@ -1,6 +1,7 @@
 import Crypto
 import Messaging
 import Store
+import Wire
 
 /// A conversation in a list.
 package enum ListedConversation {
@@ -129,6 +130,30 @@ final class ConversationDirectory: CorePart {
         let client = try resolve(text)
         try sleep.wake(client, .userInteraction)
         return (client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) })
+    }
+
+    /// Makes an invite of a conversation of our own.
+    func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
+        -> (client: ClientID, VerifiedInvite, slug: String)
+    {
+        let (client, invite) = try command(text) { machine, turn throws(CommandError) in
+            try machine.invite(lifetime: lifetime, singleUse: singleUse, &turn)
+        }
+        guard let key = inboxes[client]?.key else { throw .stopping }
+        let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: key.secret)
+        guard let verified = InviteSlug.verify(signed) else { throw .stopping }
+        return (client, verified, InviteSlug.encode(signed))
+    }
+
+    /// Whether an invite of a conversation could be made now.
+    /// - Throws: why not, as ``invite(_:lifetime:singleUse:)``.
+    func checkInvite(_ text: String, lifetime: Milliseconds) throws(NodeError) -> (ClientID, ConversationID) {
+        var copy = try conversation(text)
+        var turn = core.makeTurn()
+        do throws(CommandError) { _ = try copy.invite(lifetime: lifetime, singleUse: true, &turn) } catch {
+            throw .command(error)
+        }
+        return (copy.client, copy.conversation)
     }
 
     // MARK: Joins

@@ -72,6 +72,7 @@ extension Node {
             (machine.conversation, machine.leave(&turn))
         }
         services.note(.inboxLeft(client))
+        codes.look()
         if let failure = storage.refusal { throw .store(failure) }
         return conversation
     }
@@ -84,19 +85,15 @@ extension Node {
     package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
         -> EventLoopFuture<(VerifiedInvite, slug: String)>
     {
-        let (client, invite) = try directory.command(text) { machine, turn throws(CommandError) in
-            try machine.invite(lifetime: lifetime, singleUse: singleUse, &turn)
-        }
-        guard let key = core.inboxes[client]?.key else { throw .stopping }
-        let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: key.secret)
-        guard let verified = InviteSlug.verify(signed) else { throw .stopping }
-        return held.whenDurable(client).map { (verified, slug: InviteSlug.encode(signed)) }
+        let (client, verified, slug) = try directory.invite(text, lifetime: lifetime, singleUse: singleUse)
+        return held.whenDurable(client).map { (verified, slug: slug) }
     }
 
     /// Voids one invite.
-    /// - Parameter invite: its text, or the beginning of its id.
-    /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``.
+    /// - Parameter invite: its text, or the beginning of its id; or a code that leads to one.
+    /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/code(_:)``.
     package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
+        if SpokenCode.isMeant(by: invite) { return try revokeCode(text, invite) }
         let issued = try directory.conversation(text).invites?.invites ?? []
         let named = (try? Self.inspect(invite)).map { $0.invite.id }
         let matches = issued.map(\.id).filter { id in
@@ -107,8 +104,10 @@ extension Node {
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
     }
 
-    /// Voids all invites made so far.
+    /// Voids all invites made so far, and all codes that lead to one.
     package func revokeInvites(_ text: String) throws(NodeError) {
+        let client = try directory.resolve(text)
+        codes.revoke { $0.client == client }
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
     }
 

@@ -157,6 +157,7 @@ struct LogLine {
         case .peerOffline: self.init(.debug, "member offline", client)
         case .inboxAwake(let reason): self.init(.debug, "inbox awake", client, ["reason": "\(reason.rawValue)"])
         case .inboxAsleep: self.init(.debug, "inbox asleep", client)
+        case .codeEnded(_, let outcome): self.init(.info, "code ended", client, ["outcome": "\(outcome.rawValue)"])
         case .conversationUpdated(_, let isLocked):
             self.init(.debug, "conversation updated", client, ["locked": "\(isLocked)"])
         case .groupConflict: self.init(.notice, "the creator has signed two states of one version", client)

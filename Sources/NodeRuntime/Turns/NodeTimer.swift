@@ -22,6 +22,7 @@ final class NodeTimer: CorePart {
     private let peers: Peers
     private let network: NodeNetwork
     private let rendezvous: RendezvousNodes
+    private let codes: Codes
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
     /// Called once when the home is found to be gone.
@@ -42,7 +43,8 @@ final class NodeTimer: CorePart {
         _ expiry: Expiry,
         _ peers: Peers,
         _ network: NodeNetwork,
-        _ rendezvous: RendezvousNodes
+        _ rendezvous: RendezvousNodes,
+        _ codes: Codes
     ) {
         self.core = core
         self.performer = performer
@@ -59,6 +61,7 @@ final class NodeTimer: CorePart {
         self.peers = peers
         self.network = network
         self.rendezvous = rendezvous
+        self.codes = codes
     }
 
     /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
@@ -91,6 +94,7 @@ final class NodeTimer: CorePart {
         network.look()
         core.turn { core.machine.advance(&$0) }
         rendezvous.noteStandings()
+        codes.advance()
     }
 
     private func lookForHome() {
@@ -108,6 +112,7 @@ final class NodeTimer: CorePart {
         if let deadline = core.machine.nextDeadline { next = min(next, deadline) }
         if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
         if let deadline = expiry.next { next = min(next, deadline) }
+        if let deadline = codes.nextDeadline { next = min(next, deadline) }
         if let pause = routes.rollPause { next = min(next, now + pause) }
         // A locked storage gives nothing; it is asked again at the unlock.
         if !unread.isEmpty, !store.isLocked, let retry = unread.retryAt { next = min(next, retry) }

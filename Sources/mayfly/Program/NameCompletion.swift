@@ -1,12 +1,15 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 extension CompletionKind {
     /// The conversations of the running node.
     static var conversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).conversations } }
     /// The conversations that the running node remembers as exploded.
     static var explodedConversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).exploded } }
+    /// The words of a code, one after the other.
+    static var spokenCode: CompletionKind { .custom { _, _, prefix in CodeCompletion.candidates(prefix) } }
     /// The named peers of the running node.
     static var peer: CompletionKind { .custom { words, _, _ in NameCompletion(words).peers } }
 }
@@ -78,6 +81,20 @@ struct NameCompletion {
                     || "._-".unicodeScalars.contains(scalar)
             }
             return scalar.properties.isAlphabetic || scalar.properties.numericType != nil
+        }
+    }
+}
+
+/// What a shell offers for a code: after the number and the first letter of a word, the words that begin like this.
+enum CodeCompletion {
+    static func candidates(_ typed: String) -> [String] {
+        let parts = typed.split(separator: "-", omittingEmptySubsequences: false)
+        guard (2...3).contains(parts.count), let number = UInt16(parts[0]), SpokenCode.slots.contains(number),
+            let last = parts.last, !last.isEmpty, parts.count == 2 || CodeWords.contains(parts[1])
+        else { return [] }
+        let head = parts.dropLast().joined(separator: "-")
+        return CodeWords.words(beginningWith: last.lowercased()).map {
+            "\(head)-\($0)\(parts.count == 2 ? "-" : "")"
         }
     }
 }

@@ -2,6 +2,7 @@
 package enum InviteMethods {
     package static let all: [any ControlMethod.Type] = [
         InviteCreateMethod.self, InviteListMethod.self, InviteRevokeMethod.self, InviteInspectMethod.self,
+        InviteCodeMethod.self, InviteOutcomeMethod.self,
     ]
 }
 

@@ -105,8 +105,10 @@ package enum JoinMethod: ControlMethod {
 
     /// What `join` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// With or without `mayfly:join/`.
+        /// An invitation with or without `mayfly:join/`, the id of one that was received, or a code.
         package var slug = ""
+        /// Of a code, where it was made: HOST, HOST:PORT or tcp://HOST:PORT; on this network when absent.
+        package var at: String?
         /// The name to show to its members.
         package var profile: String?
         /// How long to wait for the answer; 60 s when absent.
@@ -121,9 +123,11 @@ package enum JoinMethod: ControlMethod {
             profile: String? = nil,
             timeout: Interval? = nil,
             wait: Bool? = nil,
-            alias: String? = nil
+            alias: String? = nil,
+            at: String? = nil
         ) {
             self.slug = slug
+            self.at = at
             self.profile = profile
             self.timeout = timeout
             self.wait = wait
@@ -138,6 +142,7 @@ package enum JoinMethod: ControlMethod {
             try fields.field("timeout", &timeout)
             try fields.field("wait", &wait)
             try fields.field("alias", &alias)
+            try fields.field("at", &at)
         }
     }
 }

@@ -30,6 +30,7 @@ extension EventKind {
         case .removed: []
         case .profileChanged: ["member", "profile"]
         case .messagesMissed: ["member", "count"]
+        case .codeEnded: ["slot", "outcome"]
         }
     }
 
@@ -38,6 +39,7 @@ extension EventKind {
         switch field {
         case "state": Message.states
         case "lifetime", "attachments", "previous": LifetimeValue.allCases.map(\.rawValue)
+        case "outcome": CodeEnd.allCases.map(\.rawValue)
         case "timer": LifetimeTimer.allCases.map(\.rawValue)
         case "stored", "ours", "automatic", "locked", "removed": ["true", "false"]
         default: []

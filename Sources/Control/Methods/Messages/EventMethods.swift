@@ -46,6 +46,8 @@ package enum EventKind: String, JSONChoice, Hashable, Sendable {
     /// many, null when some are of a run that ended in a crash, or when the cursor is of another home.
     case gap
     case lifetimeSuspended
+    /// A code to say aloud was taken, or is void.
+    case codeEnded
 }
 
 /// `subscribe`: turns this connection into a stream of events.

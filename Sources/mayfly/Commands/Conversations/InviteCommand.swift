@@ -9,6 +9,7 @@ struct InviteCommand: ParsableCommand {
         discussion: """
             Examples:
               mayfly invite create room --expires-in 1h --single-use
+              mayfly invite create room --code
               mayfly invite inspect 'mayfly:join/…'
               mayfly invite revoke room
               mayfly invite revoke room 5be1
@@ -24,8 +25,13 @@ extension InviteCommand {
             discussion: """
                 Prints the invitation; a terminal also gets the command to paste and a QR code.
 
-                Example:
+                --code prints a code to say aloud instead, a number and two words, and waits for what becomes of it: 0 \
+                when it was taken, 2 when somebody tried other words, 3 when its 5 minutes are over. There is one \
+                guess. Ctrl-C takes it back; with --no-wait it stays open, and `mayfly invite revoke C CODE` does.
+
+                Examples:
                   mayfly invite create room --expires-in 1h --single-use
+                  mayfly invite create room --code
                 """
         )
 
@@ -36,9 +42,21 @@ extension InviteCommand {
         )
         var expiresIn: Interval?
         @Flag(help: "It admits one member only.") var singleUse = false
+        @Flag(help: "A code to say aloud: good for one guess and 5 minutes.") var code = false
+        @Flag(help: "With --code: do not wait for what becomes of it.") var noWait = false
         @OptionGroup var global: GlobalOptions
 
+        func validate() throws {
+            if code, expiresIn != nil || singleUse {
+                throw ValidationError(
+                    "--code makes a single-use, short-lived invitation of its own: leave the rest out"
+                )
+            }
+            if noWait, !code { throw ValidationError("--no-wait is for --code") }
+        }
+
         func perform(_ terminal: Terminal) throws {
+            if code { return try performCode(terminal) }
             let params = InviteCreateMethod.Params(
                 conversation: conversation,
                 expiresIn: expiresIn,
@@ -88,14 +106,14 @@ extension InviteCommand {
         )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "Its text, or its id from `mayfly invite list`.") var invite: String?
+        @Argument(help: "Its text, its id from `mayfly invite list`, or a code.") var invite: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
             let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
             try call(InviteRevokeMethod.self, params, terminal) { answer in
                 terminal.fields([("tag", safe(answer.tag))])
-                terminal.note(invite == nil ? "all earlier invitations are revoked" : "the invitation is revoked")
+                terminal.note(invite == nil ? "all earlier invitations and codes are revoked" : "it is revoked")
             }
         }
     }

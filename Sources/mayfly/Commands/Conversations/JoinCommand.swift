@@ -1,15 +1,19 @@
 import ArgumentParser
 import Control
+import Messaging
 
 struct JoinCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "join",
         abstract: "Join a conversation by invitation.",
         discussion: """
-            Usage: mayfly join SLUG [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] [--json]
+            Usage: mayfly join SLUG [--at HOST] [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] \
+            [--json]
 
-            SLUG is an invite, or the id of an invitation from `mayfly join list`; `-` reads it from standard input, where \
-            no list of processes shows it.
+            SLUG is an invite, the id of an invitation from `mayfly join list`, or a code from `mayfly invite create C \
+            --code`; `-` reads it from standard input, where no list of processes shows it. A code is looked for on this \
+            network; elsewhere --at names the machine where it was made. A wrong code is refused and void: there is one \
+            guess.
 
             --alias is what the conversation is called on this node. Without it that is its name; or name-2, name-3 … \
             if another conversation is called so here.
@@ -22,6 +26,8 @@ struct JoinCommand: ParsableCommand {
               mayfly join 'mayfly:join/…' --alias night-shift
               mayfly join - < invite.txt
               mayfly join 'mayfly:join/…' --no-wait
+              mayfly join 7-harvest-lamp --as ann
+              mayfly join 7-harvest-lamp --at desk.example.org
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
             """,
@@ -82,7 +88,12 @@ extension JoinCommand {
     struct With: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Join by this invitation.")
 
-        @Argument(help: "The invitation, with or without `mayfly:join/`, or `-`.") var slug: String
+        @Argument(help: "The invitation, with or without `mayfly:join/`, a code, or `-`.", completion: .spokenCode)
+        var slug: String
+        /// Of a code that was typed as it was said, with spaces.
+        @Argument(help: ArgumentHelp(visibility: .hidden)) var words: [String] = []
+        @Option(help: ArgumentHelp("Of a code: where it was made. Port 7440 by default.", valueName: "host[:port]"))
+        var at: String?
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
         @Option(help: ArgumentHelp("What to call it on this node.", valueName: "name")) var alias: String?
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
@@ -90,15 +101,24 @@ extension JoinCommand {
         @Flag(help: "Do not wait for the answer.") var noWait = false
         @OptionGroup var global: GlobalOptions
 
+        func validate() throws {
+            guard let word = words.first, !SpokenCode.isMeant(by: ([slug] + words).joined(separator: " ")) else {
+                return
+            }
+            throw ValidationError("Unexpected argument '\(word)'")
+        }
+
         func perform(_ terminal: Terminal) throws {
             let params = JoinMethod.Params(
                 slug: try invite(),
                 profile: profile,
                 timeout: timeout,
                 wait: noWait ? false : nil,
-                alias: alias
+                alias: alias,
+                at: at
             )
-            let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace)
+            // Before it joins, a code takes some seconds of its own.
+            let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace + .seconds(30))
             let status = try understand(value, as: JoinStatus.self)
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
@@ -124,14 +144,18 @@ extension JoinCommand {
         /// The longest text on standard input in which an invite is looked for, in bytes.
         private static let inviteByteLimit = 1 << 16
 
-        /// What is to be joined: for `-` the first word of standard input, so that no list of processes shows it.
+        /// What is to be joined: for `-` the first line of standard input, so that no list of processes shows it.
         private func invite() throws(ControlError) -> String {
-            guard slug == "-" else { return slug }
+            guard slug == "-" else { return ([slug] + words).joined(separator: " ") }
             let bytes = try InputFile.read("-", byteLimit: Self.inviteByteLimit)
-            guard let word = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isWhitespace).first else {
+            let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
+            let line = lines.first { $0.contains { !$0.isWhitespace } }
+            guard let words = line?.split(whereSeparator: \.isWhitespace), let word = words.first else {
                 throw ControlError(.usage, "there is no invite on standard input", hint: "paste it, then Ctrl-D")
             }
-            return String(word)
+            // A code may be written as it was said, with blanks.
+            let said = words.joined(separator: " ")
+            return SpokenCode.isMeant(by: said) ? said : String(word)
         }
     }
 

@@ -31,6 +31,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
         )
     case .homeFile(let error): return homeFileError(error)
     case .invite(let failure): return inviteFailure(failure)
+    case .code(let refusal): return codeRefusal(refusal)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
     case .unknownConversation(let text):
         return ControlError(
@@ -360,6 +361,88 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
     }
 }
 
+private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
+    switch refusal {
+    case .text(.malformed):
+        return ControlError(
+            .usage,
+            "this is not a code",
+            hint: "a code is a number and two words, such as 7-harvest-lamp"
+        )
+    case .text(.slot(let number)):
+        let slots = SpokenCode.slots
+        return ControlError(
+            .usage,
+            "the number of a code is \(slots.lowerBound) to \(slots.upperBound), not `\(number)`"
+        )
+    case .text(.unknownWord(let word, let nearest)):
+        return ControlError(
+            .usage,
+            "`\(word)` is not a word of a code; perhaps `\(nearest)`",
+            hint: "nothing was sent, and the code is still good"
+        )
+    case .tooMany(let limit):
+        return ControlError(.failed, "\(limit) codes are open already", hint: "wait for one to end: 5 minutes at most")
+    case .unknown: return ControlError(.notFound, "no such code is open")
+    case .inviteTooLong:
+        return ControlError(
+            .failed,
+            "the invite is too long for a code",
+            hint: "`mayfly invite create C` makes one to copy"
+        )
+    case .nobody(let slot):
+        return ControlError(
+            .unreachable,
+            "no node on this network has a code with number \(slot) open",
+            hint: "name the machine: mayfly join CODE --at HOST"
+        )
+    case .ambiguous(let slot):
+        return ControlError(
+            .failed,
+            "several nodes on this network have a code with number \(slot) open, and none of them was tried",
+            hint: "name the machine: mayfly join CODE --at HOST"
+        )
+    case .discoveryOff:
+        return ControlError(
+            .unreachable,
+            "this node does not ask on its networks: LAN discovery is off",
+            hint: "name the machine: mayfly join CODE --at HOST"
+        )
+    case .notReached(let host, let failure):
+        return ControlError(
+            .unreachable,
+            "\(host) cannot be reached: \(failure.reason)",
+            hint: "nothing was tried, and the code is still good; is this the machine, and its port open?"
+        )
+    case .exchange(let failure, let slot): return codeFailure(failure, slot)
+    }
+}
+
+private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError {
+    switch failure {
+    case .notOpen:
+        ControlError(
+            .notFound,
+            "no code with number \(slot) is open there",
+            hint: "it was used, or its 5 minutes are over; ask for a new one"
+        )
+    case .invalidAnswer:
+        ControlError(.refused, "what answered there is no node that has a code", hint: "ask for a new code")
+    case .refused:
+        ControlError(
+            .refused,
+            "the code was refused: its words are others, and it is void now",
+            hint: "ask for a new code; this one must not be used again"
+        )
+    case .foreign:
+        ControlError(
+            .refused,
+            "what answered there does not know the code: another node, or somebody in between",
+            hint: "ask for a new code; this one must not be used again"
+        )
+    }
+}
+
 private func listenFailure(_ failure: ListenFailure) -> ControlError {
     switch failure {
     case .addressInUse(let endpoint):
@@ -385,4 +468,18 @@ private func listenFailure(_ failure: ListenFailure) -> ControlError {
 
 extension String {
     fileprivate var lowercasedFirst: String { prefix(1).lowercased() + dropFirst() }
+}
+
+extension DialFailure {
+    /// For a person who has named a machine.
+    fileprivate var reason: String {
+        switch self {
+        case .refused: "nothing listens at that port"
+        case .timedOut: "no answer in time"
+        case .unreachable: "there is no route to it"
+        case .unresolvable: "the name has no address"
+        case .system(let code): "error \(code) of the system"
+        case .closedBeforeActTwo, .authenticationFailed, .badAnswer, .cancelled: "the connection ended"
+        }
+    }
 }

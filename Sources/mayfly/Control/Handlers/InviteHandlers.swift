@@ -15,6 +15,7 @@ enum InviteHandlers {
             return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false)
                 .map { Control.Invite($0, slug: $1) }
         }
+        addCodes(&router)
         router.on(InviteListMethod.self) { node, params in
             let conversation = try node.conversation(params.conversation)
             let now = node.currentTime
@@ -41,6 +42,46 @@ enum InviteHandlers {
         }
         router.on(InviteInspectMethod.self) { _, params in
             Control.Invite(try Node.inspect(params.slug), slug: params.slug)
+        }
+    }
+
+    private static func addCodes(_ router: inout NodeRouter) {
+        router.call(InviteCodeMethod.self) { node, call in
+            let opened = try node.openCode(call.params.conversation)
+            if call.params.wait == true {
+                // Nothing is left of it once the code has ended.
+                _ = call.session.onClose { [node] in node.assumeIsolated { $0.revokeCode(opened.number) } }
+            }
+            call.succeed(
+                InviteCodeMethod.Result(
+                    code: opened.code.description,
+                    number: Int64(clamping: opened.number.value),
+                    conversation: opened.conversation.description,
+                    expiresAt: Control.Timestamp(opened.expiresAt),
+                    endpoints: node.reachableAt.map(\.description)
+                )
+            )
+        }
+        router.later(InviteOutcomeMethod.self) { node, call in
+            let number = call.params.number
+            return try node.whenCodeEnds(OpenCodes.Number(UInt64(clamping: number))).map { outcome in
+                InviteOutcomeMethod.Result(number: number, outcome: CodeEnd(outcome))
+            }
+        }
+    }
+}
+
+extension CodeEnd {
+    init(_ outcome: CodeOutcome) {
+        switch outcome {
+        case .taken: self = .taken
+        case .wrongGuess: self = .wrongGuess
+        case .unproven: self = .unproven
+        case .expired: self = .expired
+        case .revoked: self = .revoked
+        case .locked: self = .locked
+        case .gone: self = .gone
+        case .failed: self = .failed
         }
     }
 }

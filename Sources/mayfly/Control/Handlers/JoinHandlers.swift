@@ -9,35 +9,27 @@ struct JoinHandlers: Sendable {
 
     func add(to router: inout NodeRouter) {
         router.call(JoinMethod.self) { node, call in
+            // The call has them only until this body returns.
             let params = call.params
-            let client: ClientID
-            do throws(NodeError) {
-                client = try node.join(
-                    try JoinView.slug(params.slug, node),
-                    profile: params.profile,
-                    alias: params.alias
-                )
-            } catch {
-                // Asked again: the same join, or the conversation that it led to.
-                guard case .command(.alreadyMember(let known)) = error else { throw error }
-                if let machine = try? node.conversation(known.description), machine.record.isRemoved {
-                    throw ControlError(
-                        .refused,
-                        "you were removed from this conversation",
-                        hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
-                    )
+            guard SpokenCode.isMeant(by: params.slug) else {
+                guard params.at == nil else {
+                    throw ControlError(.usage, "--at is for a code; an invite says itself where to go")
                 }
-                if let alias = params.alias { try node.assignAlias(alias, to: known) }
-                client = known
+                return try join(by: params.slug, nil, params, call, node)
             }
-            if params.wait == false {
-                let started = try JoinView.join(client, node)
-                node.whenCommitted().assumeIsolated().whenComplete { outcome in
-                    call.complete(outcome.map { started }.mapError { controlError($0) })
+            let code = try Node.code(params.slug)
+            let place = try params.at.map { text throws(ControlError) in try EndpointOption.place(text, option: "--at")
+            }
+            try node.invite(for: code, at: place).assumeIsolated().whenComplete { [node] outcome in
+                node.assumeIsolated { node in
+                    do {
+                        let found = try outcome.get()
+                        try join(by: found.slug, found, params, call, node)
+                    } catch {
+                        call.fail(controlError(error))
+                    }
                 }
-                return
             }
-            wait(for: client, call, node)
         }
         router.on(JoinListMethod.self) { node, _ in
             let joins = try node.joins().map { try JoinView.join($0.client, node) }
@@ -65,10 +57,51 @@ struct JoinHandlers: Sendable {
         }
     }
 
+    /// Begins a join, and answers the call when it has begun or ended.
+    /// - Parameter found: what has led to the invite, if a code has.
+    private func join(
+        by slug: String,
+        _ found: CodeInvite?,
+        _ params: JoinMethod.Params,
+        _ call: MethodCall<JoinMethod>,
+        _ node: isolated Node
+    ) throws {
+        let client: ClientID
+        do throws(NodeError) {
+            client = try node.join(try JoinView.slug(slug, node), profile: params.profile, alias: params.alias)
+        } catch {
+            // Asked again: the same join, or the conversation that it led to.
+            guard case .command(.alreadyMember(let known)) = error else { throw error }
+            if let machine = try? node.conversation(known.description), machine.record.isRemoved {
+                throw ControlError(
+                    .refused,
+                    "you were removed from this conversation",
+                    hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
+                )
+            }
+            if let alias = params.alias { try node.assignAlias(alias, to: known) }
+            client = known
+        }
+        if let found { node.dial(client, found) }
+        if params.wait == false {
+            let started = try JoinView.join(client, node)
+            node.whenCommitted().assumeIsolated().whenComplete { outcome in
+                call.complete(outcome.map { started }.mapError { controlError($0) })
+            }
+            return
+        }
+        wait(for: client, params.timeout, call, node)
+    }
+
     /// Answers a call when its join has ended: asked now, and again after every event.
-    private func wait(for client: ClientID, _ call: MethodCall<JoinMethod>, _ node: isolated Node) {
+    private func wait(
+        for client: ClientID,
+        _ timeout: Interval?,
+        _ call: MethodCall<JoinMethod>,
+        _ node: isolated Node
+    ) {
         if let answer = JoinWait.answer(client, node) { return call.complete(answer) }
-        let wait = JoinWait(client, call, deadlines)
+        let wait = JoinWait(client, timeout, call, deadlines)
         wait.begin(node)
     }
 }
@@ -78,6 +111,7 @@ private final class JoinWait: @unchecked Sendable {
     // @unchecked: every mutable property is touched on the node's loop alone.
 
     private let client: ClientID
+    private let timeout: Interval?
     private let call: MethodCall<JoinMethod>
     private let deadlines: DeadlineQueue
     /// `nil` before the wait begins and after its end.
@@ -85,8 +119,14 @@ private final class JoinWait: @unchecked Sendable {
     private var deadline: UInt64 = 0
     private var closeAction: UInt64 = 0
 
-    init(_ client: ClientID, _ call: MethodCall<JoinMethod>, _ deadlines: DeadlineQueue) {
+    init(
+        _ client: ClientID,
+        _ timeout: Interval?,
+        _ call: MethodCall<JoinMethod>,
+        _ deadlines: DeadlineQueue
+    ) {
         self.client = client
+        self.timeout = timeout
         self.call = call
         self.deadlines = deadlines
     }
@@ -102,8 +142,7 @@ private final class JoinWait: @unchecked Sendable {
         watcher = node.watch { [self, unowned node] _ in
             node.assumeIsolated { node in if let answer = Self.answer(client, node) { end(node, answer) } }
         }
-        let timeout = call.params.timeout?.milliseconds ?? 60_000
-        deadline = deadlines.add(after: .milliseconds(timeout)) { [self, unowned node] in
+        deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self, unowned node] in
             node.assumeIsolated { node in
                 end(node, Result { try JoinView.join(client, node) }.mapError { controlError($0) })
             }

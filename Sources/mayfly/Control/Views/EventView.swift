@@ -109,6 +109,8 @@ enum EventView {
         case .inboxAsleep: return (.inboxAsleep, [:])
         case .lifetimeSuspended(let previous):
             return (.lifetimeSuspended, ["previous": .text(previous.rawValue)])
+        case .codeEnded(let slot, let outcome):
+            return (.codeEnded, ["slot": .number(Int64(slot)), "outcome": .text(outcome.rawValue)])
         }
     }
 }

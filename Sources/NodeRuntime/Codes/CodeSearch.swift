@@ -1,0 +1,88 @@
+import Crypto
+import Messaging
+import NIOCore
+import Transport
+
+/// One search for the node that has a code open, on this machine's networks: sockets for some seconds, and a timer.
+final class CodeSearch: NodePart {
+    let services: NodeServices
+    private var machine: LanCodeSeeker
+    private let slot: UInt16
+    private var transport: LanTransport?
+    private let promise: EventLoopPromise<Messaging.Endpoint>
+    /// Where the node takes connections; fails with ``NodeError``.
+    var result: EventLoopFuture<Messaging.Endpoint> { promise.futureResult }
+
+    /// Begins.
+    /// - Throws: ``NodeError/code(_:)`` when LAN discovery was turned off by name.
+    init(_ slot: UInt16, _ services: NodeServices) throws(NodeError) {
+        guard let network = services.environment.lan, let interfaces = services.interfaces(of: network) else {
+            throw .code(.discoveryOff)
+        }
+        self.services = services
+        self.slot = slot
+        machine = LanCodeSeeker(slot: slot, interfaces: interfaces, now: services.monotonic)
+        promise = services.loop.makePromise(of: Messaging.Endpoint.self)
+        transport = LanTransport(
+            loop: loop,
+            network: network,
+            port: options.lanPort,
+            receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
+            // There are other interfaces, or nobody answers.
+            troubled: { _, _ in }
+        )
+        transport?.update([], places: machine.places)
+        schedule()
+    }
+
+    /// The node stops.
+    func stop() { end(.failure(.stopping)) }
+
+    private func schedule() {
+        guard let deadline = machine.nextDeadline else { return }
+        let wait = max(1, deadline - services.monotonic)
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(wait)) { [weak self] in self?.advance() }
+    }
+
+    private func advance() {
+        guard transport != nil else { return }
+        var random = Randomness.system
+        perform(machine.advance(now: services.monotonic, using: &random))
+        schedule()
+    }
+
+    private func receive(_ bytes: [UInt8], from source: LanPlace) {
+        guard transport != nil else { return }
+        let before = machine.nextDeadline
+        perform(machine.receive(bytes, from: source, now: services.monotonic))
+        if machine.nextDeadline != before { schedule() }
+    }
+
+    private func perform(_ actions: [LanCodeSeeker.Action]) {
+        for action in actions {
+            switch action {
+            case .ask(let bytes, let place): transport?.announce(bytes, from: place)
+            case .found(let place):
+                guard let host = place.address.host(interface: place.interface) else {
+                    end(.failure(.code(.nobody(slot: slot))))
+                    continue
+                }
+                end(.success(Messaging.Endpoint(host: host, port: place.port)))
+            case .ambiguous: end(.failure(.code(.ambiguous(slot: slot))))
+            case .nobody: end(.failure(.code(.nobody(slot: slot))))
+            }
+        }
+    }
+
+    private func end(_ result: Result<Messaging.Endpoint, NodeError>) {
+        guard transport != nil else { return }
+        transport?.close()
+        transport = nil
+        promise.completeWith(result.mapError { $0 as any Error })
+    }
+}
+
+extension NodeServices {
+    /// Milliseconds of the loop's clock.
+    fileprivate var monotonic: Int64 { Int64(loop.now.uptimeNanoseconds / 1_000_000) }
+}

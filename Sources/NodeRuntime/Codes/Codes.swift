@@ -1,0 +1,201 @@
+import Crypto
+import Messaging
+import NIOCore
+import Store
+import Transport
+
+/// The codes to say aloud that are open here (SpokenCodes.md): their connections, the invites that they lead to, and who
+/// waits for their end. In memory only.
+final class Codes: CorePart {
+    let core: ProtocolCore
+    private let directory: ConversationDirectory
+    private let explosions: Explosions
+    private let held: HeldEffects
+    private let events: NodeEvents
+    private let listening: Listening
+    private var codes = OpenCodes()
+    private var connections: [CodeAttempt: CodeConnection] = [:]
+    private var waiting: [OpenCodes.Number: [EventLoopPromise<CodeOutcome>]] = [:]
+    /// Invites that were made for codes and are not durable yet.
+    private var invites: [OpenCodes.Number: InviteID] = [:]
+    private lazy var responder = CodeResponder(core.services, listening) { [unowned self] slot in codes.isOpen(slot) }
+    private var isWatching = false
+
+    init(
+        _ core: ProtocolCore,
+        _ directory: ConversationDirectory,
+        _ explosions: Explosions,
+        _ held: HeldEffects,
+        _ events: NodeEvents,
+        _ listening: Listening
+    ) {
+        self.core = core
+        self.directory = directory
+        self.explosions = explosions
+        self.held = held
+        self.events = events
+        self.listening = listening
+    }
+
+    // MARK: Codes
+
+    /// Makes a code that leads to a single-use invite, made when the code is taken.
+    /// - Throws: also what would keep the invite from being made.
+    func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
+        let (client, conversation) = try directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
+        var random = Randomness.system
+        guard let entry = codes.open(client, conversation, now: now, &random) else {
+            throw .code(.tooMany(limit: Limits.codeCount))
+        }
+        if !isWatching {
+            isWatching = true
+            _ = services.feed.watch { [weak self] _ in self?.look() }
+        }
+        responder.look()
+        core.schedule()
+        return entry
+    }
+
+    subscript(number: OpenCodes.Number) -> OpenCodes.Entry? { codes[number] }
+
+    /// - Returns: `nil` for a code that is not known.
+    func whenEnded(_ number: OpenCodes.Number) -> EventLoopFuture<CodeOutcome>? {
+        if let outcome = codes.outcome(of: number) { return loop.makeSucceededFuture(outcome) }
+        guard codes[number] != nil else { return nil }
+        let promise = loop.makePromise(of: CodeOutcome.self)
+        waiting[number, default: []].append(promise)
+        return promise.futureResult
+    }
+
+    /// - Returns: whether there was one.
+    @discardableResult
+    func revoke(where isMeant: (OpenCodes.Entry) -> Bool) -> Bool {
+        let count = codes.entries.count
+        perform(codes.end { isMeant($0) ? .revoked : nil })
+        return codes.entries.count < count
+    }
+
+    /// Ends the codes of conversations that are gone or locked by now, and all of them in a node that is.
+    func look() {
+        guard !codes.entries.isEmpty else { return }
+        perform(codes.end { [self] in reason(toEnd: $0) })
+    }
+
+    private func reason(toEnd entry: OpenCodes.Entry) -> CodeOutcome? {
+        if store.isLocked { return .locked }
+        guard core.machine.conversationID(entry.client) == entry.conversation else {
+            // One that sleeps does not change.
+            return core.machine.isSleeping(entry.client) ? nil : .gone
+        }
+        guard let machine = core.machine.conversation(entry.client) else { return nil }
+        guard let issuer = machine.invites, !explosions.isOver(machine) else { return .gone }
+        return issuer.isLocked ? .locked : nil
+    }
+
+    func stop() {
+        perform(codes.end { _ in .gone })
+        responder.stop()
+    }
+
+    // MARK: Time
+
+    var nextDeadline: Timestamp? { codes.nextDeadline }
+
+    func advance() {
+        guard !codes.entries.isEmpty else { return }
+        perform(codes.advance(now: now))
+        look()
+        responder.look()
+    }
+
+    // MARK: Connections
+
+    func connect(_ transport: LinkTransport) {
+        // Weak: a connection may outlive the node.
+        transport.events.code = { [weak self] token in self?.expectation(token) }
+        transport.events.codeMessage = { [weak self] connection, message in
+            guard let self else { return connection.close() }
+            receive(message, on: connection)
+        }
+        transport.events.codeEnded = { [weak self] connection in self?.ended(connection) }
+    }
+
+    /// Without an open code of this number the connection is closed like any other with an unknown token.
+    private func expectation(_ token: RoutingToken) -> Int? {
+        guard !isStopped, !codes.entries.isEmpty, let greeting = CodeExchange.Greeting(token.bytes) else { return nil }
+        look()
+        return codes.isOpen(greeting.slot) ? CodeExchange.shareByteCount : nil
+    }
+
+    private func receive(_ message: [UInt8], on connection: CodeConnection) {
+        guard !isStopped, let greeting = CodeExchange.Greeting(connection.token.bytes) else {
+            return connection.close()
+        }
+        look()
+        let attempt = CodeAttempt(connection.id)
+        let isFirst = connections.updateValue(connection, forKey: attempt) == nil
+        var random = Randomness.system
+        perform(
+            isFirst
+                ? codes.receive(share: message, greeting, from: attempt, &random)
+                : codes.receive(proof: message, greeting, from: attempt)
+        )
+    }
+
+    private func ended(_ connection: CodeConnection) {
+        let attempt = CodeAttempt(connection.id)
+        guard connections.removeValue(forKey: attempt) != nil else { return }
+        perform(codes.ended(attempt))
+    }
+
+    // MARK: Actions
+
+    private func perform(_ actions: [OpenCodes.Action]) {
+        for action in actions {
+            switch action.action {
+            case .answer(let attempt, let share):
+                connections[attempt]?.answer(share, expecting: CodeExchange.tagByteCount)
+            case .deliver(let attempt, let message): connections[attempt]?.deliver(message)
+            case .refuse(let attempt):
+                // Out of the table first: that it ends is no news.
+                connections.removeValue(forKey: attempt)?.close()
+            case .makeInvite: if let entry = action.entry { makeInvite(for: entry) }
+            case .revokeInvite: if let entry = action.entry { revokeInvite(of: entry) }
+            case .ended(let outcome): if let entry = action.entry { ended(entry, outcome) }
+            }
+        }
+    }
+
+    private func makeInvite(for entry: OpenCodes.Entry) {
+        do throws(NodeError) {
+            let (client, verified, slug) = try directory.invite(
+                entry.conversation.description,
+                lifetime: Limits.codeInviteLifetime,
+                singleUse: true
+            )
+            invites[entry.number] = verified.invite.id
+            held.whenDurable(client).assumeIsolated().whenComplete { result in
+                let isDurable = if case .success = result { true } else { false }
+                self.perform(self.codes.made(invite: isDurable ? Array(slug.utf8) : nil, for: entry))
+                self.invites[entry.number] = nil
+            }
+        } catch {
+            perform(codes.made(invite: nil, for: entry))
+        }
+    }
+
+    /// A conversation that is gone, or locked, has no invites.
+    private func revokeInvite(of entry: OpenCodes.Entry) {
+        guard let invite = invites[entry.number], !isStopped else { return }
+        _ = try? directory.command(entry.conversation.description) { machine, _ throws(CommandError) in
+            ((), try machine.revoke(invite))
+        }
+    }
+
+    private func ended(_ entry: OpenCodes.Entry, _ outcome: CodeOutcome) {
+        for promise in waiting.removeValue(forKey: entry.number) ?? [] { promise.succeed(outcome) }
+        if codes.entries.isEmpty { responder.stop() }
+        let kind = Event.Kind.codeEnded(slot: entry.code.slot, outcome)
+        events.notify(Event(client: entry.client, conversation: entry.conversation, at: now, kind: kind))
+    }
+}

@@ -1,0 +1,62 @@
+import ArgumentParser
+import Control
+import Messaging
+
+/// `mayfly invite create C --code`.
+extension InviteCommand.Create {
+    /// The node ends a code of itself, and says so; this is for a node that does not answer.
+    private static let patience = Duration.seconds(5 * 60 + 30)
+
+    func performCode(_ terminal: Terminal) throws {
+        // One connection for both calls: the node takes the code back when it ends.
+        let client = try connect()
+        let value = try client.call(InviteCodeMethod.self, .init(conversation: conversation, wait: !noWait))
+        let opened = try understand(value, as: InviteCodeMethod.Result.self)
+        if terminal.json { terminal.result(value) } else { show(opened, terminal) }
+        if noWait { return }
+        let answer = try client.call(InviteOutcomeMethod.self, .init(number: opened.number), timeout: Self.patience)
+        let outcome = try understand(answer, as: InviteOutcomeMethod.Result.self).outcome
+        if terminal.json {
+            // The result itself says what went wrong; the exit code says which kind.
+            terminal.result(answer, exitCode: outcome.failure?.kind.exitCode ?? 0)
+            if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
+            return
+        }
+        if let failure = outcome.failure { throw failure }
+        terminal.note("taken: who said the code has the invitation")
+    }
+
+    private func show(_ opened: InviteCodeMethod.Result, _ terminal: Terminal) {
+        let code = safe(opened.code)
+        terminal.result(code)
+        terminal.note("to join, on this network:  mayfly join \(code)")
+        if let endpoint = opened.endpoints.lazy.compactMap({ Endpoint($0) }).first(where: { $0.relay == nil }) {
+            terminal.note("from elsewhere:            mayfly join \(code) --at \(EndpointOption.place(of: endpoint))")
+        }
+        terminal.note("expires:  \(shown(opened.expiresAt, now: wallClock())), or with the first wrong guess")
+    }
+}
+
+extension CodeEnd {
+    /// Why nobody has the invitation; `nil` if somebody has.
+    fileprivate var failure: ControlError? {
+        let again = "make a new code: mayfly invite create C --code"
+        switch self {
+        case .taken: return nil
+        case .wrongGuess:
+            return ControlError(.refused, "somebody tried other words: the code is void", hint: again)
+        case .unproven:
+            return ControlError(
+                .refused,
+                "somebody tried the code and did not show that they know it: it is void",
+                hint: again
+            )
+        case .expired: return ControlError(.expired, "nobody came in time: the code is void", hint: again)
+        case .revoked: return ControlError(.failed, "the code was revoked")
+        case .locked: return ControlError(.locked, "the node or the conversation was locked: the code is void")
+        case .gone: return ControlError(.failed, "the conversation is gone, or the node has stopped: the code is void")
+        case .failed:
+            return ControlError(.failed, "somebody knew the code, and the invitation did not reach them", hint: again)
+        }
+    }
+}

@@ -1,0 +1,166 @@
+import Messaging
+import NIOCore
+import NodeRuntime
+import Testing
+
+/// Codes of a node by a clock of the test's, and of two nodes over the loopback.
+@Suite("Codes of a node") struct CodeTests {
+    /// A node with the conversation `room`.
+    private func withNode(
+        passphrase: String? = nil,
+        _ body: (Node, NodeMachine) async throws -> Void
+    ) async throws {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        _ = try await node.createConversation(name: "room", profile: nil).get()
+        try await body(node, machine)
+        await node.stop()
+        try await machine.end()
+    }
+
+    private func isEnd(_ kind: Event.Kind) -> Bool {
+        if case .codeEnded = kind { true } else { false }
+    }
+
+    private func failure(_ body: () async throws -> Void) async -> NodeError? {
+        do { try await body() } catch { return error as? NodeError }
+        return nil
+    }
+
+    @Test("after five minutes of the node's clock a code is void, and its invite was never made")
+    func expiry() async throws {
+        try await withNode { node, machine in
+            let code = try await node.openCode("room")
+            let end = try await node.whenCodeEnds(code.number)
+            machine.wait(seconds: 299)
+            await node.reapNow()
+            #expect(await node.eventLog.entries.allSatisfy { !isEnd($0.event.kind) })
+            machine.wait(seconds: 1)
+            await node.reapNow()
+            #expect(try await end.get() == .expired)
+            // It is remembered for whoever asks later.
+            #expect(try await node.whenCodeEnds(code.number).get() == .expired)
+            #expect(try await node.conversation("room").invites?.invites.isEmpty == true)
+            let events = await node.eventLog.entries.map(\.event.kind)
+            #expect(events.contains(.codeEnded(slot: code.code.slot, .expired)))
+        }
+    }
+
+    @Test("a lock of the node, or of the conversation, its explosion and its leaving, and a stop end a code")
+    func ends() async throws {
+        try await withNode { node, _ in
+            var code = try await node.openCode("room")
+            try await node.setLocked("room", true)
+            #expect(try await node.whenCodeEnds(code.number).get() == .locked)
+            let refused = await failure { _ = try await node.openCode("room") }
+            guard case .command(.conversationLocked)? = refused else {
+                Issue.record("\(String(describing: refused))")
+                return
+            }
+            try await node.setLocked("room", false)
+            code = try await node.openCode("room")
+            await node.lock()
+            #expect(try await node.whenCodeEnds(code.number).get() == .locked)
+            try await node.unlock(passphrase: nil)
+            code = try await node.openCode("room")
+            _ = try await node.explode("room")
+            #expect(try await node.whenCodeEnds(code.number).get() == .gone)
+            _ = try await node.createConversation(name: "other", profile: nil).get()
+            code = try await node.openCode("other")
+            _ = try await node.leave("other")
+            #expect(try await node.whenCodeEnds(code.number).get() == .gone)
+            _ = try await node.createConversation(name: "last", profile: nil).get()
+            code = try await node.openCode("last")
+            let end = try await node.whenCodeEnds(code.number)
+            await node.stop()
+            #expect(try await end.get() == .gone)
+        }
+    }
+
+    @Test("a code is revoked by itself, and with all invites; four are open at most")
+    func revocation() async throws {
+        try await withNode { node, _ in
+            let code = try await node.openCode("room")
+            try await node.revokeInvite("room", code.code.description)
+            #expect(try await node.whenCodeEnds(code.number).get() == .revoked)
+            let unknown = await failure { try await node.revokeInvite("room", code.code.description) }
+            guard case .code(.unknown)? = unknown else {
+                Issue.record("\(String(describing: unknown))")
+                return
+            }
+            var codes: [OpenCodes.Entry] = []
+            for _ in 0..<Limits.codeCount { codes.append(try await node.openCode("room")) }
+            let refused = await failure { _ = try await node.openCode("room") }
+            guard case .code(.tooMany(Limits.codeCount))? = refused else {
+                Issue.record("\(String(describing: refused))")
+                return
+            }
+            try await node.revokeInvites("room")
+            for code in codes { #expect(try await node.whenCodeEnds(code.number).get() == .revoked) }
+        }
+    }
+
+    /// Another code with the same number.
+    private func other(_ code: SpokenCode) -> SpokenCode {
+        SpokenCode(slot: code.slot, words: [code.words[0], code.words[1] == "zoo" ? "zone" : "zoo"])
+    }
+
+    private func refusal(_ node: Node, _ code: SpokenCode, at endpoint: Endpoint) async throws -> CodeRefusal? {
+        do {
+            _ = try await node.invite(for: code, at: endpoint).get()
+            return nil
+        } catch {
+            guard case .code(let refusal)? = error as? NodeError else { throw error }
+            return refusal
+        }
+    }
+
+    @Test("two nodes: the right words have the invite, once; wrong ones void the code")
+    func exchange() async throws {
+        let pair = try await Pair()
+        let place = try #require(await pair.ann.listening.first)
+        let code = try await pair.ann.openCode("tea")
+        let found = try await pair.bob.invite(for: code.code, at: place).get()
+        #expect(found.endpoint == place)
+        #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)
+        let invite = try Node.inspect(found.slug).invite
+        #expect(invite.singleUse && invite.name == "tea")
+        #expect(try await pair.ann.conversation("tea").invites?.invites.contains { $0.id == invite.id } == true)
+        // It is spent.
+        let slot = code.code.slot
+        #expect(try await refusal(pair.bob, code.code, at: place) == .exchange(.notOpen, slot: slot))
+        let next = try await pair.ann.openCode("tea")
+        let wrong = other(next.code)
+        #expect(try await refusal(pair.bob, wrong, at: place) == .exchange(.refused, slot: wrong.slot))
+        #expect(try await pair.ann.whenCodeEnds(next.number).get() == .wrongGuess)
+        #expect(try await refusal(pair.bob, next.code, at: place) == .exchange(.notOpen, slot: wrong.slot))
+        #expect(try await pair.ann.conversation("tea").invites?.invites.count == 2)
+        try await pair.end()
+    }
+
+    @Test("two joiners at once: one has the invite at most, and the code is spent")
+    func race() async throws {
+        let pair = try await Pair()
+        let place = try #require(await pair.ann.listening.first)
+        for _ in 0..<8 {
+            let code = try await pair.ann.openCode("tea")
+            let attempts = [
+                try await pair.bob.invite(for: code.code, at: place),
+                try await pair.bob.invite(for: code.code, at: place),
+                try await pair.bob.invite(for: code.code, at: place),
+            ]
+            var taken = 0
+            for attempt in attempts {
+                do {
+                    _ = try await attempt.get()
+                    taken += 1
+                } catch {
+                    guard case .code(.exchange(.notOpen, _))? = error as? NodeError else { throw error }
+                }
+            }
+            #expect(taken == 1)
+            #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)
+        }
+        try await pair.end()
+    }
+}
