@@ -45,7 +45,7 @@ package struct FuzzTarget: Sendable {
         + of(transport, linkTargets) + of(control, controlTargets) + of(runtime, homeTargets)
         + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
         + of(datagrams, datagramTargets) + of(discovery + crypto, discoveryTargets)
-        + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets)
+        + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets) + of(core + discovery, codeTargets)
 
     private static let crypto = ["Crypto"]
     private static let discovery = ["Transport/LAN/Discovery"]
