@@ -7,6 +7,7 @@ let codeTargets: [FuzzTarget] = [
     FuzzTarget(
         "code-text",
         byteCountLimit: 128,
+        cost: 10,
         seeds: {
             ["7-harvest-lamp", "7 Harvset LAMP", "0-a-b", "mayfly:join/abc", "99-zoo-zoo-zoo"].map { Array($0.utf8) }
         },
@@ -64,14 +65,16 @@ let codeTargets: [FuzzTarget] = [
 
 /// A node with codes, joiners with right and wrong words, and somebody who changes and makes up what they send.
 private struct FuzzExchange {
-    /// A joiner, and whether all that it was told and has said came and went unchanged.
     private struct Joiner {
         let number: OpenCodes.Number
         var machine: CodeJoinerStateMachine
-        var isHonest: Bool
+        let hasRightWords: Bool
         var isDone = false
-        /// What it has to say next.
+        /// What it has to say next, and what that was before somebody changed it.
         var proof: [UInt8]?
+        var unchanged: [UInt8]?
+        /// Its proof has arrived unchanged.
+        var hasProven = false
     }
 
     private var input: FuzzInput
@@ -115,16 +118,21 @@ private struct FuzzExchange {
             guard let machine = CodeJoinerStateMachine(SpokenCode(slot: entry.code.slot, words: words), &random) else {
                 throw FuzzFailure("no joiner")
             }
-            let isHonest = words == entry.code.words
-            joiners[next] = Joiner(number: entry.number, machine: machine, isHonest: isHonest)
+            joiners[next] = Joiner(
+                number: entry.number,
+                machine: machine,
+                hasRightWords: words == entry.code.words
+            )
             defer { next += 1 }
             try take(codes.receive(share: machine.share, machine.greeting, from: CodeAttempt(next), &random))
         case 2:
             guard let number = joiner(), let joiner = joiners[number], let proof = joiner.proof else { return }
             let wasProven = proven.count
-            try take(codes.receive(proof: proof, joiner.machine.greeting, from: CodeAttempt(number)))
-            try expect(joiner.isHonest || proven.count == wasProven, "a wrong proof is taken for a right one")
+            let isRight = joiner.hasRightWords && proof == joiner.unchanged
+            joiners[number]?.hasProven = isRight
             joiners[number]?.proof = nil
+            try take(codes.receive(proof: proof, joiner.machine.greeting, from: CodeAttempt(number)))
+            try expect(isRight || proven.count == wasProven, "a wrong proof is taken for a right one")
         case 3:
             guard let entry = proven.popLast() else { return }
             let invite: [UInt8]? =
@@ -150,7 +158,6 @@ private struct FuzzExchange {
             guard let number = joiner(), var proof = joiners[number]?.proof, !proof.isEmpty else { return }
             proof[input.index(below: proof.count)] ^= max(1, input.byte())
             joiners[number]?.proof = proof
-            joiners[number]?.isHonest = false
         case 7:
             now = now + Int64(clamping: min(input.number(), 1 << 30))
             try take(codes.advance(now: now))
@@ -179,10 +186,11 @@ private struct FuzzExchange {
                 guard var joiner = joiners[attempt.number], !joiner.isDone else { continue }
                 guard case .send(let proof) = try joiner.machine.receive(share) else { throw FuzzFailure("no proof") }
                 joiner.proof = proof
+                joiner.unchanged = proof
                 joiners[attempt.number] = joiner
             case .deliver(let attempt, let message):
                 try expect(message.count == CodeExchange.inviteByteCount, "an invite's size tells something")
-                guard var joiner = joiners[attempt.number], joiner.isHonest else {
+                guard var joiner = joiners[attempt.number], joiner.hasProven else {
                     throw FuzzFailure("an invite for somebody who does not know the code")
                 }
                 guard !joiner.isDone else { continue }

@@ -17,6 +17,9 @@ let linkTargets: [FuzzTarget] = [
             for piece in [0, 5] {
                 seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [0, 4, 1, 2, 3, 4])
                 seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [4, 1])
+                for last in [2, 3] as [UInt8] {
+                    seeds.append([UInt8(piece)] + [0x63] + FuzzLink.codeToken.bytes + [1, 2, 3, 4, last, 6, 7])
+                }
             }
             return seeds + [[0, 0x4d], [0] + Array("GET / HTTP/1.1\r\n\r\n".utf8)]
         },
@@ -69,6 +72,8 @@ final class FuzzLink {
     )
     static let knockToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 20_000)
 
+    static let codeToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).token(day: 20_000)
+
     let loop = EmbeddedEventLoop()
     // Most inputs need one of them.
     private(set) lazy var dialer = transport(0)
@@ -99,6 +104,16 @@ final class FuzzLink {
         }
         events.acceptsKnock = { $0 == Self.knockToken }
         events.knock = { _, sealed, _ in sealed.count.isMultiple(of: 2) ? sealed : nil }
+        events.code = { $0 == Self.codeToken ? 4 : nil }
+        events.codeMessage = { connection, message in
+            if message.count == 4 {
+                connection.answer([9, 9], expecting: 3)
+            } else if message[0].isMultiple(of: 2) {
+                connection.deliver([7])
+            } else {
+                connection.close()
+            }
+        }
         events.linkOpened = { [unowned self] connection in
             if side == 0 { atDialer = connection } else { atResponder = connection }
         }

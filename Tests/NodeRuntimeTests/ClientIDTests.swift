@@ -22,6 +22,7 @@ import Wire
         var takesName = true
         var sentInvites: [Int] = []
         var guests: [Int] = []
+        var shownPlace = 0
     }
 
     @Test("Of two inboxes with one clientId the second is refused as clientIdMismatch, and the node says so")

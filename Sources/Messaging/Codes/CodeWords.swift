@@ -24,7 +24,7 @@ package enum CodeWords {
     package static func nearest(to word: String) -> String {
         let letters = Array(word.utf8.prefix(32))
         var best = (word: "", distance: Int.max)
-        for candidate in all {
+        for candidate in all where abs(candidate.utf8.count - letters.count) < best.distance {
             let distance = distance(letters, Array(candidate.utf8))
             if distance < best.distance { best = (candidate, distance) }
         }

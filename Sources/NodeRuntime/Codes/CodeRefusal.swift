@@ -8,8 +8,6 @@ package enum CodeRefusal: Error, Hashable, Sendable {
     case tooMany(limit: Int)
     /// No such code is open, and it is not one of the last that were.
     case unknown
-    /// The invite is longer than a code's last message: more, or longer, addresses than any node has.
-    case inviteTooLong
     /// No node on the networks of this machine has answered.
     case nobody(slot: UInt16)
     /// More than one has.

@@ -6,7 +6,7 @@ import NIOCore
 ///
 /// In the order in which a connection meets them: ``start(_:)``, ``channelRead(context:data:)``, `perform`, `opened`,
 /// `send`, `close`, `end`.
-final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd {
+final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd, CodeConnectionEnd {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -309,13 +309,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         transport.waiting.leave(id)
         let network = DatagramAddress.Network(context.channel.remoteAddress)
         if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
-        phase = .exchanging(network, CodeConnection(id: id, token: token, handler: self))
+        phase = .exchanging(network, CodeConnection(id: id, token: token, end: self))
         actDeadline = context.eventLoop.now + limits.codeTimeout
         watchTime()
         session.expectCode(byteCount: byteCount)
     }
 
-    /// See ``CodeConnection/answer(_:expecting:)``.
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {
         guard case .exchanging = phase, let context else { return }
         session.expectCode(byteCount: byteCount)
@@ -324,14 +323,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         write(message, context)
     }
 
-    /// See ``CodeConnection/deliver(_:)``.
     func deliverCode(_ message: [UInt8]) {
         guard case .exchanging = phase, let context else { return }
         write(message, context)
         loseAfterFlush()
     }
 
-    /// See ``CodeConnection/close()``.
     func closeCode() {
         guard case .exchanging = phase else { return }
         end(.requested, nil)
@@ -570,7 +567,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             if let rejection { transport.events.rejected(rejection) }
         case .exchanging(_, let connection):
             if let rejection { transport.events.rejected(rejection) }
-            connection.handler = nil
+            connection.end = nil
             transport.events.codeEnded(connection)
         case .dialling:
             transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))

@@ -384,12 +384,6 @@ private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
     case .tooMany(let limit):
         return ControlError(.failed, "\(limit) codes are open already", hint: "wait for one to end: 5 minutes at most")
     case .unknown: return ControlError(.notFound, "no such code is open")
-    case .inviteTooLong:
-        return ControlError(
-            .failed,
-            "the invite is too long for a code",
-            hint: "`mayfly invite create C` makes one to copy"
-        )
     case .nobody(let slot):
         return ControlError(
             .unreachable,
