@@ -50,7 +50,13 @@ static inline int confine_calls(void) {
         SYS_linkat, SYS_symlinkat, SYS_mkdirat, SYS_mknodat, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
         SYS_truncate, SYS_ftruncate, SYS_fallocate, SYS_utimensat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_bpf,
         SYS_perf_event_open, 425, 426, 427, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_userfaultfd, SYS_init_module,
-        SYS_finit_module, SYS_ioctl, SYS_shmget, SYS_msgget, SYS_semget, SYS_mq_open,
+        SYS_finit_module, SYS_ioctl, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_msgget, SYS_msgsnd,
+        SYS_msgrcv, SYS_msgctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_mq_open, SYS_mq_unlink,
+        // Signals by other ways, process groups, and what changes another process of the same user.
+        SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_setpgid, SYS_setsid, SYS_setpriority, SYS_ioprio_set,
+        SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr, SYS_kcmp, 440, 448,
+        // Files by handles and new calls: fchmodat2, setxattrat, removexattrat, file_setattr; memory that no limit counts.
+        SYS_open_by_handle_at, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, 452, 463, 466, 469, SYS_memfd_create,
 #if defined(__x86_64__)
         SYS_fork, SYS_vfork, SYS_unlink, SYS_rename, SYS_renameat, SYS_link, SYS_symlink, SYS_mkdir, SYS_rmdir, SYS_mknod,
         SYS_chmod, SYS_chown, SYS_lchown, SYS_creat, SYS_utime, SYS_utimes, SYS_futimesat,
@@ -59,7 +65,7 @@ static inline int confine_calls(void) {
 #endif
     };
     enum { count = sizeof refused / sizeof *refused };
-    struct step steps[count * 2 + 32];
+    struct step steps[count * 2 + 48];
     unsigned n = 0;
 #define STEP(c, y, f, v) steps[n++] = (struct step){c, y, f, v}
     STEP(load, 0, 0, 4);
@@ -78,6 +84,20 @@ static inline int confine_calls(void) {
     STEP(is, 1, 0, 435);
     STEP(is, 0, 1, 437);
     STEP(end, 0, 0, unknown);
+    // The limits of this process alone: prlimit(2) of pid 0.
+    STEP(is, 0, 4, SYS_prlimit64);
+    STEP(load, 0, 0, 16);
+    STEP(is, 0, 1, 0);
+    STEP(end, 0, 0, allow);
+    STEP(end, 0, 0, refuse);
+    // No signals by a descriptor: F_SETOWN, F_SETSIG, F_SETOWN_EX.
+    STEP(is, 0, 6, SYS_fcntl);
+    STEP(load, 0, 0, 24);
+    STEP(is, 3, 0, 8);
+    STEP(is, 2, 0, 10);
+    STEP(is, 1, 0, 15);
+    STEP(end, 0, 0, allow);
+    STEP(end, 0, 0, refuse);
     // A thread may be made, a process may not: CLONE_THREAD.
     STEP(is, 0, 4, SYS_clone);
     STEP(load, 0, 0, 16);
@@ -100,8 +120,8 @@ static inline int confine_calls(void) {
     STEP(end, 0, 0, allow);
 #undef STEP
     struct { unsigned short count; struct step *steps; } program = {(unsigned short)n, steps};
-    return prctl(PR_SET_SECCOMP, 2, &program, 0, 0);
+    return prctl(PR_SET_SECCOMP, 2ul, &program, 0ul, 0ul);
 }
 
 // No program that is executed gets more rights than this process has: PR_SET_NO_NEW_PRIVS. To be called first.
-static inline int confine_rights(void) { return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }
+static inline int confine_rights(void) { return prctl(PR_SET_NO_NEW_PRIVS, 1ul, 0ul, 0ul, 0ul); }

@@ -81,9 +81,30 @@ import Testing
             return
         }
         #expect(size.columns == 80)
-        desk.handle(.image(title: "map.png", rows: rows("\u{1B}[31m██ a map")))
+        desk.handle(
+            .image(
+                room: ChatDesk.room,
+                message: String(repeating: "1", count: 32),
+                title: "map.png",
+                rows: rows("\u{1B}[31m██ a map")
+            )
+        )
         #expect(desk.text.contains("map.png") && desk.text.contains("██ a map"))
         desk.press(.escape)
         #expect(!desk.text.contains("a map"))
+        // One that comes late is not shown over what the person has gone on to, nor after its message.
+        func late(_ change: (inout ChatDesk) -> Void) -> String {
+            var desk = desk
+            change(&desk)
+            desk.handle(
+                .image(room: ChatDesk.room, message: String(repeating: "1", count: 32), title: "", rows: rows("a map"))
+            )
+            return desk.text
+        }
+        #expect(late { _ in }.contains("a map"))
+        #expect(!late { $0.event("exploded") }.contains("a map"))
+        #expect(!late { $0.event("locked") }.contains("a map"))
+        #expect(!late { $0.press(.alt("0")) }.contains("a map"))
+        #expect(!late { $0.press(.escape, .character("x")) }.contains("a map"))
     }
 }

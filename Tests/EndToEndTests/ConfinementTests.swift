@@ -35,6 +35,9 @@ struct ConfinementTests {
             "os.posix_spawn('/usr/bin/env', ['env'], {})",
             "os.kill(os.getppid(), 0)", "os.kill(1, 0)", "fcntl.ioctl(0, 0x5412, b'x')", "os.chroot('/')",
             "open('/proc/self/mem', 'r+b')",
+            "os.setpgid(0, os.getppid())", "os.setsid()", "resource.prlimit(os.getppid(), resource.RLIMIT_CPU)",
+            "os.memfd_create('x')", "signal.pthread_kill(threading.get_ident(), 0)", "fcntl.fcntl(0, 8, os.getppid())",
+            "os.setpriority(os.PRIO_PROCESS, os.getppid(), 1)", "os.removexattr('FILE', 'user.x')",
         ]
     )
     func refused(attempt: String) throws {
@@ -42,7 +45,7 @@ struct ConfinementTests {
             let file = "\(directory)/file"
             #expect(FileManager.default.createFile(atPath: file, contents: Data("secret".utf8)))
             let script = """
-                import os, socket, fcntl, sys
+                import os, socket, fcntl, sys, resource, signal, threading
                 os.chdir('/usr')
                 try:
                     \(attempt.replacingOccurrences(of: "FILE", with: file))

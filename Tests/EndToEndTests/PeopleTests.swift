@@ -70,6 +70,7 @@ struct PeopleTests {
     func follow() throws {
         try withRoom { ann, bob, _ in
             try say("before", ann)
+            let later = try Background(bob, ["read", "room", "--since", "@1", "--follow"])
             let following = try Background(bob, ["read", "room", "--last", "1", "--follow"])
             func texts() -> [String] { following.lines.compactMap { $0["text"].string } }
             try eventually("the last message") { texts() == ["before"] }
@@ -77,11 +78,25 @@ struct PeopleTests {
             try say("ours", bob)
             try ann.ok("send", "room", "--lines", "--wait", "delivered", input: "many\nat\nonce\n")
             try eventually("what came") { texts() == ["before", "theirs", "ours", "many", "at", "once"] }
+            try eventually("what came after the newest") {
+                later.lines.compactMap { $0["text"].string } == ["theirs", "ours", "many", "at", "once"]
+            }
             // It counts as read.
             #expect(try bob.ok("conversation", "list")["unread"].integer == 0)
             try ann.ok("explode", "room", "--force")
             #expect(following.end() == 3)
             #expect(following.lines.last?["error"]["kind"].string == "expired", "\(following.lines)")
+        }
+    }
+
+    @Test("read --follow ends when the conversation is left here")
+    func followLeft() throws {
+        try withRoom { ann, bob, _ in
+            let following = try Background(bob, ["read", "room", "--follow"])
+            try say("one", ann)
+            try eventually("the message") { following.lines.contains { $0["text"].string == "one" } }
+            try bob.ok("conversation", "leave", "room")
+            #expect(following.end() == 7)
         }
     }
 
@@ -138,6 +153,9 @@ struct PeopleTests {
             let watching = try Background(bob, ["watch", "room", "--only", "message", "--since", String(cursor)])
             try say("five", ann)
             try eventually("the event") { watching.lines.contains { $0["text"].string == "five" } }
+            // The one before it was not shown.
+            #expect(try count() == 1)
+            try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
             // In memory only, beside one on the disk.
             try say("six", ann)
@@ -238,6 +256,7 @@ struct PeopleTests {
             (["send", "room", "it's", "me", "--wait", "sent"], "mayfly send room 'it'\\''s me'"),
             (["send", "room", "-x"], "mayfly send room -- -x"),
             (["send", "room", "-x", "y"], "mayfly send room -- '-x y'"),
+            (["send", "room", "-x", "--home", "/nowhere"], "mayfly send room --home /nowhere -- -x"),
             (["--json", "send", "room", "hi"], "mayfly send room hi --json"),
             (["--home", "/nowhere", "read", "room"], "mayfly read room --home /nowhere"),
             (["--home=/nowhere", "status"], "mayfly status '--home=/nowhere'"),

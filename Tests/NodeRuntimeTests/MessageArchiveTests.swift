@@ -102,13 +102,44 @@ import Testing
         #expect(archive.storeWaiting(now: now).stored.count == 1)
     }
 
+    @Test mutating func `what waited for the disk is as unread there as it was in memory`() throws {
+        let messages = (0..<3).map { _ in message(lasting: .day) }
+        #expect(archive.unreadCount(now: now) == 0)
+        for message in messages { try keep(message, .untilUnlocked(.oneDay)) }
+        #expect(archive.unreadCount(now: now) == 3)
+        _ = archive.markShown(messages[0].content.id, now: now)
+        #expect(archive.unreadCount(now: now) == 2)
+        #expect(archive.storeWaiting(now: now).stored.count == 3)
+        #expect(archive.unreadCount(now: now) == 2)
+        _ = archive.markShown(messages[1].content.id, now: now)
+        #expect(archive.unreadCount(now: now) == 1 && !archive.isShownSaved)
+        _ = try archive.page(last: nil, after: nil, now: now) { _ in true }
+        #expect(archive.unreadCount(now: now) == 0)
+    }
+
+    @Test mutating func `a message that was shown is read, and what nobody was shown before it is not`() throws {
+        let messages = (0..<3).map { _ in message(lasting: .day) }
+        for message in messages { try keep(message, .disk(.oneDay)) }
+        _ = archive.markShown(messages[2].content.id, now: now)
+        #expect(archive.unreadCount(now: now) == 2 && archive.isShownSaved)
+        for (left, message) in zip([1, 0], messages) {
+            _ = archive.markShown(message.content.id, now: now)
+            #expect(archive.unreadCount(now: now) == left)
+        }
+        // The store gives places again: what comes below the mark is unread, and that is saved.
+        archive.load(shownPlace: 1_000)
+        #expect(archive.unreadCount(now: now) == 0 && archive.isShownSaved)
+        try keep(message(lasting: .day), .disk(.oneDay))
+        #expect(archive.unreadCount(now: now) == 1 && !archive.isShownSaved)
+    }
+
     @Test mutating func `what waits for the disk counts against the bound though a watcher has shown it`() throws {
         let (waiting, ephemeral) = (message(lasting: .day), message())
         try keep(waiting, .untilUnlocked(.oneDay))
         try keep(ephemeral, .memory)
         #expect(archive.unreadInMemoryCount == 1)
-        #expect(archive.markShown(waiting.content.id) == 0)
-        #expect(archive.markShown(ephemeral.content.id) == ephemeral.byteCount)
+        #expect(archive.markShown(waiting.content.id, now: now) == 0)
+        #expect(archive.markShown(ephemeral.content.id, now: now) == ephemeral.byteCount)
         #expect(archive.waitingByteCount == waiting.byteCount && archive.unreadInMemoryCount == 0)
     }
 

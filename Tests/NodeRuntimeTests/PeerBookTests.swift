@@ -58,6 +58,19 @@ import Testing
         }
     }
 
+    @Test func `an edit that a crash has left in the temporary file is kept under another name`() throws {
+        try withHome { home in
+            write(list("a"), home)
+            let book = try PeerBook(home: home)
+            _ = try book.read(home: home)
+            let left = "\(home)/\(PeersFile.fileName).new"
+            try list("edited").write(toFile: left, atomically: true, encoding: .utf8)
+            #expect(try add("b", to: book, home))
+            let kept = FileManager.default.contents(atPath: "\(home)/\(PeersFile.fileName).lost")
+            #expect(kept == Data(list("edited").utf8) && access(left, F_OK) != 0)
+        }
+    }
+
     /// Found by a run of the scripts: the first edit went back over the second one.
     @Test(arguments: Manner.allCases)
     private func `of two edits, the second while the first one goes back, the second stays`(manner: Manner) throws {

@@ -58,6 +58,7 @@ extension ChatModel {
         case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
         case .locked:
             for index in rooms.indices { rooms[index].forget() }
+            forgetList()
             forgetWhatIsShown()
             notice = ("the node is locked: `mayfly unlock`", true)
             return ask(.conversations)

@@ -12,7 +12,7 @@ package struct ChatModel {
         case invite(title: String, lines: [String], url: String)
         /// A QR code.
         case code([String])
-        case image(title: String, rows: [Row])
+        case image(message: String, title: String, rows: [Row])
     }
 
     /// A question that the line of input answers.
@@ -119,9 +119,8 @@ package struct ChatModel {
         case .said(let text, let isFailure):
             notice = (ShownText.line(text), isFailure)
             return []
-        case .image(let title, let rows):
-            overlay = .image(title: title, rows: rows)
-            notice = nil
+        case .image(let id, let message, let title, let rows):
+            show(image: rows, of: message, title: title, in: id)
             return []
         case .disconnected(let why):
             lostConnection = why
@@ -153,6 +152,9 @@ package struct ChatModel {
             change(id) { $0.draft = newValue }
         }
     }
+
+    /// Nothing that was written at the list stays.
+    mutating func forgetList() { listDraft.forget() }
 
     var room: Room? { currentID.flatMap { id in rooms.first { $0.id == id } } }
 
@@ -346,6 +348,17 @@ package struct ChatModel {
         return open(first.id)
     }
 
+    // MARK: Images
+
+    /// An image that was asked for a moment ago: unless its message is gone, or the person has gone on.
+    private mutating func show(image rows: [Row], of message: String, title: String, in id: String) {
+        guard currentID == id, let room, room.messages.contains(where: { $0.message.description == message }),
+            overlay == nil, question == nil, editor.isEmpty
+        else { return }
+        overlay = .image(message: message, title: title, rows: rows)
+        notice = nil
+    }
+
     // MARK: Selection
 
     /// The message that was selected may be gone.
@@ -353,5 +366,8 @@ package struct ChatModel {
         guard let room else { return }
         if room.message(selection) == nil { selection = nil }
         if room.message(replyTo) == nil { replyTo = nil }
+        if case .image(let id, _, _) = overlay, !room.messages.contains(where: { $0.message.description == id }) {
+            overlay = nil
+        }
     }
 }

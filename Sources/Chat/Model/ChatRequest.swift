@@ -49,8 +49,8 @@ package enum ChatInput {
     case dropped
     /// A file was sent or written, or was not.
     case said(String, isFailure: Bool)
-    /// An image that was asked for.
-    case image(title: String, rows: [Row])
+    /// An image that was asked for, of a message in a room.
+    case image(room: String, message: String, title: String, rows: [Row])
     case disconnected(String)
     case resized(Picture.Size)
     case tick

@@ -238,7 +238,7 @@ extension ChatModel {
             }
             return code.map { Row(Span($0, .code)) }
         }
-        if case .image(let title, let rows) = overlay {
+        if case .image(_, let title, let rows) = overlay {
             let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
             return [head, Row()] + rows.prefix(max(0, count - 2))
         }
@@ -258,7 +258,7 @@ extension ChatModel {
         case .help: "Keys and commands"
         case .text(let title, _), .invite(let title, _, _): title
         case .code: "QR code"
-        case .image(let title, _): title
+        case .image(_, let title, _): title
         }
     }
 

@@ -93,17 +93,48 @@ enum HomeFile {
     ) throws(HomeFileError) -> Bool {
         let path = "\(home)/\(name)"
         let temporary = path + ".new"
+        guard bytes.count <= byteCountLimit else {
+            throw HomeFileError(
+                kind: .malformed,
+                path: path,
+                line: nil,
+                reason: "would be larger than \(byteCountLimit) bytes"
+            )
+        }
+        // What a crash has left there may be an edit that was not put back.
+        if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
+            throw HomeFileError(systemCall: "rename", path: temporary)
+        }
         try write(bytes, to: temporary)
         let isReplaced: Bool
-        do throws(HomeFileError) {
+        do throws(TakeFailure) {
             isReplaced = try take(temporary, bytes, as: path, over: old, editFound)
         } catch {
-            unlink(temporary)
-            throw error
+            switch error {
+            case .failed(let error):
+                unlink(temporary)
+                throw error
+            case .editLeft(let error): throw error
+            }
         }
         unlink(temporary)
         try synchronizeDirectory(home)
         return isReplaced
+    }
+
+    /// Why a file is not replaced.
+    private enum TakeFailure: Error {
+        case failed(HomeFileError)
+        /// The temporary file holds somebody's edit.
+        case editLeft(HomeFileError)
+    }
+
+    /// What a file says; `nil` for what is none of ours: too large, or no file.
+    private static func contents(_ path: String) throws(HomeFileError) -> [UInt8]? {
+        do throws(HomeFileError) { return try read(path) } catch {
+            guard error.kind == .malformed else { throw error }
+            return nil
+        }
     }
 
     /// The two change places, and only then is what was there looked at: nothing that is written in between is lost.
@@ -115,36 +146,45 @@ enum HomeFile {
         as path: String,
         over old: [UInt8]?,
         _ editFound: () -> Void
-    ) throws(HomeFileError) -> Bool {
+    ) throws(TakeFailure) -> Bool {
+        func failure(_ call: String) -> HomeFileError { HomeFileError(systemCall: call, path: path) }
         guard let old else {
             if file_rename_new(temporary, path) == 0 { return true }
             if errno == EEXIST { return false }
-            guard errno == EINVAL || errno == ENOSYS else { throw HomeFileError(systemCall: "rename", path: path) }
+            guard errno == EINVAL || errno == ENOSYS else { throw .failed(failure("rename")) }
             guard access(path, F_OK) != 0, rename(temporary, path) == 0 else { return false }
             return true
         }
-        if file_exchange(temporary, path) == 0 {
-            var edit = try? read(temporary)
+        guard file_exchange(temporary, path) == 0 else {
+            if errno == ENOENT { return false }
+            // A file system that cannot exchange names.
+            guard errno == EINVAL || errno == ENOSYS else { throw .failed(failure("replace")) }
+            guard (try? read(path)) == old else { return false }
+            guard rename(temporary, path) == 0 else { throw .failed(failure("replace")) }
+            return true
+        }
+        do throws(HomeFileError) {
+            var edit = try contents(temporary)
             if edit == old { return true }
             var ours: [UInt8]? = bytes
             editFound()
             while true {
                 guard file_exchange(temporary, path) == 0 else {
+                    let code = errno
                     // Gone meanwhile, by the hand of who edits.
-                    if errno == ENOENT { return false }
-                    throw HomeFileError(systemCall: "rename", path: path)
+                    if code == ENOENT { return false }
+                    throw failure("rename")
                 }
-                let taken = try? read(temporary)
+                let taken = try contents(temporary)
                 if taken == ours { return false }
                 (ours, edit) = (edit, taken)
             }
+        } catch {
+            // Whichever of the two is in place, the other one stays as well.
+            throw .editLeft(
+                HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)")
+            )
         }
-        if errno == ENOENT { return false }
-        // A file system that cannot exchange names.
-        guard errno == EINVAL || errno == ENOSYS else { throw HomeFileError(systemCall: "replace", path: path) }
-        guard (try? read(path)) == old else { return false }
-        guard rename(temporary, path) == 0 else { throw HomeFileError(systemCall: "replace", path: path) }
-        return true
     }
 
     /// The line on which a value of a file stands; `nil` if the file cannot be read any more.

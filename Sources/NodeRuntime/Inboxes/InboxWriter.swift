@@ -163,6 +163,7 @@ final class InboxWriter: CorePart {
         } catch {
             return failed(client, error)
         }
+        inbox.archive.isShownSaved = true
         changed(client)
     }
 
@@ -174,7 +175,6 @@ final class InboxWriter: CorePart {
         }
         let lastActivity = core.machine.lastActivity(inbox.client)
         inbox.activitySaved = lastActivity
-        inbox.archive.isShownSaved = true
         return InboxSnapshot(
             record: record,
             counters: routes.counters(of: inbox),

@@ -1,4 +1,5 @@
 import Crypto
+import DequeModule
 import Messaging
 import Store
 import Wire
@@ -30,9 +31,11 @@ extension MessageArchive {
 
     /// A watcher has shown a message: it need not be protected any more.
     /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
-    func markShown(_ id: Messaging.MessageID) -> Int {
+    func markShown(_ id: Messaging.MessageID, now: Timestamp) -> Int {
         guard let index = heldIndex[id] else {
-            if !store.isLocked, let place = try? store.place(row, of: id.bytes) { show(before: place + 1) }
+            if !store.isLocked, unreadStoredCount(now: now) > 0, let place = try? store.place(row, of: id.bytes) {
+                showStored(place)
+            }
             return 0
         }
         guard held[index].isUnread else { return 0 }
@@ -47,18 +50,18 @@ extension MessageArchive {
     }
 
     func unreadStoredCount(now: Timestamp) -> Int {
-        if let unreadStored { return unreadStored }
-        var count = 0
+        if let unread { return unread.count }
+        var found: Deque<UInt64> = []
         do throws(StoreError) {
-            try visitStored(from: shownPlace, now: now) { _, message, _ in
-                if message.sender != nil, heldIndex[message.content.id] == nil { count += 1 }
-                return count < Self.unreadLimit
+            try visitStored(from: shownPlace, now: now) { place, message, _ in
+                if message.sender != nil, heldIndex[message.content.id] == nil { found.append(place) }
+                return found.count < Self.unreadLimit
             }
         } catch {
-            return count
+            return found.count
         }
-        unreadStored = count
-        return count
+        unread = found
+        return found.count
     }
 
     func contains(_ id: Messaging.MessageID) -> Bool {

@@ -1,4 +1,5 @@
 import Crypto
+import DequeModule
 import Messaging
 import Store
 import Wire
@@ -55,8 +56,8 @@ final class MessageArchive {
     private(set) var shownPlace: UInt64 = 0
     /// The last saved state says ``shownPlace``.
     var isShownSaved = true
-    /// Messages of members from there on, as far as they were counted.
-    var unreadStored: Int?
+    /// The places of members' messages from there on, in order and up to ``unreadLimit``; `nil` while they are not known.
+    var unread: Deque<UInt64>?
     let store: Store
     let row: RowID
     let memory: MessageMemory
@@ -99,10 +100,12 @@ final class MessageArchive {
     }
 
     private func noteUnread(_ message: Message, at place: UInt64) {
-        // The store gives the highest places again once the records that had them are gone.
-        if place < shownPlace { shownPlace = place }
-        guard let count = unreadStored, !message.content.isAnnotation else { return }
-        unreadStored = min(count + 1, Self.unreadLimit)
+        if place < shownPlace {
+            // The store gives the highest places again once the records that had them are gone.
+            shownPlace = place
+            isShownSaved = false
+        }
+        if !message.content.isAnnotation, unread.map({ $0.count < Self.unreadLimit }) ?? false { unread?.append(place) }
     }
 
     /// No more of them are counted.
@@ -113,14 +116,26 @@ final class MessageArchive {
         guard place > shownPlace else { return }
         shownPlace = place
         isShownSaved = false
-        unreadStored = nil
+        // Of a list that was cut, more may follow.
+        guard let known = unread, known.count < Self.unreadLimit else {
+            unread = nil
+            return
+        }
+        while let first = unread?.first, first < place { unread?.removeFirst() }
+    }
+
+    /// Somebody was shown one message on the disk. Those before it stay unread if nobody was shown them.
+    func showStored(_ place: UInt64) {
+        guard let index = unread?.firstIndex(of: place) else { return }
+        unread?.remove(at: index)
+        if index == 0 { show(before: unread?.first ?? place + 1) }
     }
 
     /// What the saved state says.
     func load(shownPlace place: UInt64) {
         shownPlace = place
         isShownSaved = true
-        unreadStored = nil
+        unread = nil
     }
 
     @discardableResult
@@ -231,6 +246,7 @@ final class MessageArchive {
         var stored: [StoredContent] = []
         var onDisk: Set<Messaging.MessageID> = []
         var failure: StoreError?
+        var isAllRead = unreadStoredCount(now: now) == 0
         for var entry in held {
             // In the order in which they came, so that what stays in memory stands between what goes.
             if entry.place == nil || !onDisk.isEmpty {
@@ -247,8 +263,20 @@ final class MessageArchive {
             do throws(StoreError) {
                 // It came again while the storage was locked.
                 if try !store.contains(row, id: id.bytes) {
-                    let place = kept.last?.place
-                    try append(entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: place)
+                    let before = kept.last?.place
+                    let place = try append(
+                        entry.message,
+                        arrivedAt: entry.arrivedAt,
+                        tier,
+                        expiresAt,
+                        notBefore: before
+                    )
+                    if entry.isUnread {
+                        noteUnread(entry.message, at: place.order)
+                        isAllRead = false
+                    } else if isAllRead {
+                        show(before: place.order + 1)
+                    }
                 }
                 onDisk.insert(id)
             } catch {
@@ -306,7 +334,7 @@ final class MessageArchive {
 
     func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
         let gone = Set(ids)
-        if unreadStored != 0 { unreadStored = nil }
+        if unread?.isEmpty == false { unread = nil }
         for id in ids {
             outgoing.remove(id)
             deliveries[id] = nil
@@ -362,7 +390,7 @@ final class MessageArchive {
 
     /// A message on the disk has come to its end.
     func expired(_ id: Messaging.MessageID) {
-        if unreadStored != 0 { unreadStored = nil }
+        if unread?.isEmpty == false { unread = nil }
         outgoing.remove(id)
         sent.remove(id)
         deliveries[id] = nil

@@ -114,7 +114,7 @@ extension Node {
 
     /// A watcher has shown this message.
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
-        let byteCount = core.inboxes[client]?.archive.markShown(id) ?? 0
+        let byteCount = core.inboxes[client]?.archive.markShown(id, now: services.readClock().hide) ?? 0
         if byteCount > 0 { core.machine.releaseMemory(client, byteCount: byteCount) }
         if let shown = message(id, client: client), let machine = core.machine.conversation(client) {
             opened([shown.message], machine, now: services.now)

@@ -67,8 +67,11 @@ package struct ChildProcess: ~Copyable {
 
     deinit { if descriptor >= 0 { close(descriptor) } }
 
-    /// To all of its group.
-    package func signal(_ number: Int32) { kill(-pid, number) }
+    /// To all of its group, and to itself, should it have left that.
+    package func signal(_ number: Int32) {
+        kill(-pid, number)
+        kill(pid, number)
+    }
 
     /// Waits until it has ended, and for so long.
     /// - Parameter other: ends the wait, too, when it becomes readable; -1 for none.

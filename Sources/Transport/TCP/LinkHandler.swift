@@ -55,6 +55,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     private var isProcessing = false
     /// Pieces are here that a later turn hands over.
     private var hasRest = false
+    /// The greeting of a code, until the share behind it is here.
+    private var greeted: RoutingToken?
     private var isRestQueued = false
     /// The channel wants to read, and ``mayRead`` was false.
     private var owesRead = false
@@ -259,9 +261,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             guard admits(token), let byteCount = transport.events.code(token) else {
                 return end(.requested, .unknownToken)
             }
-            beginExchange(token, byteCount)
+            awaitShare(token, byteCount)
         case .codeMessage(let message):
-            guard case .exchanging(_, let connection) = phase else { return }
+            guard let connection = exchange() else { return }
             transport.events.codeMessage(connection, message)
         case .send(let actTwo):
             guard let context else { return }
@@ -303,16 +305,30 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         return true
     }
 
-    /// Past the greeting, if there is room.
-    private func beginExchange(_ token: RoutingToken, _ byteCount: Int) {
+    /// A greeting alone holds no place of an exchange: the connection waits among those that have shown nothing.
+    private func awaitShare(_ token: RoutingToken, _ byteCount: Int) {
         guard case .beforeToken = phase, let context else { return }
-        transport.waiting.leave(id)
-        let network = DatagramAddress.Network(context.channel.remoteAddress)
-        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
-        phase = .exchanging(network, CodeConnection(id: id, token: token, end: self))
+        greeted = token
         actDeadline = context.eventLoop.now + limits.codeTimeout
         watchTime()
         session.expectCode(byteCount: byteCount)
+    }
+
+    /// The exchange that a message belongs to; one that begins with it has to find room.
+    private func exchange() -> CodeConnection? {
+        if case .exchanging(_, let connection) = phase { return connection }
+        guard case .beforeToken = phase, let greeted, let context else { return nil }
+        transport.waiting.leave(id)
+        let network = DatagramAddress.Network(context.channel.remoteAddress)
+        if let rejection = transport.codes.begin(network) {
+            end(.requested, rejection)
+            return nil
+        }
+        let connection = CodeConnection(id: id, token: greeted, end: self)
+        phase = .exchanging(network, connection)
+        actDeadline = context.eventLoop.now + limits.actTimeout
+        watchTime()
+        return connection
     }
 
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {

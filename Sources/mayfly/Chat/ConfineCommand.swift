@@ -25,7 +25,9 @@ struct ConfineCommand: ParsableCommand {
             (RLIMIT_AS, Self.memory), (RLIMIT_CPU, Self.time), (RLIMIT_CORE, 0), (RLIMIT_NOFILE, Self.descriptors),
         ] {
             var limits = rlimit(rlim_cur: limit, rlim_max: limit)
-            setrlimit(__rlimit_resource_t(kind.rawValue), &limits)
+            guard setrlimit(__rlimit_resource_t(kind.rawValue), &limits) == 0 else {
+                throw ExitCode(FailureKind.failed.exitCode)
+            }
         }
         // Not every kernel has the first; the second alone lets nothing out but what is written to standard output.
         _ = confine_files()

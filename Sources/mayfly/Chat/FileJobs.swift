@@ -48,7 +48,8 @@ final class FileJobs: Sendable {
         run {
             let command = try SaveCommand.parse([conversation, message, "--home", self.home])
             let bytes = try command.bytes(byteLimit: ImagePreview.byteLimit)
-            return .image(title: title, rows: try ImagePreview.rows(of: bytes, size: size))
+            let rows = try ImagePreview.rows(of: bytes, size: size)
+            return .image(room: conversation, message: message, title: title, rows: rows)
         }
     }
 

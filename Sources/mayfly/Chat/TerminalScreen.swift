@@ -16,6 +16,8 @@ final class TerminalScreen {
     private static let crashes = [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
     /// How the terminal was, for a crash.
     nonisolated(unsafe) private static var saved = termios()
+    /// Where a crash writes, which never waits.
+    nonisolated(unsafe) private static var last: Int32 = STDOUT_FILENO
     private static let endBytes = Array(Renderer.end.utf8)
 
     private let ends: [Int32]
@@ -59,11 +61,12 @@ final class TerminalScreen {
         signal(SIGPIPE, SIG_IGN)
         Self.saved = before
         _ = Self.endBytes.count
+        if output >= 0 { Self.last = output }
         var crashing = sigaction()
         // tcsetattr(3), write(2), raise(3) and sigaction(2) may be called here: signal-safety(7).
         crashing.__sigaction_handler.sa_handler = { number in
             tcsetattr(STDIN_FILENO, TCSANOW, &TerminalScreen.saved)
-            TerminalScreen.endBytes.withUnsafeBytes { _ = Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+            TerminalScreen.endBytes.withUnsafeBytes { _ = Glibc.write(TerminalScreen.last, $0.baseAddress, $0.count) }
             var usual = sigaction()
             sigaction(number, &usual, nil)
             raise(number)

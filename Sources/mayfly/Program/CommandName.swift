@@ -59,7 +59,9 @@ enum CommandName {
         let option = arguments.prefix(first == "--home" ? 2 : 1)
         let rest = arguments.dropFirst(option.count)
         guard let name = rest.first, !name.hasPrefix("-") else { return nil }
-        let words = (["mayfly"] + rest + option).map(quoted).joined(separator: " ")
+        // What follows `--` are no options.
+        let end = rest.firstIndex(of: "--") ?? rest.endIndex
+        let words = (["mayfly"] + rest[..<end] + option + rest[end...]).map(quoted).joined(separator: " ")
         return ControlError(.usage, "`\(first)` goes behind the command", hint: "write: \(words)")
     }
 
@@ -76,11 +78,13 @@ enum CommandName {
             )
         }
         guard let first = words.first, first.hasPrefix("-"), first != "-", !first.hasPrefix("--") else { return nil }
+        let dashed = words.prefix { !$0.hasPrefix("--") }
+        let options = words.dropFirst(dashed.count).map { " \(quoted($0))" }.joined()
         return ControlError(
             .usage,
             "`\(first)` is no option of `send`",
-            hint: "a text that starts with a dash goes behind `--`: "
-                + "mayfly send \(quoted(arguments[1])) -- \(quoted(words.joined(separator: " ")))"
+            hint: "a text that starts with a dash goes behind `--`: mayfly send \(quoted(arguments[1]))\(options) -- "
+                + quoted(dashed.joined(separator: " "))
         )
     }
 

@@ -122,8 +122,10 @@ extension ExplodeCommand {
                 let deadline = timeout.map { ContinuousClock.now + $0.duration }
                 (value, isInTime) = try members.follow(value, until: deadline, terminal)
             }
-            let code = isInTime ? 0 : FailureKind.timedOut.exitCode
             let status = try members.status(value)
+            let code =
+                isInTime
+                ? wait && status.state == "error" ? FailureKind.failed.exitCode : 0 : FailureKind.timedOut.exitCode
             if terminal.json {
                 // The result itself says who has not confirmed.
                 terminal.result(value, exitCode: code)
@@ -131,7 +133,7 @@ extension ExplodeCommand {
                 ExplodeCommand.show(status, terminal)
                 note(status, terminal)
             }
-            if !isInTime { throw ExitCode(code) }
+            if code != 0 { throw ExitCode(code) }
         }
 
         /// Says what follows from it.

@@ -4,7 +4,8 @@ import Glibc
 /// Reads what the user names: a file, or standard input for `-`.
 enum InputFile {
     /// - Throws: `failed` when it cannot be read, `usage` when it is longer than `byteLimit`.
-    static func read(_ path: String, byteLimit: Int) throws(ControlError) -> [UInt8] {
+    /// - Parameter cure: of what is longer.
+    static func read(_ path: String, byteLimit: Int, cure: String? = nil) throws(ControlError) -> [UInt8] {
         let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw ControlError(.failed, "cannot read \(path): \(String(cString: strerror(errno)).lowercased())")
@@ -22,7 +23,7 @@ enum InputFile {
             bytes.append(contentsOf: chunk[..<count])
             guard bytes.count <= byteLimit else {
                 let name = path == "-" ? "standard input" : path
-                throw ControlError(.usage, "\(name) is longer than \(byteLimit) bytes")
+                throw ControlError(.usage, "\(name) is longer than \(byteLimit) bytes", hint: cure)
             }
         }
     }

@@ -49,6 +49,7 @@ struct ReadCommand: NodeCommand {
         endOnInterrupt(code: 0)
         // Before the first page, so that nothing comes between.
         try subscribe(client)
+        try history.pin(client)
         try history.show(client, last: last, since: since)
         try follow(client, &history)
     }
@@ -70,7 +71,8 @@ struct ReadCommand: NodeCommand {
 
     private func follow(_ client: ControlClient, _ history: inout History) throws {
         while true {
-            var step = try client.nextEvent(until: nil, for: STDOUT_FILENO)
+            // Without an event the conversation may have been left here.
+            var step = try client.nextEvent(until: .now + Self.lookTime, for: STDOUT_FILENO)
             // All that has come together is shown together.
             while case .event(let event) = step {
                 try checkEnd(event)
@@ -86,6 +88,8 @@ struct ReadCommand: NodeCommand {
         }
     }
 
+    private static let lookTime = Duration.seconds(5)
+
     private func checkEnd(_ event: JSONValue) throws(ControlError) {
         switch event["event"]?.stringValue {
         case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
@@ -99,13 +103,16 @@ struct ReadCommand: NodeCommand {
 private struct History {
     let conversation: String
     let terminal: Terminal
-    /// The newest that was shown.
+    /// What is new comes after this message.
     private var newest: String?
     private var shown: Set<String> = []
+    /// The same, in the order in which it was shown.
+    private var order: [String] = []
+    private let startedAt = wallClock()
     /// What was shown, by the shortest start of its id.
     private var starts: [Substring: [String]] = [:]
-    /// Messages whose files were still on their way.
-    private var incomplete: Set<String> = []
+    /// Messages whose files were still on their way, with their handles.
+    private var incomplete: [String: String] = [:]
     private var lastDay: LocalTime?
 
     init(conversation: String, terminal: Terminal) {
@@ -114,6 +121,12 @@ private struct History {
     }
 
     var isEmpty: Bool { shown.isEmpty }
+
+    /// Notes which message is the newest before any is shown: if none is shown, the new ones are those after it.
+    mutating func pin(_ client: ControlClient) throws {
+        let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
+        newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
+    }
 
     /// Shows messages page by page.
     mutating func show(_ client: ControlClient, last: Int?, since: String?) throws {
@@ -125,18 +138,16 @@ private struct History {
                 ReadMethod.Params(conversation: conversation, last: last, since: since)
             )
             let messages = value["messages"]?.arrayValue ?? []
-            let ids = messages.compactMap { $0["message"]?.stringValue }
             let now = wallClock()
-            for (message, id) in zip(messages, ids) where shown.insert(id).inserted {
-                if terminal.json {
-                    terminal.result(message)
-                } else {
-                    show(try understand(message, as: Message.self), now: now)
-                }
+            for value in messages {
+                let message = try understand(value, as: Message.self)
+                guard isNew(message), shown.insert(message.message.description).inserted else { continue }
+                order.append(message.message.description)
+                if terminal.json { terminal.result(value) } else { show(message, now: now) }
             }
-            newest = ids.last ?? newest
+            newest = messages.last?["message"]?.stringValue ?? newest
             // A page without messages would never end.
-            guard value["more"] == true, let end = ids.last, end != since else { return }
+            guard value["more"] == true, let end = newest, end != since else { return }
             since = end
             last = nil
         }
@@ -144,13 +155,26 @@ private struct History {
 
     /// Shows what has come since.
     mutating func showNew(_ client: ControlClient) throws {
-        do {
-            try show(client, last: nil, since: newest)
-        } catch let error as ControlError where error.kind == .notFound && newest != nil {
-            // The newest has expired. If the conversation itself is gone, this says it.
-            newest = nil
-            try show(client, last: nil, since: nil)
+        while true {
+            do {
+                return try show(client, last: nil, since: newest)
+            } catch let error as ControlError where error.kind == .notFound && newest != nil {
+                // It has expired: what was shown before it may be there yet. If the conversation is gone, the end says it.
+                newest = order.popLast()
+                isFromHereOn = newest == nil
+            }
         }
+    }
+
+    /// Nothing that was shown is left to go on from.
+    private var isFromHereOn = false
+
+    /// Senders' clocks may be some time behind, in milliseconds.
+    private static let clockDifference: Int64 = 60_000
+
+    /// What was there before, and was not asked for, stays unsaid.
+    private func isNew(_ message: Message) -> Bool {
+        !isFromHereOn || message.sentAt.milliseconds >= startedAt.milliseconds - Self.clockDifference
     }
 
     private mutating func show(_ message: Message, now: Timestamp) {
@@ -160,14 +184,15 @@ private struct History {
             terminal.result("── \(time.date) \(time.year) ──")
         }
         lastDay = time
-        if message.file?.state == "receiving" { incomplete.insert(message.message.description) }
+        let handle = handle(message.message.description)
+        if message.file?.state == "receiving" { incomplete[message.message.description] = handle }
         let answers = message.replyTo.map { "↪ \(safe($0).prefix(Self.handleCount))  " } ?? ""
         let state = message.from == "me" ? "\(safe(message.state)), " : ""
         let kept =
             message.expiresAt.map { "\(Words.left($0.milliseconds - now.milliseconds)) left" }
             ?? (message.stored ? "kept" : "in memory only")
         terminal.result(
-            "\(handle(message.message.description))  \(time.clock)  \(safe(message.from))  \(answers)"
+            "\(handle)  \(time.clock)  \(safe(message.from))  \(answers)"
                 + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]"
         )
     }
@@ -186,9 +211,9 @@ private struct History {
     /// A person who follows learns when a file is here, or will not come.
     mutating func happened(_ event: JSONValue) {
         guard outputIsTerminal, !terminal.json, let id = event["message"]?.stringValue,
-            let state = event["state"]?.stringValue, state != "receiving", incomplete.remove(id) != nil
+            let state = event["state"]?.stringValue, state != "receiving",
+            let handle = incomplete.removeValue(forKey: id)
         else { return }
-        let handle = id.prefix(Self.handleCount)
         terminal.result(
             state == "failed"
                 ? "\(handle)  the file did not come"

@@ -115,7 +115,11 @@ struct SendCommand: NodeCommand {
 
     func body() throws -> String? {
         guard text == "-" else { return text }
-        var bytes = try InputFile.read("-", byteLimit: Self.textByteLimit + 1)
+        var bytes = try InputFile.read(
+            "-",
+            byteLimit: Self.textByteLimit + 1,
+            cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`"
+        )
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         guard let text = String(validating: bytes, as: UTF8.self) else {
             throw ControlError(

@@ -68,7 +68,9 @@ struct JoinHandlers: Sendable {
     ) throws {
         let client: ClientID
         do throws(NodeError) {
-            client = try node.join(try JoinView.slug(slug, node), profile: params.profile, alias: params.alias)
+            // Only what a person has typed may be the id of an invitation: a code's invite comes from another node.
+            let slug = found == nil ? try JoinView.slug(slug, node) : slug
+            client = try node.join(slug, profile: params.profile, alias: params.alias)
         } catch {
             // Asked again: the same join, or the conversation that it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
