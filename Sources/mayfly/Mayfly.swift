@@ -62,7 +62,7 @@ import Glibc
         let arguments = Array(CommandLine.arguments.dropFirst())
         do {
             try checkText()
-            if let unknown = CommandName.unknown(in: arguments, of: Mayfly.self) { throw unknown }
+            if let unknown = CommandLineMistake.unknown(in: arguments, of: Mayfly.self) { throw unknown }
             var command = try parseAsRoot(arguments)
             if var command = command as? any AsyncParsableCommand {
                 try await command.run()
@@ -110,11 +110,11 @@ import Glibc
             exit(withError: ExitCode(error.kind.exitCode))
         }
         guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
-        if let mistake = CommandName.mistake(in: arguments) {
+        if let mistake = CommandLineMistake.mistake(in: arguments) {
             terminal.report(mistake)
             exit(withError: ExitCode.validationFailure)
         }
-        if let unknown = CommandName.unknownOption(in: arguments, of: Mayfly.self) {
+        if let unknown = CommandLineMistake.unknownOption(in: arguments, of: Mayfly.self) {
             terminal.report(unknown)
             exit(withError: ExitCode.validationFailure)
         }

@@ -1,5 +1,4 @@
 import Foundation
-import Glibc
 import Testing
 
 /// One-shot commands as a person types them, most of them on a terminal.
@@ -142,6 +141,15 @@ struct PeopleTests {
             try bob.wait("lifetimeAgreed")
             try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
+            // The state of when it fell asleep says none: after a crash that must not count.
+            try bob.ok("inbox", "sleep", "room")
+            try say("after the sleep", ann)
+            bob.crash()
+            try bob.start()
+            #expect(try count() == 1)
+            try bob.wait("lifetimeAgreed")
+            try bob.ok("read", "room", "--last", "1")
+            #expect(try count() == 0)
             try say("four", ann)
             #expect(try count() == 1)
             try bob.stop()
@@ -270,44 +278,6 @@ struct PeopleTests {
                 (answer.errors + answer.output.replacingOccurrences(of: "\\\\", with: "\\")).contains(cure),
                 "\(answer)"
             )
-        }
-    }
-}
-
-/// The chat and its terminal, where nobody looks.
-@Suite("Terminal of the chat")
-struct ChatTerminalTests {
-    @Test("A terminal that nobody reads does not hold up the end of the chat")
-    func nobodyReads() throws {
-        try withRoom { ann, _, _ in
-            let terminal = try PseudoTerminal()
-            let chat = try terminal.child([
-                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
-            ])
-            try terminal.expect("MEMORY ONLY")
-            // Each makes it draw the whole screen, until the terminal takes no more.
-            for _ in 0..<500 {
-                chat.signal(SIGCONT)
-                usleep(2_000)
-            }
-            chat.signal(SIGTERM)
-            #expect(chat.wait(seconds: 20) == 0)
-        }
-    }
-
-    @Test("A crash gives the terminal back", arguments: [SIGSEGV, SIGTRAP, SIGABRT])
-    func crash(number: Int32) throws {
-        try withRoom { ann, _, _ in
-            let terminal = try PseudoTerminal()
-            let chat = try terminal.child([
-                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
-            ])
-            try terminal.expect("MEMORY ONLY")
-            #expect(!terminal.shows)
-            chat.signal(number)
-            #expect(chat.wait(seconds: 30) == -number)
-            try terminal.expect("\u{1B}[?1049l")
-            #expect(terminal.shows)
         }
     }
 }

@@ -133,6 +133,22 @@ import Testing
         #expect(archive.unreadCount(now: now) == 1 && !archive.isShownSaved)
     }
 
+    @Test mutating func `beyond the limit unread messages are counted again when the known ones are read`() throws {
+        let limit = MessageArchive.unreadLimit
+        let messages = (0..<(limit + 2)).map { _ in message(lasting: .day) }
+        #expect(archive.unreadCount(now: now) == 0)
+        for message in messages { try keep(message, .disk(.oneDay)) }
+        #expect(archive.unreadCount(now: now) == limit)
+        for message in messages.prefix(limit - 1) { _ = archive.markShown(message.content.id, now: now) }
+        #expect(archive.unreadCount(now: now) == limit)
+        _ = archive.markShown(messages[limit - 1].content.id, now: now)
+        #expect(archive.unreadCount(now: now) == 2)
+        for (left, message) in zip([1, 0], messages.suffix(2)) {
+            _ = archive.markShown(message.content.id, now: now)
+            #expect(archive.unreadCount(now: now) == left)
+        }
+    }
+
     @Test mutating func `what waits for the disk counts against the bound though a watcher has shown it`() throws {
         let (waiting, ephemeral) = (message(lasting: .day), message())
         try keep(waiting, .untilUnlocked(.oneDay))

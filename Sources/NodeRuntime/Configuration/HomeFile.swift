@@ -82,7 +82,7 @@ enum HomeFile {
     /// Replaces a file, durably, unless somebody has changed it since it was read: then it stays as they left it.
     /// - Parameters:
     ///   - old: what was read; `nil` if it was not there.
-    ///   - editFound: called when what was there is another and has not gone back yet.
+    ///   - editFound: called when an edit was found and is not put back yet, for tests.
     /// - Returns: whether it was replaced.
     static func replace(
         _ name: String,
@@ -101,7 +101,7 @@ enum HomeFile {
                 reason: "would be larger than \(byteCountLimit) bytes"
             )
         }
-        // What a crash has left there may be an edit that was not put back.
+        // After a crash the temporary file may hold an edit that was not put back.
         if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
             throw HomeFileError(systemCall: "rename", path: temporary)
         }
@@ -129,7 +129,7 @@ enum HomeFile {
         case editLeft(HomeFileError)
     }
 
-    /// What a file says; `nil` for what is none of ours: too large, or no file.
+    /// The bytes of a file; `nil` when it is too large or not a regular file, so not written by the node.
     private static func contents(_ path: String) throws(HomeFileError) -> [UInt8]? {
         do throws(HomeFileError) { return try read(path) } catch {
             guard error.kind == .malformed else { throw error }
@@ -137,9 +137,8 @@ enum HomeFile {
         }
     }
 
-    /// The two change places, and only then is what was there looked at: nothing that is written in between is lost.
-    /// What was there and differs goes back. So does what came in its place meanwhile: the newest edit is the last one that
-    /// comes out in exchange for something other than what was put in.
+    /// Exchanges the two files, and compares the old file with `old` only then, so no edit falls between. An edit is put
+    /// back by another exchange. If that exchange takes out a still newer edit, this one is put back in turn.
     private static func take(
         _ temporary: String,
         _ bytes: [UInt8],
@@ -170,9 +169,8 @@ enum HomeFile {
             editFound()
             while true {
                 guard file_exchange(temporary, path) == 0 else {
-                    let code = errno
-                    // Gone meanwhile, by the hand of who edits.
-                    if code == ENOENT { return false }
+                    // The editor has removed the file meanwhile.
+                    if errno == ENOENT { return false }
                     throw failure("rename")
                 }
                 let taken = try contents(temporary)
@@ -180,7 +178,7 @@ enum HomeFile {
                 (ours, edit) = (edit, taken)
             }
         } catch {
-            // Whichever of the two is in place, the other one stays as well.
+            // Either file may be the edit: both stay.
             throw .editLeft(
                 HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)")
             )

@@ -13,7 +13,7 @@ final class Inbox {
     /// What this node knows of the conversation that no member has said. Set by ``InboxTable/note(_:of:)``.
     var notes = InboxNotes()
 
-    /// The notes as they are saved, while it is awake.
+    /// The notes of an awake inbox, as they are saved.
     var savedNotes: InboxNotes {
         var notes = notes
         notes.shownPlace = archive.shownPlace

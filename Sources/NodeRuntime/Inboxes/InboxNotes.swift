@@ -26,9 +26,9 @@ struct InboxNotes: Hashable, Sendable, Codable {
     var sentInvites: [SentInvite] = []
     /// At most as many as the conversation has members, present and former.
     var guests: [Guest] = []
-    /// See ``MessageArchive/shownPlace``, as of the last save.
+    /// ``MessageArchive/shownPlace`` at the last save.
     var shownPlace: UInt64 = 0
-    /// Stored messages of members that nobody had read when the inbox fell asleep; `nil` of an inbox that was awake.
+    /// The number of unread stored messages when the inbox fell asleep; `nil` when messages came since.
     var unreadCount: UInt32?
 
     /// Takes up what the conversation says now: who has come by which invite, and which invites are gone.

@@ -87,6 +87,11 @@ final class InboxWriter: CorePart {
             for message in messages { try inbox.archive.keep(message, keeping, now: now) }
         }
         guard case .disk = keeping else { return }
+        // The saved state has the count of when the inbox fell asleep: after a crash it would be too low.
+        if let inbox = inboxes[client], inbox.notes.unreadCount != nil, messages.contains(where: { $0.sender != nil }) {
+            inbox.notes.unreadCount = nil
+            save(client)
+        }
         changed(client)
         storage.room.stored(count: messages.count)
         commits.stored(count: messages.count)
@@ -193,7 +198,6 @@ final class InboxWriter: CorePart {
         if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
         inbox.notes = inbox.savedNotes
         inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
-        inbox.archive.isShownSaved = true
         let snapshot = InboxSnapshot(
             record: record,
             counters: routes.counters(of: inbox),
@@ -208,11 +212,12 @@ final class InboxWriter: CorePart {
         } catch {
             return failed(inbox.client, error)
         }
+        inbox.archive.isShownSaved = true
         commits.changed(inbox.effects)
         commits.schedule()
     }
 
-    /// At a tick: what was read since the last one, where no state was saved for another reason.
+    /// Saves the states whose mark of what was read has changed since the last save. Called at a tick.
     func saveShown() {
         guard !store.isLocked, !store.isReadOnly else { return }
         for inbox in inboxes.all where !inbox.archive.isShownSaved && core.machine.record(inbox.client) != nil {
@@ -220,8 +225,8 @@ final class InboxWriter: CorePart {
         }
     }
 
-    /// At a stop: states that say when a message last came or went, and what was read, of inboxes that are awake. Others
-    /// said so when they fell asleep.
+    /// Saves the states of awake inboxes whose last activity or mark of what was read has changed. Called at a stop; sleeping
+    /// inboxes were saved when they fell asleep.
     func saveActivity() {
         guard !store.isLocked, !store.isReadOnly else { return }
         for inbox in inboxes.all {

@@ -43,14 +43,13 @@ extension MessageArchive {
         return held[index].tier == nil ? held[index].message.byteCount : 0
     }
 
-    /// Messages of members that nobody has read, up to ``unreadLimit``: in memory, and on the disk as far as that can be
-    /// read now.
+    /// The number of unread messages of members, at most ``unreadLimit``. A locked or damaged store counts as empty.
     func unreadCount(now: Timestamp) -> Int {
         min(Self.unreadLimit, held.count { $0.isUnread && isListed($0, now) } + unreadStoredCount(now: now))
     }
 
     func unreadStoredCount(now: Timestamp) -> Int {
-        if let unread { return unread.count }
+        if let knownUnreadCount { return knownUnreadCount }
         var found: Deque<UInt64> = []
         do throws(StoreError) {
             try visitStored(from: shownPlace, now: now) { place, message, _ in
@@ -60,7 +59,7 @@ extension MessageArchive {
         } catch {
             return found.count
         }
-        unread = found
+        setUnread(found)
         return found.count
     }
 
@@ -237,7 +236,7 @@ extension MessageArchive {
         return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
     }
 
-    /// The listed message that has so many behind it, itself counted; `nil` when there are fewer.
+    /// The `count`th message from the end: 1 is the newest. `nil` when there are fewer messages.
     func id(fromEnd count: Int, now: Timestamp) throws(StoreError) -> Messaging.MessageID? {
         settlePlaces()
         let (found, missing) = try beginning(ofLast: count, from: Beginning(), now)
@@ -254,7 +253,7 @@ extension MessageArchive {
     }
 
     /// The newest so many, found by their places: none is opened for it.
-    /// - Returns: where they begin, and how many there are too few.
+    /// - Returns: where they begin, and the number of messages that are missing to `last`.
     private func beginning(
         ofLast last: Int,
         from first: Beginning,

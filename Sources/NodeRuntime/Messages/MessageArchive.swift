@@ -52,12 +52,14 @@ final class MessageArchive {
     var outgoing: OutgoingMessages
     /// Messages of members that are in memory no more.
     private(set) var known: KnownMessages
-    /// What is on the disk from this place on nobody has read, and all before it somebody has.
+    /// Stored messages before this place count as read.
     private(set) var shownPlace: UInt64 = 0
-    /// The last saved state says ``shownPlace``.
+    /// The last saved state has ``shownPlace``.
     var isShownSaved = true
-    /// The places of members' messages from there on, in order and up to ``unreadLimit``; `nil` while they are not known.
-    var unread: Deque<UInt64>?
+    /// The places of unread stored messages, in order, at most ``unreadLimit``; `nil` before they were counted.
+    private(set) var unread: Deque<UInt64>?
+    /// More unread messages may follow those in ``unread``.
+    private var isUnreadCut = false
     let store: Store
     let row: RowID
     let memory: MessageMemory
@@ -101,41 +103,53 @@ final class MessageArchive {
 
     private func noteUnread(_ message: Message, at place: UInt64) {
         if place < shownPlace {
-            // The store gives the highest places again once the records that had them are gone.
+            // The store reuses the highest places once their records are gone.
             shownPlace = place
             isShownSaved = false
         }
-        if !message.content.isAnnotation, unread.map({ $0.count < Self.unreadLimit }) ?? false { unread?.append(place) }
+        guard !message.content.isAnnotation, let known = unread, !isUnreadCut else { return }
+        if known.count < Self.unreadLimit { unread?.append(place) } else { isUnreadCut = true }
     }
 
-    /// No more of them are counted.
+    /// The highest count of unread messages.
     static let unreadLimit = 1_000
 
-    /// Somebody has read what is on the disk before this place.
+    /// The number of ``unread`` messages; `nil` before they were counted.
+    var knownUnreadCount: Int? { isUnreadCut ? Self.unreadLimit : unread?.count }
+
+    /// Sets the places of all unread stored messages, or of the first ``unreadLimit``.
+    func setUnread(_ places: Deque<UInt64>) {
+        unread = places
+        isUnreadCut = places.count >= Self.unreadLimit
+    }
+
+    /// Forgets which stored messages are unread: they are counted again from ``shownPlace``.
+    private func forgetUnread() {
+        unread = nil
+        isUnreadCut = false
+    }
+
+    /// Marks all stored messages before a place as read.
     func show(before place: UInt64) {
         guard place > shownPlace else { return }
         shownPlace = place
         isShownSaved = false
-        // Of a list that was cut, more may follow.
-        guard let known = unread, known.count < Self.unreadLimit else {
-            unread = nil
-            return
-        }
         while let first = unread?.first, first < place { unread?.removeFirst() }
+        if isUnreadCut, unread?.isEmpty ?? true { forgetUnread() }
     }
 
-    /// Somebody was shown one message on the disk. Those before it stay unread if nobody was shown them.
+    /// Marks one stored message as read. Unread messages before it stay unread.
     func showStored(_ place: UInt64) {
         guard let index = unread?.firstIndex(of: place) else { return }
         unread?.remove(at: index)
         if index == 0 { show(before: unread?.first ?? place + 1) }
     }
 
-    /// What the saved state says.
+    /// Takes the mark of the saved state.
     func load(shownPlace place: UInt64) {
         shownPlace = place
         isShownSaved = true
-        unread = nil
+        forgetUnread()
     }
 
     @discardableResult
@@ -334,7 +348,7 @@ final class MessageArchive {
 
     func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
         let gone = Set(ids)
-        if unread?.isEmpty == false { unread = nil }
+        if unread?.isEmpty == false { forgetUnread() }
         for id in ids {
             outgoing.remove(id)
             deliveries[id] = nil
@@ -390,7 +404,7 @@ final class MessageArchive {
 
     /// A message on the disk has come to its end.
     func expired(_ id: Messaging.MessageID) {
-        if unread?.isEmpty == false { unread = nil }
+        if unread?.isEmpty == false { forgetUnread() }
         outgoing.remove(id)
         sent.remove(id)
         deliveries[id] = nil

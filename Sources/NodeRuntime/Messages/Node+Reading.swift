@@ -134,13 +134,13 @@ extension Node {
         core.inboxes.unordered.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
     }
 
-    /// Messages of others in a conversation that nobody has read here; ``MessageArchive/unreadLimit`` for as many or more.
+    /// The number of unread messages of a conversation, at most ``MessageArchive/unreadLimit``. Wakes no inbox.
     package func unreadCount(_ client: ClientID) -> Int {
         guard let inbox = core.inboxes[client] else { return 0 }
         guard core.machine.conversation(client) == nil else {
             return inbox.archive.unreadCount(now: services.readClock().hide)
         }
-        // Nothing comes to an inbox that sleeps, but what it has may expire.
+        // A sleeping inbox receives nothing, but its messages may expire.
         if inbox.notes.unreadCount == 0 { return 0 }
         let count = inbox.archive.unreadCount(now: services.readClock().hide)
         store.release(inbox.row)

@@ -2,8 +2,8 @@ import Glibc
 import NIOCore
 import Synchronization
 
-/// Bound sockets that the service manager has opened before this process: sd_listen_fds(3). They stay open while the
-/// process is replaced, so that who dials meanwhile waits instead of being refused, and may have a port below 1024.
+/// Bound sockets that the service manager passes to this process: sd_listen_fds(3). The manager keeps them open while the
+/// node restarts, so that a dialling peer waits instead of being refused. They may have a port below 1024.
 package enum InheritedSockets {
     private struct Entry {
         let descriptor: CInt
@@ -13,26 +13,26 @@ package enum InheritedSockets {
 
     /// SD_LISTEN_FDS_START
     private static let first: CInt = 3
-    /// More are none of ours.
+    /// The most descriptors that are looked at.
     private static let limit: CInt = 64
     private static let entries = Mutex<[Entry]>([])
 
-    /// Takes over what `LISTEN_PID` and `LISTEN_FDS` say, and removes both: programs that this one starts inherit nothing.
-    /// To be called once, before anything is opened.
+    /// Takes the sockets that `LISTEN_PID` and `LISTEN_FDS` name, and removes both variables, so that child processes do not
+    /// inherit them. To be called once, before the process opens descriptors.
     package static func adopt() {
         defer { for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] { unsetenv(name) } }
         guard let process = getenv("LISTEN_PID").flatMap({ pid_t(String(cString: $0)) }), process == getpid(),
             let count = getenv("LISTEN_FDS").flatMap({ CInt(String(cString: $0)) }), count > 0
         else { return }
         for descriptor in first..<(first + min(count, limit)) {
-            // What is none is left alone: with a wrong count it may be a descriptor of this process.
+            // Other descriptors stay open: with a wrong count they may be the runtime's.
             guard let entry = entry(descriptor), fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 else { continue }
             _ = fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK)
             entries.withLock { $0.append(entry) }
         }
     }
 
-    /// `nil` for what is no TCP or UDP socket with an address of its own.
+    /// `nil` unless the descriptor is a bound TCP or UDP socket.
     private static func entry(_ descriptor: CInt) -> Entry? {
         var type: CInt = 0
         var size = socklen_t(MemoryLayout<CInt>.size)
@@ -43,7 +43,7 @@ package enum InheritedSockets {
         return Entry(descriptor: descriptor, type: type, address: address)
     }
 
-    /// A socket that is bound to exactly this address. It is the caller's from then on.
+    /// Hands over the socket that is bound to exactly this address.
     static func take(_ type: __socket_type, at address: SocketAddress) -> CInt? {
         entries.withLock { entries in
             guard address.port != 0,
@@ -53,8 +53,8 @@ package enum InheritedSockets {
         }
     }
 
-    /// Closes what nobody has taken, so that who dials there is refused.
-    /// - Returns: where those are.
+    /// Closes the sockets that no listener has taken, so that peers are refused there.
+    /// - Returns: their addresses.
     package static func closeRest() -> [SocketAddress] {
         let rest = entries.withLock { entries in
             defer { entries = [] }
@@ -66,7 +66,7 @@ package enum InheritedSockets {
 }
 
 extension SocketAddress {
-    /// Where a socket of the Internet is bound.
+    /// The local address of an IPv4 or IPv6 socket.
     init?(boundBy descriptor: CInt) {
         var storage = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)

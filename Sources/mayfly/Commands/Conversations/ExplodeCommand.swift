@@ -81,7 +81,7 @@ extension ExplodeCommand {
         @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask.") var force = false
-        @Flag(help: "End only when all members have confirmed, and say who has meanwhile.") var wait = false
+        @Flag(help: "Wait until every member has confirmed, and print each confirmation.") var wait = false
         @Option(
             parsing: .unconditional,
             help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")
@@ -105,10 +105,10 @@ extension ExplodeCommand {
                 throw ControlError(.usage, "not exploded: there is no terminal to confirm on", hint: "use --force")
             }
             let client = try connect()
-            var target = conversation
-            if !force { target = try confirm(client) }
-            let members = Members(of: target, client)
-            target = members.conversation
+            let shown = try show(client)
+            if let shown, !force { try confirm(shown) }
+            let members = Members(of: shown, named: conversation, client)
+            let target = members.conversation
             if wait { try members.subscribe() }
             let params = ExplodeMethod.Params(
                 conversation: target,
@@ -127,7 +127,7 @@ extension ExplodeCommand {
                 isInTime
                 ? wait && status.state == "error" ? FailureKind.failed.exitCode : 0 : FailureKind.timedOut.exitCode
             if terminal.json {
-                // The result itself says who has not confirmed.
+                // The result names the members that have not confirmed.
                 terminal.result(value, exitCode: code)
             } else {
                 ExplodeCommand.show(status, terminal)
@@ -162,11 +162,19 @@ extension ExplodeCommand {
             terminal.note("see who knows with `mayfly explode status \(short(safe(status.conversation)))`")
         }
 
+        /// The conversation. With --force `nil` when it cannot be shown: it has exploded already, or `explode` reports why.
+        private func show(_ client: ControlClient) throws -> Conversation? {
+            do {
+                let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                return try understand(value, as: Conversation.self)
+            } catch {
+                guard force else { throw error }
+                return nil
+            }
+        }
+
         /// Asks to type the name.
-        /// - Returns: the id of what was confirmed, so that nothing else explodes if names change meanwhile.
-        private func confirm(_ client: ControlClient) throws -> String {
-            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
-            let found = try understand(value, as: Conversation.self)
+        private func confirm(_ found: Conversation) throws {
             let name = (found.alias ?? found.name).map(safe) ?? short(found.conversation)
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
             let count = found.members.count + 1
@@ -174,7 +182,6 @@ extension ExplodeCommand {
                 "This destroys '\(name)' for all \(count) members\(time) and cannot be undone.",
                 byTyping: name
             )
-            return found.conversation
         }
 
         private func shown(after delay: Interval) -> String {
@@ -183,17 +190,16 @@ extension ExplodeCommand {
         }
     }
 
-    /// The members of a conversation, which takes their names along when it explodes.
+    /// The members of a conversation, by name: the explosion destroys the names.
     private struct Members {
         private let client: ControlClient
         let conversation: String
         private let names: [ExplosionStatus.Name]
 
-        /// Without names when the conversation cannot be shown: it has exploded already, or `explode` will say what is wrong.
-        init(of text: String, _ client: ControlClient) {
-            let shown = try? client.call(ConversationShowMethod.self, .init(conversation: text))
-            let found = shown.flatMap { try? $0.decoded(as: Conversation.self) }
+        /// - Parameter found: `nil` for a conversation that cannot be shown: its members have no names.
+        init(of found: Conversation?, named text: String, _ client: ControlClient) {
             self.client = client
+            // The id, so that no other conversation explodes if names change meanwhile.
             conversation = found?.conversation ?? text
             names = (found?.members ?? []).compactMap { member in
                 (member.profile ?? member.peer).map { ExplosionStatus.Name(member: member.member, name: $0) }
@@ -217,10 +223,10 @@ extension ExplodeCommand {
             return status
         }
 
-        /// What knows of a scheduled explosion says so without an event.
+        /// Between two questions: no event tells that a member knows of a scheduled explosion.
         private static let pause = Duration.seconds(1)
 
-        /// Says who confirms, until all have.
+        /// Prints each confirmation until all members have confirmed.
         /// - Parameter answer: the node's to `explode`.
         /// - Returns: its last answer, and whether all have.
         func follow(

@@ -115,7 +115,7 @@ extension LifetimeCommand {
         var unopened: Interval?
         @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
         var timer: LifetimeTimer?
-        @Flag(help: "Accept these terms again without asking: a restart of a node ends the agreement.")
+        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
         var renew = false
         @OptionGroup var global: GlobalOptions
 
@@ -291,7 +291,7 @@ extension LifetimeCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
         var proposal: String?
-        @Flag(help: "Accept these terms again without asking: a restart of a node ends the agreement.")
+        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
         var renew = false
         @OptionGroup var global: GlobalOptions
 

@@ -11,7 +11,7 @@ struct ReadCommand: NodeCommand {
             On a terminal each message begins with the start of its id, which `send --reply-to`, `react`, `save` and \
             `read --since` take, and times are local. @1 is the newest message, @2 the one before it.
 
-            --follow goes on with what comes, until Ctrl-C or until the conversation ends.
+            --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends.
 
             Examples:
               mayfly read room --last 20
@@ -31,7 +31,7 @@ struct ReadCommand: NodeCommand {
         )
     )
     var since: String?
-    @Flag(name: [.short, .long], help: "Go on with what comes.") var follow = false
+    @Flag(name: [.short, .long], help: "Print new messages as they arrive.") var follow = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
@@ -47,7 +47,7 @@ struct ReadCommand: NodeCommand {
             return
         }
         endOnInterrupt(code: 0)
-        // Before the first page, so that nothing comes between.
+        // Before the first page, so that no message falls between the two.
         try subscribe(client)
         try history.pin(client)
         try history.show(client, last: last, since: since)
@@ -71,9 +71,9 @@ struct ReadCommand: NodeCommand {
 
     private func follow(_ client: ControlClient, _ history: inout History) throws {
         while true {
-            // Without an event the conversation may have been left here.
+            // No event tells that the conversation was left on this node: a read does.
             var step = try client.nextEvent(until: .now + Self.lookTime, for: STDOUT_FILENO)
-            // All that has come together is shown together.
+            // One read for all events that are here.
             while case .event(let event) = step {
                 try checkEnd(event)
                 history.happened(event)
@@ -99,19 +99,22 @@ struct ReadCommand: NodeCommand {
     }
 }
 
-/// Messages of a conversation, as `mayfly read` has shown them.
+/// The messages of a conversation that `mayfly read` has printed.
 private struct History {
+    /// Printed ids that are remembered: a member must not fill the memory of `read --follow`.
+    private static let memory = 10_000
+
     let conversation: String
     let terminal: Terminal
-    /// What is new comes after this message.
+    /// New messages come after this one.
     private var newest: String?
     private var shown: Set<String> = []
-    /// The same, in the order in which it was shown.
+    /// ``shown`` in the order of printing.
     private var order: [String] = []
     private let startedAt = wallClock()
-    /// What was shown, by the shortest start of its id.
+    /// ``shown`` by the shortest handle.
     private var starts: [Substring: [String]] = [:]
-    /// Messages whose files were still on their way, with their handles.
+    /// The handles of messages whose files were incomplete when they were printed, by id.
     private var incomplete: [String: String] = [:]
     private var lastDay: LocalTime?
 
@@ -122,7 +125,7 @@ private struct History {
 
     var isEmpty: Bool { shown.isEmpty }
 
-    /// Notes which message is the newest before any is shown: if none is shown, the new ones are those after it.
+    /// Finds the newest message before any is printed: if the first page is empty, new messages come after this one.
     mutating func pin(_ client: ControlClient) throws {
         let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
         newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
@@ -142,7 +145,7 @@ private struct History {
             for value in messages {
                 let message = try understand(value, as: Message.self)
                 guard isNew(message), shown.insert(message.message.description).inserted else { continue }
-                order.append(message.message.description)
+                remember(message.message.description)
                 if terminal.json { terminal.result(value) } else { show(message, now: now) }
             }
             newest = messages.last?["message"]?.stringValue ?? newest
@@ -153,28 +156,42 @@ private struct History {
         }
     }
 
-    /// Shows what has come since.
+    private mutating func remember(_ id: String) {
+        order.append(id)
+        guard order.count > Self.memory else { return }
+        for old in order.prefix(Self.memory / 2) {
+            shown.remove(old)
+            starts[old.prefix(Self.handleCount)] = nil
+            incomplete[old] = nil
+        }
+        order.removeFirst(Self.memory / 2)
+    }
+
+    /// Prints the messages that came since the last call.
     mutating func showNew(_ client: ControlClient) throws {
         while true {
             do {
-                return try show(client, last: nil, since: newest)
+                try show(client, last: nil, since: newest)
+                isSkippingOld = false
+                return
             } catch let error as ControlError where error.kind == .notFound && newest != nil {
-                // It has expired: what was shown before it may be there yet. If the conversation is gone, the end says it.
+                // Is it the conversation that is gone?
+                _ = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                // The newest message has expired. The ones before it may still be there.
                 newest = order.popLast()
-                isFromHereOn = newest == nil
+                isSkippingOld = newest == nil
             }
         }
     }
 
-    /// Nothing that was shown is left to go on from.
-    private var isFromHereOn = false
+    /// All printed messages have expired: the next read begins at the oldest message, and older ones are not printed.
+    private var isSkippingOld = false
 
-    /// Senders' clocks may be some time behind, in milliseconds.
+    /// How far the clocks of senders may be behind, in milliseconds.
     private static let clockDifference: Int64 = 60_000
 
-    /// What was there before, and was not asked for, stays unsaid.
     private func isNew(_ message: Message) -> Bool {
-        !isFromHereOn || message.sentAt.milliseconds >= startedAt.milliseconds - Self.clockDifference
+        !isSkippingOld || message.sentAt.milliseconds >= startedAt.milliseconds - Self.clockDifference
     }
 
     private mutating func show(_ message: Message, now: Timestamp) {

@@ -72,6 +72,13 @@ struct JoinHandlers: Sendable {
             let slug = found == nil ? try JoinView.slug(slug, node) : slug
             client = try node.join(slug, profile: params.profile, alias: params.alias)
         } catch {
+            if found != nil, case .invite = error {
+                throw ControlError(
+                    .refused,
+                    "the node that has the code sent no invite",
+                    hint: "ask the person who made it for a new one"
+                )
+            }
             // Asked again: the same join, or the conversation that it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
             if let machine = try? node.conversation(known.description), machine.record.isRemoved {

@@ -1,9 +1,9 @@
 import ArgumentParser
 import Control
 
-/// The words with which a command line begins. ArgumentParser takes one that it does not know for an argument, and then
-/// finds fault with the first option behind it.
-enum CommandName {
+/// Mistakes in a command line that ArgumentParser does not report, or not by their cause.
+enum CommandLineMistake {
+    /// ArgumentParser takes an unknown command for an argument, and reports the first option behind it.
     /// - Returns: the error, when a word stands where a command must.
     static func unknown(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
         var command = root

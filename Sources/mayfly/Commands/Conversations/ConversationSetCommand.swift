@@ -1,0 +1,46 @@
+import ArgumentParser
+import Control
+
+extension ConversationCommand {
+    struct Set: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show or change a setting of a conversation, or of all that have none of their own.",
+            discussion: """
+                read-receipts=on tells the others which of their messages you have read with `mayfly read`. A key without
+                a value shows the present one.
+
+                Examples:
+                  mayfly conversation set room read-receipts=on
+                  mayfly conversation set room read-receipts
+                  mayfly conversation set --default read-receipts=off
+                """
+        )
+
+        @Argument(help: "The conversation, left out with --default; then KEY=VALUE or KEY.", completion: .conversation)
+        var words: [String]
+        @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.")
+        var isDefault = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            guard words.count == (isDefault ? 1 : 2) else {
+                throw ValidationError("write CONVERSATION KEY=VALUE, or --default KEY=VALUE")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let pair = words[words.count - 1].split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let params = ConversationSetMethod.Params(
+                conversation: isDefault ? nil : words[0],
+                key: String(pair[0]),
+                value: pair.count > 1 ? String(pair[1]) : nil
+            )
+            try call(ConversationSetMethod.self, params, terminal) { result in
+                terminal.fields([
+                    ("conversation", result.conversation.map { short(safe($0)) } ?? "(default)"),
+                    (safe(result.key), safe(result.value)),
+                ])
+            }
+        }
+    }
+}
