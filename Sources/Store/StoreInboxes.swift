@@ -15,6 +15,27 @@ extension Store {
         try grid.row(id).derive(label: label)
     }
 
+    /// A secret of the inbox for a purpose that dies with an expiry bucket, too: whichever page is overwritten first. The
+    /// bucket is that of a message with this tier and expiry.
+    /// - Parameters:
+    ///   - expiresAt: milliseconds since the epoch.
+    ///   - isMade: a bucket that is not there is made; its page is on the disk when this returns.
+    /// - Returns: `nil` for a bucket that is not there, or not any more.
+    package func secret(
+        _ id: RowID,
+        tier: Tier,
+        expiresAt: Int64,
+        label: String,
+        isMade: Bool
+    ) throws(StoreError) -> SecretBytes? {
+        guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a secret") }
+        guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
+        let row = try grid.row(id)
+        let column =
+            isMade ? try grid.column(tier, expiresAt: expiresAt) : try grid.existingColumn(tier, expiresAt: expiresAt)
+        return column.map { row.derive(label: label, with: $0.secret) }
+    }
+
     /// Overwrites the inbox's key page, which is the end of everything under it, and reads it back. That takes the same
     /// time whatever the inbox holds: memory and files are left to ``collect(limit:)``.
     /// - Throws: when the page may still be there. Nothing is served from the row any more, and ``reap(hide:destroy:)``

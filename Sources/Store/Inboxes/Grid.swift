@@ -82,6 +82,12 @@ final class Grid {
         return column
     }
 
+    /// `nil` when there is none.
+    func existingColumn(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column? {
+        _ = try services.unlockedKeys()
+        return columnOfBucket[BucketKey(tier, tier.bucket(expiresAt: expiresAt))]
+    }
+
     func insert(_ column: Column) {
         columns[column.slot] = column
         columnOfTag[column.tag] = column

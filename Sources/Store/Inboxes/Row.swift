@@ -166,6 +166,16 @@ package final class Row {
         BLAKE2b.derive(key: secret.bytes, Array("mayfly row use: \(label)".utf8))
     }
 
+    func derive(label: String, with column: SharedSecret) -> SecretBytes {
+        let joined = SecretBytes(byteCount: secret.bytes.byteCount + column.bytes.byteCount) { target in
+            secret.bytes.withBytes { target.copyMemory(from: $0) }
+            column.bytes.withBytes {
+                UnsafeMutableRawBufferPointer(rebasing: target[secret.bytes.byteCount...]).copyMemory(from: $0)
+            }
+        }
+        return BLAKE2b.derive(key: joined, Array("mayfly row and column use: \(label)".utf8))
+    }
+
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
     /// The end of every segment was read, but for those that the disk has refused to read.

@@ -1,0 +1,181 @@
+import Crypto
+import SimulatedDisk
+import Testing
+
+@testable import Store
+
+/// Secrets that die with their row or with their expiry bucket, whichever goes first.
+@Suite struct ColumnSecretTests {
+    private func secret(
+        _ store: Store,
+        _ row: RowID,
+        _ tier: Tier = .oneHour,
+        at expiry: Int64 = start + 3_000,
+        _ label: String = "slice 1",
+        isMade: Bool = false
+    ) throws -> [UInt8]? {
+        let secret = try store.secret(row, tier: tier, expiresAt: expiry, label: label, isMade: isMade)
+        guard let secret else { return nil }
+        return secret.withBytes { Array($0) }
+    }
+
+    @Test func `a secret is the same ever after: again, after reopening, and after a lock`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        try store.saveState(row, text("state"))
+        try store.commitNow()
+        let made = try #require(try secret(store, row, isMade: true))
+        #expect(made.count == 32)
+        #expect(try secret(store, row) == made && secret(store, row, isMade: true) == made)
+        store.lock()
+        try store.unlock(passphrase: nil)
+        #expect(try secret(store, row) == made)
+        store.close()
+        store = try openHome(disk)
+        #expect(try secret(store, row) == made)
+        store.close()
+    }
+
+    @Test func `its bucket is on the disk when it is made: a crash right after loses nothing`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.saveState(row, text("state"))
+        try store.commitNow()
+        let made = try #require(try secret(store, row, isMade: true))
+        let after = try openHome(disk.durableCopy())
+        #expect(try secret(after, row) == made)
+        after.close()
+        store.close()
+    }
+
+    @Test func `another label, row, bucket or class has another secret; one bucket has one`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let rows = try (0..<2).map { _ in try store.createRow() }
+        var seen: Set<[UInt8]> = []
+        for row in rows {
+            for tier in [Tier.oneHour, .sixHours, .oneDay, .sevenDays, .thirtyDays] {
+                for bucket in 1...2 as ClosedRange<Int64> {
+                    let edge = start + bucket * tier.bucketWidth
+                    for label in ["slice 1", "slice 2", ""] {
+                        let made = try #require(try secret(store, row, tier, at: edge, label, isMade: true))
+                        #expect(seen.insert(made).inserted)
+                        // From its first millisecond to its last.
+                        for expiry in [edge - tier.bucketWidth + 1, edge - 1] {
+                            #expect(try secret(store, row, tier, at: expiry, label) == made)
+                        }
+                    }
+                }
+            }
+            // It is none of the row's own.
+            for label in ["slice 1", "slice 2", ""] {
+                let own = try store.secret(row, label: label)
+                #expect(seen.insert(own.withBytes { Array($0) }).inserted)
+            }
+        }
+        store.close()
+    }
+
+    @Test func `without a bucket there is none, and to ask makes none`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.commitNow()
+        let before = disk.files()
+        #expect(try secret(store, row) == nil && secret(store, row) == nil)
+        #expect(disk.files() == before)
+        // A message's bucket is a secret's, too.
+        try store.put(row, 1, at: start + 3_000, "one")
+        #expect(try secret(store, row) != nil)
+        #expect(try secret(store, row, at: start + 13_000) == nil && secret(store, row, .sixHours) == nil)
+        store.close()
+    }
+
+    @Test func `a bucket that has ended takes the secret with it: its page is overwritten`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.saveState(row, text("state"))
+        let made = try #require(try secret(store, row, isMade: true))
+        let later = try #require(try secret(store, row, at: start + 20_000, isMade: true))
+        try store.checkpointNow()
+        #expect(made != later)
+        let before = try #require(disk.files()["/home/columns.slots"])
+        let pages = stride(from: 0, to: before.count - 4_095, by: 4_096).map { Array(before[$0..<($0 + 4_096)]) }
+        var attacker = try Attacker(home: disk.copy())
+        attacker.search(disk.files())
+        let known = attacker.columnSecrets.count
+        #expect(known >= 2)
+
+        // Nothing but the secret is under it, and it is due all the same.
+        #expect(store.nextDeadline == start + 10_000)
+        #expect(store.reap(hide: start + 9_999, destroy: start + 9_999).columnsDestroyed == 0)
+        #expect(try secret(store, row) == made)
+        #expect(store.reap(hide: start + 10_000, destroy: start + 10_000).columnsDestroyed == 1)
+        #expect(try secret(store, row) == nil && secret(store, row, at: start + 20_000) == later)
+        let after = try #require(disk.files()["/home/columns.slots"])
+        let left = pages.count { page in
+            after.indices.contains(0)
+                && stride(from: 0, to: after.count - 4_095, by: 4_096).contains {
+                    Array(after[$0..<($0 + 4_096)]) == page
+                }
+        }
+        #expect(left < pages.count, "a page is another")
+        attacker = try Attacker(home: disk.copy())
+        attacker.search(disk.files())
+        #expect(attacker.columnSecrets.count == known - 1)
+        // Who makes it anew gets another: what was sealed to the first is dead.
+        let again = try #require(try secret(store, row, isMade: true))
+        #expect(again != made)
+        store.close()
+        let reopened = try openHome(disk, now: start + 10_000)
+        #expect(try secret(reopened, row, at: start + 20_000) == later)
+        reopened.close()
+    }
+
+    @Test func `a row that is destroyed takes all of them with it`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let rows = try (0..<2).map { _ in try store.createRow() }
+        for row in rows { try store.saveState(row, text("state")) }
+        try store.commitNow()
+        let made = try rows.map { try #require(try secret(store, $0, isMade: true)) }
+        try store.destroyRow(rows[0])
+        for isMade in [false, true] {
+            #expect(throws: StoreError.self) { _ = try secret(store, rows[0], isMade: isMade) }
+        }
+        #expect(try secret(store, rows[1]) == made[1], "the bucket is there for the others")
+        store.close()
+        let again = try openHome(disk)
+        #expect(throws: StoreError.self) { _ = try secret(again, rows[0]) }
+        #expect(try secret(again, rows[1]) == made[1])
+        again.close()
+    }
+
+    @Test func `while it is locked, and for what is no class of contents or no time, there is none`() throws {
+        let disk = try makeHome(passphrase: "open")
+        let store = try openHome(disk, unlocking: false)
+        try store.unlock(passphrase: secretBytes("open"))
+        let row = try store.createRow()
+        try store.saveState(row, text("state"))
+        try store.commitNow()
+        let made = try #require(try secret(store, row, isMade: true))
+        for tier in [Tier.control, .fuse] {
+            #expect(throws: StoreError.self) { _ = try secret(store, row, tier, isMade: true) }
+        }
+        for time in [-1, Int64.min, 1 << 48 + 1, .max] {
+            for isMade in [false, true] {
+                #expect(throws: StoreError.self) { _ = try secret(store, row, at: time, isMade: isMade) }
+            }
+        }
+        store.lock()
+        for isMade in [false, true] {
+            #expect(throws: StoreError.self) { _ = try secret(store, row, isMade: isMade) }
+        }
+        try store.unlock(passphrase: secretBytes("open"))
+        #expect(try secret(store, row) == made)
+        store.close()
+    }
+}
