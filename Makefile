@@ -136,6 +136,7 @@ crash: deps
 forensic: deps
 	$(SWIFT) build $(RELEASE) --product campaign
 	$(CAMPAIGN) forensic --seconds $(SECONDS) --seed $(SEED)
+	$(CAMPAIGN) mailbox --seconds $(SECONDS) --seed $(SEED)
 
 # libFuzzer and AddressSanitizer on every decoder and on whole sessions: make fuzz SECONDS=600 TARGET="frame control"
 # Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails. With dead code

@@ -133,7 +133,7 @@ let package = Package(
         ),
         .target(
             name: "StoreCampaigns",
-            dependencies: ["SimulatedDisk", "Store", "Crypto"],
+            dependencies: ["SimulatedDisk", "Store", "Messaging", "Crypto"],
             path: "Tests/StoreCampaigns",
             swiftSettings: settings
         ),

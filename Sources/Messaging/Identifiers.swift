@@ -161,5 +161,7 @@ package struct InviteID: FixedBytes {
 package struct LinkID: Hashable, Sendable, Comparable {
     package let value: UInt64
     package init(_ value: UInt64) { self.value = value }
+    /// Of what came by a mailbox: nothing is said over it.
+    static let none = LinkID(.max)
     package static func < (left: LinkID, right: LinkID) -> Bool { left.value < right.value }
 }

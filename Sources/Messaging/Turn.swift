@@ -28,6 +28,10 @@ package struct Turn {
     package let defaultCap: LifetimeCap
     /// Stands for the address prefix of a link's other side; `nil` if it has none.
     package let sourceOf: (LinkID) -> UInt64?
+    /// Our mailbox; `nil` without one.
+    package let mailbox: MailboxPlace?
+    /// What is kept in a box of this node's; `nil` when the disk does not say.
+    package let keptSlots: (BoxID) -> [KeptSlot]?
 
     package init(
         now: Timestamp,
@@ -42,7 +46,9 @@ package struct Turn {
         isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
         contents: ContentLookup = ContentLookup(),
         defaultCap: LifetimeCap = .none,
-        sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil }
+        sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
+        mailbox: MailboxPlace? = nil,
+        keptSlots: @escaping (BoxID) -> [KeptSlot]? = { _ in [] }
     ) {
         self.now = now
         self.random = random
@@ -57,6 +63,8 @@ package struct Turn {
         self.contents = contents
         self.defaultCap = defaultCap
         self.sourceOf = sourceOf
+        self.mailbox = mailbox
+        self.keptSlots = keptSlots
     }
 
     /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.
@@ -67,6 +75,11 @@ package struct Turn {
 
     /// As many of them as a description may hold.
     package func fittingEndpoints(of seed: RelaySeed) -> [Endpoint] { Member.fitting(endpoints(of: seed)) }
+
+    /// As a description names them, and the inbox's box if all members have agreed to a mailbox.
+    func endpointTexts(of seed: RelaySeed, usesMailbox: Bool) -> [String] {
+        Member.texts(fittingEndpoints(of: seed), usesMailbox ? mailbox?.address(of: seed) : nil)
+    }
 }
 
 /// What a turn may look up about contents.

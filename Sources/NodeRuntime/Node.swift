@@ -31,6 +31,7 @@ package actor Node {
     let timer: NodeTimer
     let codes: Codes
     let codeJoins: CodeJoins
+    let mailboxes: Mailboxes
 
     var services: NodeServices { core.services }
     var store: Store { services.store }
@@ -110,6 +111,7 @@ package actor Node {
         timer = assembly.timer
         codes = assembly.codes
         codeJoins = assembly.codeJoins
+        mailboxes = assembly.mailboxes
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.

@@ -15,6 +15,7 @@ struct NodeAssembly {
     let timer: NodeTimer
     let codes: Codes
     let codeJoins: CodeJoins
+    let mailboxes: Mailboxes
 
     init(_ services: NodeServices, _ book: PeerBook) {
         let endings = EndingTable()
@@ -39,12 +40,14 @@ struct NodeAssembly {
 
         // Links.
         let streams = RelayStreams(core, routes, output, listening)
-        let dials = Dials(core, routes, counters, streams, listening)
+        let mailboxLinks = MailboxLinks(core, routes, listening)
+        let dials = Dials(core, routes, counters, streams, mailboxLinks, listening)
         let knocks = Knocks(core, endings, routes, explosions, sleep, streams, listening)
         let punching = Punching(core, addresses, listening)
-        let rendezvous = RendezvousNodes(core, book, addresses)
+        let mailboxes = Mailboxes(core, book, mailboxLinks, sleep, writer, held)
+        let rendezvous = RendezvousNodes(core, book, addresses, mailboxes)
         let peers = Peers(core, unread, book, addresses, output, rendezvous)
-        let links = LinkEvents(core, routes, counters, sleep, dials, streams, output, transfers, peers)
+        let links = LinkEvents(core, routes, counters, sleep, dials, streams, output, transfers, peers, mailboxLinks)
         let network = NodeNetwork(core, listening, addresses, routes, streams, rendezvous, punching, book)
 
         // What is done at the start, at an unlock, and with time.
@@ -61,7 +64,8 @@ struct NodeAssembly {
             removal,
             explosions,
             summaries,
-            rendezvous
+            rendezvous,
+            mailboxes
         )
         let storageLock = StorageLock(
             core,
@@ -90,7 +94,8 @@ struct NodeAssembly {
             punching,
             output,
             transfers,
-            network
+            network,
+            mailboxes
         )
         let directory = ConversationDirectory(core, aliases, sleep, explosions, unread)
         let codes = Codes(core, directory, explosions, held, events, listening)
@@ -110,12 +115,14 @@ struct NodeAssembly {
             peers,
             network,
             rendezvous,
+            mailboxes,
             codes
         )
 
         self.core = core
         self.directory = directory
         self.codes = codes
+        self.mailboxes = mailboxes
         codeJoins = CodeJoins(services, listening)
         self.uploads = uploads
         self.peers = peers

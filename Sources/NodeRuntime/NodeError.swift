@@ -49,6 +49,8 @@ package enum NodeError: Error {
     case attachmentLost(MessageID)
     /// As many rendezvous nodes as there may be are in use.
     case tooManyRendezvous
+    /// This peer is the mailbox already: there is one.
+    case otherMailbox(String)
     case alias(AliasRefusal)
     /// No standing policy accepts these terms.
     case notRenewable

@@ -13,6 +13,8 @@ package struct NodeOptions: Sendable {
     package var capacity: Int?
     /// Whether this is a rendezvous node; overrides the configuration's word.
     package var isRendezvous: Bool?
+    /// Whether this is a mailbox; overrides the configuration's word.
+    package var isMailbox: Bool?
     /// Whether links run over UDP, too; overrides the configuration's word.
     package var datagrams: Bool?
     /// Overrides the configuration's.

@@ -39,6 +39,9 @@ package enum FrameCodec {
         case .relayRequest(let request): proto.relayRequest = ProtoRelayRequest(request)
         case .relayAnswer(let answer): proto.relayAnswer = ProtoRelayAnswer(answer)
         case .punch(let message): proto.punch = ProtoPunch(message)
+        case .mailboxRequest(let request): proto.mailboxRequest = ProtoMailboxRequest(request)
+        case .mailboxAnswer(let answer): proto.mailboxAnswer = ProtoMailboxAnswer(answer)
+        case .mailbox(let message): proto.mailbox = ProtoMailboxMessage(message)
         }
         return serialized(proto)
     }
@@ -75,6 +78,10 @@ package enum FrameCodec {
         case .relayRequest(let request): return try RelayRequest.read(request).map { .relayRequest($0) } ?? .unknown
         case .relayAnswer(let answer): return try RelayAnswer.read(answer).map { .relayAnswer($0) } ?? .unknown
         case .punch(let message): return try PunchMessage.read(message).map { .punch($0) } ?? .unknown
+        case .mailboxRequest(let request):
+            return try MailboxRequest.read(request).map { .mailboxRequest($0) } ?? .unknown
+        case .mailboxAnswer(let answer): return try MailboxAnswer.read(answer).map { .mailboxAnswer($0) } ?? .unknown
+        case .mailbox(let message): return try MailboxMessage.read(message).map { .mailbox($0) } ?? .unknown
         case nil: return .unknown
         }
     }

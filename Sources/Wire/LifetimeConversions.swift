@@ -31,6 +31,7 @@ extension ProtoLifetimeTerms {
         attachment = terms.attachment?.rawValue ?? ""
         unopened = terms.unopened ?? 0
         timer = terms.timer.rawValue
+        mailbox = terms.mailbox == .no ? "" : terms.mailbox.rawValue
     }
 }
 
@@ -42,11 +43,13 @@ extension LifetimeTerms {
         }
         let attachment = Lifetime(rawValue: proto.attachment)
         if attachment == nil, !proto.attachment.isEmpty { return nil }
+        guard let mailbox = proto.mailbox.isEmpty ? .no : MailboxConsent(rawValue: proto.mailbox) else { return nil }
         let terms = LifetimeTerms(
             lifetime,
             attachment: attachment,
             unopened: proto.unopened == 0 ? nil : proto.unopened,
-            timer: timer
+            timer: timer,
+            mailbox: mailbox
         )
         return terms.isValid ? terms : nil
     }

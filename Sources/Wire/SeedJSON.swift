@@ -30,6 +30,7 @@ package enum SeedJSON {
         /// Milliseconds.
         var unopened: Int64?
         var timer: String?
+        var mailbox: String?
     }
 
     package static func encode(_ proposal: LifetimeProposal) -> [UInt8] {
@@ -48,7 +49,8 @@ package enum SeedJSON {
                 signature: Hex.encode(proposal.signature.bytes),
                 attachments: proposal.terms.attachment?.rawValue,
                 unopened: proposal.terms.unopened,
-                timer: proposal.terms.timer == .send ? nil : proposal.terms.timer.rawValue
+                timer: proposal.terms.timer == .send ? nil : proposal.terms.timer.rawValue,
+                mailbox: proposal.terms.mailbox == .no ? nil : proposal.terms.mailbox.rawValue
             )
         )
     }
@@ -116,10 +118,13 @@ package enum SeedJSON {
         return .proposal(LifetimeProposal(unsigned, proposer: proposer, signature: signature))
     }
 
-    /// `nil` for a lifetime or a timer of a later version, and for times out of range.
+    /// `nil` for a lifetime, a timer or a mailbox of a later version, and for times out of range.
     private static func terms(_ body: LifetimeBody) -> LifetimeTerms? {
         guard let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
-            let timer = LifetimeTerms.Timer(rawValue: body.timer ?? LifetimeTerms.Timer.send.rawValue)
+            let timer = LifetimeTerms.Timer(rawValue: body.timer ?? LifetimeTerms.Timer.send.rawValue),
+            // What is not to be is not written.
+            let mailbox = body.mailbox == nil ? .no : body.mailbox.flatMap(MailboxConsent.init(rawValue:)),
+            (mailbox == .no) == (body.mailbox == nil)
         else { return nil }
         let attachment = body.attachments.map { Lifetime(rawValue: $0) }
         if case .some(nil) = attachment { return nil }
@@ -127,7 +132,8 @@ package enum SeedJSON {
             lifetime,
             attachment: attachment ?? nil,
             unopened: body.unopened,
-            timer: timer
+            timer: timer,
+            mailbox: mailbox
         )
         return terms.isValid ? terms : nil
     }

@@ -151,6 +151,30 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .punch(newValue)}
   }
 
+  package var mailboxRequest: ProtoMailboxRequest {
+    get {
+      if case .mailboxRequest(let v)? = body {return v}
+      return ProtoMailboxRequest()
+    }
+    set {body = .mailboxRequest(newValue)}
+  }
+
+  package var mailboxAnswer: ProtoMailboxAnswer {
+    get {
+      if case .mailboxAnswer(let v)? = body {return v}
+      return ProtoMailboxAnswer()
+    }
+    set {body = .mailboxAnswer(newValue)}
+  }
+
+  package var mailbox: ProtoMailboxMessage {
+    get {
+      if case .mailbox(let v)? = body {return v}
+      return ProtoMailboxMessage()
+    }
+    set {body = .mailbox(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
@@ -171,6 +195,9 @@ package nonisolated struct ProtoFrame: Sendable {
     case relayRequest(ProtoRelayRequest)
     case relayAnswer(ProtoRelayAnswer)
     case punch(ProtoPunch)
+    case mailboxRequest(ProtoMailboxRequest)
+    case mailboxAnswer(ProtoMailboxAnswer)
+    case mailbox(ProtoMailboxMessage)
 
   }
 
@@ -431,6 +458,447 @@ package nonisolated struct ProtoRelayStream: Sendable {
   package init() {}
 }
 
+/// What the users of a mailbox say to it.
+package nonisolated struct ProtoMailboxRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var body: ProtoMailboxRequest.OneOf_Body? = nil
+
+  /// these boxes too
+  package var claim: ProtoMailboxClaim {
+    get {
+      if case .claim(let v)? = body {return v}
+      return ProtoMailboxClaim()
+    }
+    set {body = .claim(newValue)}
+  }
+
+  /// these no longer: labels, 16 bytes each, at most 128
+  package var drop: Data {
+    get {
+      if case .drop(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .drop(newValue)}
+  }
+
+  /// a box, 16 bytes
+  package var list: Data {
+    get {
+      if case .list(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .list(newValue)}
+  }
+
+  package var purge: ProtoMailboxSlots {
+    get {
+      if case .purge(let v)? = body {return v}
+      return ProtoMailboxSlots()
+    }
+    set {body = .purge(newValue)}
+  }
+
+  package var put: ProtoMailboxPut {
+    get {
+      if case .put(let v)? = body {return v}
+      return ProtoMailboxPut()
+    }
+    set {body = .put(newValue)}
+  }
+
+  package var take: ProtoMailboxTags {
+    get {
+      if case .take(let v)? = body {return v}
+      return ProtoMailboxTags()
+    }
+    set {body = .take(newValue)}
+  }
+
+  package var discard: ProtoMailboxDiscard {
+    get {
+      if case .discard(let v)? = body {return v}
+      return ProtoMailboxDiscard()
+    }
+    set {body = .discard(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    /// these boxes too
+    case claim(ProtoMailboxClaim)
+    /// these no longer: labels, 16 bytes each, at most 128
+    case drop(Data)
+    /// a box, 16 bytes
+    case list(Data)
+    case purge(ProtoMailboxSlots)
+    case put(ProtoMailboxPut)
+    case take(ProtoMailboxTags)
+    case discard(ProtoMailboxDiscard)
+
+  }
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxClaim: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// a contact inbox, 33 bytes
+  package var owner: Data = Data()
+
+  /// 32 bytes
+  package var proof: Data = Data()
+
+  /// 16 bytes each, at most 128
+  package var labels: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxPut: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 16 bytes
+  package var slot: Data = Data()
+
+  /// 1 memory, 2 disk, 3 notice
+  package var kind: UInt32 = 0
+
+  /// 1 an hour, 2 six hours, 3 a day, 4 seven days, 5 thirty days, 6 forty-five days
+  package var keeping: UInt32 = 0
+
+  /// 1,024, 4,096, 16,384 or 61,440 bytes
+  package var body: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxTags: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 32 bytes each, at most 32
+  package var tags: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxDiscard: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 32 bytes each, at most 32
+  package var tags: Data = Data()
+
+  /// to a notice, in whose place it stands then: at most 256 bytes
+  package var answer: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Slots of one box.
+package nonisolated struct ProtoMailboxSlots: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 16 bytes each, at most 512
+  package var slots: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// What a mailbox says to its users.
+package nonisolated struct ProtoMailboxAnswer: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var body: ProtoMailboxAnswer.OneOf_Body? = nil
+
+  package var granted: ProtoMailboxGrant {
+    get {
+      if case .granted(let v)? = body {return v}
+      return ProtoMailboxGrant()
+    }
+    set {body = .granted(newValue)}
+  }
+
+  /// 1 no mailbox, 2 not a peer of it, 3 full, 4 unavailable
+  package var refused: UInt32 {
+    get {
+      if case .refused(let v)? = body {return v}
+      return 0
+    }
+    set {body = .refused(newValue)}
+  }
+
+  /// a box in which something is, 16 bytes
+  package var waiting: Data {
+    get {
+      if case .waiting(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .waiting(newValue)}
+  }
+
+  package var slots: ProtoMailboxSlots {
+    get {
+      if case .slots(let v)? = body {return v}
+      return ProtoMailboxSlots()
+    }
+    set {body = .slots(newValue)}
+  }
+
+  package var put: ProtoMailboxOutcome {
+    get {
+      if case .put(let v)? = body {return v}
+      return ProtoMailboxOutcome()
+    }
+    set {body = .put(newValue)}
+  }
+
+  package var slot: ProtoMailboxSlot {
+    get {
+      if case .slot(let v)? = body {return v}
+      return ProtoMailboxSlot()
+    }
+    set {body = .slot(newValue)}
+  }
+
+  package var absent: ProtoMailboxAbsence {
+    get {
+      if case .absent(let v)? = body {return v}
+      return ProtoMailboxAbsence()
+    }
+    set {body = .absent(newValue)}
+  }
+
+  package var discarded: ProtoMailboxSlots {
+    get {
+      if case .discarded(let v)? = body {return v}
+      return ProtoMailboxSlots()
+    }
+    set {body = .discarded(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    case granted(ProtoMailboxGrant)
+    /// 1 no mailbox, 2 not a peer of it, 3 full, 4 unavailable
+    case refused(UInt32)
+    /// a box in which something is, 16 bytes
+    case waiting(Data)
+    case slots(ProtoMailboxSlots)
+    case put(ProtoMailboxOutcome)
+    case slot(ProtoMailboxSlot)
+    case absent(ProtoMailboxAbsence)
+    case discarded(ProtoMailboxSlots)
+
+  }
+
+  package init() {}
+}
+
+/// The boxes of one owner, and the slots and bytes of one of them.
+package nonisolated struct ProtoMailboxGrant: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var boxes: UInt32 = 0
+
+  package var slots: UInt32 = 0
+
+  package var bytes: UInt32 = 0
+
+  /// milliseconds
+  package var longest: Int64 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxOutcome: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 16 bytes
+  package var slot: Data = Data()
+
+  /// 1 stored, 2 full, 3 too fast, 4 unknown box, 5 unavailable, 6 no mailbox
+  package var outcome: UInt32 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxSlot: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 16 bytes
+  package var slot: Data = Data()
+
+  /// milliseconds since it was put
+  package var dwell: Int64 = 0
+
+  /// of the owner, to a notice
+  package var isAnswer: Bool = false
+
+  /// as it was put; an answer: 1 to 256 bytes
+  package var body: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxAbsence: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes
+  package var box: Data = Data()
+
+  /// 16 bytes
+  package var slot: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Between members: the keys to which contents are sealed for one who is away.
+package nonisolated struct ProtoMailboxMessage: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var body: ProtoMailboxMessage.OneOf_Body? = nil
+
+  package var want: ProtoMailboxWant {
+    get {
+      if case .want(let v)? = body {return v}
+      return ProtoMailboxWant()
+    }
+    set {body = .want(newValue)}
+  }
+
+  package var keys: ProtoMailboxKeys {
+    get {
+      if case .keys(let v)? = body {return v}
+      return ProtoMailboxKeys()
+    }
+    set {body = .keys(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    case want(ProtoMailboxWant)
+    case keys(ProtoMailboxKeys)
+
+  }
+
+  package init() {}
+}
+
+package nonisolated struct ProtoMailboxWant: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 32 bytes
+  package var agreement: Data = Data()
+
+  /// the last slice of which the sender has the key; absent: of none
+  package var above: UInt32 {
+    get {_above ?? 0}
+    set {_above = newValue}
+  }
+  /// Returns true if `above` has been explicitly set.
+  package var hasAbove: Bool {self._above != nil}
+  /// Clears the value of `above`. Subsequent reads from it will return its default value.
+  package mutating func clearAbove() {self._above = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _above: UInt32? = nil
+}
+
+/// Of consecutive slices of the sender's time.
+package nonisolated struct ProtoMailboxKeys: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 32 bytes
+  package var agreement: Data = Data()
+
+  /// the slice of the first key
+  package var first: UInt32 = 0
+
+  /// the slice that is now
+  package var present: UInt32 = 0
+
+  /// milliseconds until its end: 1 to 12 hours
+  package var left: Int64 = 0
+
+  /// 33 bytes each, at most 256
+  package var keys: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
 /// Payload of mayfly/reply:1.x.
 package nonisolated struct ProtoReply: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -479,7 +947,7 @@ package nonisolated struct ProtoAttachment: Sendable {
   /// 32,768
   package var chunkSize: UInt32 = 0
 
-  /// of the whole file
+  /// SHA-256 of the whole file
   package var hash: Data = Data()
 
   package var text: String = String()
@@ -644,6 +1112,9 @@ package nonisolated struct ProtoLifetimeTerms: Sendable {
   package var unopened: Int64 = 0
 
   package var timer: String = String()
+
+  /// ram or disk; empty: no
+  package var mailbox: String = String()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1101,7 +1572,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{1}contents\0\u{4}\u{c}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0\u{1}punch\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{1}contents\0\u{4}\u{c}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0\u{1}punch\0\u{4}\u{8}mailbox_request\0\u{3}mailbox_answer\0\u{1}mailbox\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1266,6 +1737,45 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.body = .punch(v)
         }
       }()
+      case 40: try {
+        var v: ProtoMailboxRequest?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .mailboxRequest(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .mailboxRequest(v)
+        }
+      }()
+      case 41: try {
+        var v: ProtoMailboxAnswer?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .mailboxAnswer(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .mailboxAnswer(v)
+        }
+      }()
+      case 42: try {
+        var v: ProtoMailboxMessage?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .mailbox(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .mailbox(v)
+        }
+      }()
       default: break
       }
     }
@@ -1332,6 +1842,18 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     case .punch?: try {
       guard case .punch(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 32)
+    }()
+    case .mailboxRequest?: try {
+      guard case .mailboxRequest(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 40)
+    }()
+    case .mailboxAnswer?: try {
+      guard case .mailboxAnswer(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 41)
+    }()
+    case .mailbox?: try {
+      guard case .mailbox(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 42)
     }()
     case nil: break
     }
@@ -1785,6 +2307,833 @@ nonisolated extension ProtoRelayStream: SwiftProtobuf.Message, SwiftProtobuf._Me
   }
 }
 
+nonisolated extension ProtoMailboxRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}claim\0\u{1}drop\0\u{1}list\0\u{1}purge\0\u{1}put\0\u{1}take\0\u{1}discard\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try {
+        var v: ProtoMailboxClaim?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .claim(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .claim(v)
+        }
+      }()
+      case 2: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .drop(v)
+        }
+      }()
+      case 3: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .list(v)
+        }
+      }()
+      case 4: try {
+        var v: ProtoMailboxSlots?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .purge(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .purge(v)
+        }
+      }()
+      case 5: try {
+        var v: ProtoMailboxPut?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .put(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .put(v)
+        }
+      }()
+      case 6: try {
+        var v: ProtoMailboxTags?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .take(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .take(v)
+        }
+      }()
+      case 7: try {
+        var v: ProtoMailboxDiscard?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .discard(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .discard(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    switch self.body {
+    case .claim?: try {
+      guard case .claim(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    }()
+    case .drop?: try {
+      guard case .drop(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 2)
+    }()
+    case .list?: try {
+      guard case .list(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 3)
+    }()
+    case .purge?: try {
+      guard case .purge(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    }()
+    case .put?: try {
+      guard case .put(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    }()
+    case .take?: try {
+      guard case .take(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    }()
+    case .discard?: try {
+      guard case .discard(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxRequest, rhs: ProtoMailboxRequest) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxClaim: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxClaim"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}owner\0\u{1}proof\0\u{1}labels\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.owner) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.proof) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.labels) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.owner.isEmpty {
+      try visitor.visitSingularBytesField(value: self.owner, fieldNumber: 1)
+    }
+    if !self.proof.isEmpty {
+      try visitor.visitSingularBytesField(value: self.proof, fieldNumber: 2)
+    }
+    if !self.labels.isEmpty {
+      try visitor.visitSingularBytesField(value: self.labels, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxClaim, rhs: ProtoMailboxClaim) -> Bool {
+    if lhs.owner != rhs.owner {return false}
+    if lhs.proof != rhs.proof {return false}
+    if lhs.labels != rhs.labels {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxPut: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxPut"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}slot\0\u{1}kind\0\u{1}keeping\0\u{1}body\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.slot) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.kind) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.keeping) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.body) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.slot.isEmpty {
+      try visitor.visitSingularBytesField(value: self.slot, fieldNumber: 2)
+    }
+    if self.kind != 0 {
+      try visitor.visitSingularUInt32Field(value: self.kind, fieldNumber: 3)
+    }
+    if self.keeping != 0 {
+      try visitor.visitSingularUInt32Field(value: self.keeping, fieldNumber: 4)
+    }
+    if !self.body.isEmpty {
+      try visitor.visitSingularBytesField(value: self.body, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxPut, rhs: ProtoMailboxPut) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.slot != rhs.slot {return false}
+    if lhs.kind != rhs.kind {return false}
+    if lhs.keeping != rhs.keeping {return false}
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxTags: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxTags"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}tags\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.tags) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.tags.isEmpty {
+      try visitor.visitSingularBytesField(value: self.tags, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxTags, rhs: ProtoMailboxTags) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.tags != rhs.tags {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxDiscard: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxDiscard"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}tags\0\u{1}answer\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.tags) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.answer) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.tags.isEmpty {
+      try visitor.visitSingularBytesField(value: self.tags, fieldNumber: 2)
+    }
+    if !self.answer.isEmpty {
+      try visitor.visitSingularBytesField(value: self.answer, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxDiscard, rhs: ProtoMailboxDiscard) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.tags != rhs.tags {return false}
+    if lhs.answer != rhs.answer {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxSlots: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxSlots"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}slots\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.slots) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.slots.isEmpty {
+      try visitor.visitSingularBytesField(value: self.slots, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxSlots, rhs: ProtoMailboxSlots) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.slots != rhs.slots {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxAnswer"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}granted\0\u{1}refused\0\u{1}waiting\0\u{1}slots\0\u{1}put\0\u{1}slot\0\u{1}absent\0\u{1}discarded\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try {
+        var v: ProtoMailboxGrant?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .granted(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .granted(v)
+        }
+      }()
+      case 2: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .refused(v)
+        }
+      }()
+      case 3: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .waiting(v)
+        }
+      }()
+      case 4: try {
+        var v: ProtoMailboxSlots?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .slots(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .slots(v)
+        }
+      }()
+      case 5: try {
+        var v: ProtoMailboxOutcome?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .put(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .put(v)
+        }
+      }()
+      case 6: try {
+        var v: ProtoMailboxSlot?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .slot(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .slot(v)
+        }
+      }()
+      case 7: try {
+        var v: ProtoMailboxAbsence?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .absent(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .absent(v)
+        }
+      }()
+      case 8: try {
+        var v: ProtoMailboxSlots?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .discarded(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .discarded(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    switch self.body {
+    case .granted?: try {
+      guard case .granted(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    }()
+    case .refused?: try {
+      guard case .refused(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
+    }()
+    case .waiting?: try {
+      guard case .waiting(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 3)
+    }()
+    case .slots?: try {
+      guard case .slots(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    }()
+    case .put?: try {
+      guard case .put(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    }()
+    case .slot?: try {
+      guard case .slot(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    }()
+    case .absent?: try {
+      guard case .absent(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    }()
+    case .discarded?: try {
+      guard case .discarded(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxAnswer, rhs: ProtoMailboxAnswer) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxGrant: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxGrant"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}boxes\0\u{1}slots\0\u{1}bytes\0\u{1}longest\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.boxes) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.slots) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.bytes) }()
+      case 4: try { try decoder.decodeSingularInt64Field(value: &self.longest) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.boxes != 0 {
+      try visitor.visitSingularUInt32Field(value: self.boxes, fieldNumber: 1)
+    }
+    if self.slots != 0 {
+      try visitor.visitSingularUInt32Field(value: self.slots, fieldNumber: 2)
+    }
+    if self.bytes != 0 {
+      try visitor.visitSingularUInt32Field(value: self.bytes, fieldNumber: 3)
+    }
+    if self.longest != 0 {
+      try visitor.visitSingularInt64Field(value: self.longest, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxGrant, rhs: ProtoMailboxGrant) -> Bool {
+    if lhs.boxes != rhs.boxes {return false}
+    if lhs.slots != rhs.slots {return false}
+    if lhs.bytes != rhs.bytes {return false}
+    if lhs.longest != rhs.longest {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxOutcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxOutcome"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}slot\0\u{1}outcome\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.slot) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.outcome) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.slot.isEmpty {
+      try visitor.visitSingularBytesField(value: self.slot, fieldNumber: 2)
+    }
+    if self.outcome != 0 {
+      try visitor.visitSingularUInt32Field(value: self.outcome, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxOutcome, rhs: ProtoMailboxOutcome) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.slot != rhs.slot {return false}
+    if lhs.outcome != rhs.outcome {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxSlot: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxSlot"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}slot\0\u{1}dwell\0\u{3}is_answer\0\u{1}body\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.slot) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.dwell) }()
+      case 4: try { try decoder.decodeSingularBoolField(value: &self.isAnswer) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.body) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.slot.isEmpty {
+      try visitor.visitSingularBytesField(value: self.slot, fieldNumber: 2)
+    }
+    if self.dwell != 0 {
+      try visitor.visitSingularInt64Field(value: self.dwell, fieldNumber: 3)
+    }
+    if self.isAnswer != false {
+      try visitor.visitSingularBoolField(value: self.isAnswer, fieldNumber: 4)
+    }
+    if !self.body.isEmpty {
+      try visitor.visitSingularBytesField(value: self.body, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxSlot, rhs: ProtoMailboxSlot) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.slot != rhs.slot {return false}
+    if lhs.dwell != rhs.dwell {return false}
+    if lhs.isAnswer != rhs.isAnswer {return false}
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxAbsence: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxAbsence"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}box\0\u{1}slot\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.box) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.slot) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.box.isEmpty {
+      try visitor.visitSingularBytesField(value: self.box, fieldNumber: 1)
+    }
+    if !self.slot.isEmpty {
+      try visitor.visitSingularBytesField(value: self.slot, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxAbsence, rhs: ProtoMailboxAbsence) -> Bool {
+    if lhs.box != rhs.box {return false}
+    if lhs.slot != rhs.slot {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxMessage"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}want\0\u{1}keys\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try {
+        var v: ProtoMailboxWant?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .want(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .want(v)
+        }
+      }()
+      case 2: try {
+        var v: ProtoMailboxKeys?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .keys(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .keys(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    switch self.body {
+    case .want?: try {
+      guard case .want(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    }()
+    case .keys?: try {
+      guard case .keys(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxMessage, rhs: ProtoMailboxMessage) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxWant: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxWant"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}agreement\0\u{1}above\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.agreement) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self._above) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.agreement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.agreement, fieldNumber: 1)
+    }
+    try { if let v = self._above {
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxWant, rhs: ProtoMailboxWant) -> Bool {
+    if lhs.agreement != rhs.agreement {return false}
+    if lhs._above != rhs._above {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoMailboxKeys: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".MailboxKeys"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}agreement\0\u{1}first\0\u{1}present\0\u{1}left\0\u{1}keys\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.agreement) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.first) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.present) }()
+      case 4: try { try decoder.decodeSingularInt64Field(value: &self.left) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.keys) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.agreement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.agreement, fieldNumber: 1)
+    }
+    if self.first != 0 {
+      try visitor.visitSingularUInt32Field(value: self.first, fieldNumber: 2)
+    }
+    if self.present != 0 {
+      try visitor.visitSingularUInt32Field(value: self.present, fieldNumber: 3)
+    }
+    if self.left != 0 {
+      try visitor.visitSingularInt64Field(value: self.left, fieldNumber: 4)
+    }
+    if !self.keys.isEmpty {
+      try visitor.visitSingularBytesField(value: self.keys, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoMailboxKeys, rhs: ProtoMailboxKeys) -> Bool {
+    if lhs.agreement != rhs.agreement {return false}
+    if lhs.first != rhs.first {return false}
+    if lhs.present != rhs.present {return false}
+    if lhs.left != rhs.left {return false}
+    if lhs.keys != rhs.keys {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension ProtoReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Reply"
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}reply_to\0\u{1}text\0")
@@ -2203,7 +3552,7 @@ nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".LifetimeTerms"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}lifetime\0\u{1}attachment\0\u{1}unopened\0\u{1}timer\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}lifetime\0\u{1}attachment\0\u{1}unopened\0\u{1}timer\0\u{1}mailbox\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2215,6 +3564,7 @@ nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._
       case 2: try { try decoder.decodeSingularStringField(value: &self.attachment) }()
       case 3: try { try decoder.decodeSingularInt64Field(value: &self.unopened) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.timer) }()
+      case 5: try { try decoder.decodeSingularStringField(value: &self.mailbox) }()
       default: break
       }
     }
@@ -2233,6 +3583,9 @@ nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.timer.isEmpty {
       try visitor.visitSingularStringField(value: self.timer, fieldNumber: 4)
     }
+    if !self.mailbox.isEmpty {
+      try visitor.visitSingularStringField(value: self.mailbox, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2241,6 +3594,7 @@ nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.attachment != rhs.attachment {return false}
     if lhs.unopened != rhs.unopened {return false}
     if lhs.timer != rhs.timer {return false}
+    if lhs.mailbox != rhs.mailbox {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

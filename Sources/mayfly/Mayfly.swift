@@ -31,7 +31,7 @@ import Glibc
                     UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, MetricsCommand.self,
                     ReapCommand.self,
                     DoctorCommand.self,
-                    NetcheckCommand.self,
+                    NetcheckCommand.self, MailboxCommand.self,
                 ]
             ),
             CommandGroup(

@@ -28,8 +28,9 @@ import StoreCampaigns
         case "forensic": try campaign.forensic()
         case "faults": try campaign.faults()
         case "kill": try campaign.kill()
+        case "mailbox": try campaign.mailbox()
         default:
-            print("campaign crash|kill|faults|forensic [--seconds N] [--seed N]")
+            print("campaign crash|kill|faults|forensic|mailbox [--seconds N] [--seed N]")
             exit(2)
         }
     }
@@ -66,6 +67,51 @@ import StoreCampaigns
                 + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s"
         )
         finish(campaign.violations)
+    }
+
+    /// A mailbox's bodies with the owner's disk, and the mailbox's own disk.
+    private func mailbox() throws {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        let canaries: [(String, (MailboxCampaign, UInt64) throws -> Void)] = [
+            ("what a rename leaves", { try $0.run(seed: $1, steps: 24, leavesOldBlocks: true) }),
+            ("keys of slices that are stored", { try $0.run(seed: $1, steps: 24, keepsKeys: true) }),
+        ]
+        for (name, run) in canaries {
+            let canary = MailboxCampaign(on: home)
+            for number in 0..<20 as Range<UInt64> where canary.violations.isEmpty { try run(canary, seed &+ number) }
+            guard !canary.violations.isEmpty else { finish(["the thief does not see \(name)"]) }
+            print("canary, \(name): \(canary.violations[0])")
+        }
+        let boxCanary = BoxCampaign(on: home)
+        for number in 0..<20 as Range<UInt64> where boxCanary.violations.isEmpty {
+            try boxCanary.run(seed: seed &+ number, steps: 24, outlivesErasure: true)
+        }
+        guard !boxCanary.violations.isEmpty else { finish(["the thief does not see what the journal keeps"]) }
+        print("canary, the mailbox's journal: \(boxCanary.violations[0])")
+        let (owner, boxes) = (MailboxCampaign(on: home), BoxCampaign(on: home))
+        let most = options["--histories"] ?? .max
+        while !isOver, owner.histories < most, owner.violations.isEmpty, boxes.violations.isEmpty {
+            let number = seed &+ UInt64(owner.histories)
+            try owner.run(seed: number, steps: 24, isThorough: owner.histories % 500 == 0)
+            if owner.histories.isMultiple(of: 4) { try boxes.run(seed: number, steps: 24) }
+        }
+        print(
+            "owner: \(owner.histories) histories, \(owner.keyCount) keys tried;"
+                + " before: \(owner.before.opened) of \(owner.before.tried) open;"
+                + " inbox or bucket destroyed: \(owner.dead.opened) of \(owner.dead.tried);"
+                + " one slice after their time:"
+        )
+        for kind in MailHistory.Kind.allCases {
+            guard let figures = owner.after[kind] else { continue }
+            print("  \(kind): \(figures.opened) of \(figures.tried)")
+        }
+        print(
+            "mailbox: \(boxes.histories) histories, \(boxes.goneTried) bodies that are gone sought on the disk,"
+                + " \(boxes.withoutKeysTried) without a key in all that was written, \(boxes.liveRead) read,"
+                + " \(Int(Self.now - start)) s"
+        )
+        finish(owner.violations + boxes.violations)
     }
 
     private func faults() throws {

@@ -40,6 +40,8 @@ import Testing
                 "outbox.retry",
                 ["message", "conversation", "to", "attempts", "nextAttempt", "expiresAt", "state"]
             ),
+            ("lifetime.propose", ["lifetime", "state", "proposal", "agreement"]),
+            ("mailbox.status", ["own", "service"]),
             ("inbox.wake", ["inbox", "state", "wakeReason", "lastActivity", "protected"]),
         ]
     )
@@ -60,7 +62,7 @@ import Testing
                 + Array(repeating: "string", count: 4)
         )
         #expect(send.map(\.isOptional) == [false] + Array(repeating: true, count: 8))
-        #expect(send[3].values == ["queued", "sent", "delivered"])
+        #expect(send[3].values == ["queued", "sent", "mailed", "delivered"])
         let read = FieldSchema.fields(of: ReadMethod.Result.self)
         let file = read[0].fields.first { $0.name == "file" }
         #expect(file?.fields.map(\.name) == ["name", "mediaType", "byteCount", "state", "percent"])
@@ -98,6 +100,31 @@ import Testing
         guard case .object(var members) = value else { return }
         members["expiresAt"] = nil
         #expect(try JSONValue.object(members).decoded(as: Conversation.self) == conversation)
+    }
+
+    @Test func `terms have a mailbox where they have one, and no field where they have none`() throws {
+        #expect(fields("lifetime.propose", "params").contains("mailbox"))
+        #expect(EventKind.lifetimeProposed.fields.contains("mailbox"))
+        #expect(EventKind.lifetimeAgreed.fields.contains("mailbox"))
+        #expect(EventKind.values(of: "mailbox") == ["ram", "disk"])
+        var proposal = LifetimeProposal(lifetime: .oneDay, from: "bob", proposedAt: Timestamp(milliseconds: 0))
+        #expect(JSONValue(of: proposal)["mailbox"] == nil && proposal.mailboxWords == nil)
+        proposal.mailbox = .ram
+        #expect(JSONValue(of: proposal)["mailbox"] == "ram" && proposal.mailboxWords == "mailbox in memory")
+        #expect(try JSONValue(of: proposal).decoded(as: LifetimeProposal.self) == proposal)
+    }
+
+    @Test func `both sides of a mailbox are null where there is none, and survive the wire`() throws {
+        let none = JSONValue(of: MailboxStatus(own: nil, service: nil))
+        #expect(none["own"] == .null && none["service"] == .null)
+        var own = OwnMailboxStatus(peer: "hub", state: .refused, reason: "unknownPeer", message: "does not know us")
+        own.boxes = 2
+        var service = MailboxServiceStatus()
+        service.kept = [KeptBox(peer: "ann", slots: nil, bytes: nil, lastSeen: Timestamp(milliseconds: 7))]
+        let status = MailboxStatus(own: own, service: service)
+        let value = JSONValue(of: status)
+        #expect(value["own"]?["state"] == "refused" && value["own"]?["longest"] == nil)
+        #expect(try value.decoded(as: MailboxStatus.self) == status)
     }
 
     @Test func `wherever a name stands, so does the id of the member`() {

@@ -39,6 +39,66 @@ struct LifetimeTermsTests {
         }
     }
 
+    @Test("A mailbox is proposed, accepted and shown; a policy for a lifetime asks, and a refusal leaves none")
+    func mailbox() throws {
+        try withRoom { ann, bob, _ in
+            func words(_ node: TestNode, _ arguments: String...) throws -> String {
+                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory).output
+            }
+            // Each proposes three times at most, the renewal included: one more would wait for the rate limit.
+            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:30d") }
+            try bob.ok("lifetime", "propose", "room", "1d", "--mailbox", "ram")
+            try ann.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=ram")
+            #expect(try ann.ok("lifetime", "show", "room")["proposal"]["mailbox"].string == "ram")
+            try ann.ok("lifetime", "reject", "room")
+            try bob.wait("lifetimeRejected:reason=user_declined")
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["state"].string == "none" && shown["agreement"].isNull && shown["proposal"].isNull)
+                #expect(try node.ok("conversation", "show", "room")["mailbox"].isNull)
+            }
+
+            try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", "disk")
+            try bob.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=disk")
+            #expect(try words(bob, "lifetime", "show", "room").contains("1d, mailbox on disk by ann"))
+            let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
+            #expect(accepted["policy"].string == "accept-up-to:1d:disk" && accepted["renewed"].bool == true)
+            try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk")
+            for node in [ann, bob] {
+                #expect(try node.ok("lifetime", "show", "room")["agreement"]["mailbox"].string == "disk")
+                #expect(try node.ok("conversation", "show", "room")["mailbox"].string == "disk")
+                let proven = try #require(try node.ok("lifetime", "agreements", "room").lines.last)
+                #expect(proven["agreement"]["mailbox"].string == "disk" && proven["verified"].bool == true)
+                #expect(proven["proposal"]["mailbox"].string == "disk")
+                #expect(try words(node, "lifetime", "agreements", "room").contains("1d, mailbox on disk"))
+                #expect(try words(node, "conversation", "show", "room").contains("1d, mailbox on disk"))
+                let note = try node.ok("read", "room").lines.compactMap { $0["text"].string }.last
+                #expect(note == "Messages will be deleted after 1 Day (mailbox on disk)")
+            }
+
+            // Both policies name the mailbox: a restart renews it.
+            try ann.ok("lifetime", "policy", "room", "accept-up-to:7d:disk")
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try bob.start()
+            try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk", after: cursor)
+
+            // In memory only, without a lifetime.
+            try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")
+            try bob.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram,automatic=true")
+            try ann.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram")
+            let memory = try ann.ok("lifetime", "show", "room")
+            #expect(memory["state"].string == "agreed" && memory["agreement"]["mailbox"].string == "ram")
+            try bob.ok("lifetime", "propose", "room", "6h", "--mailbox", "no")
+            try ann.wait("lifetimeAgreed:lifetime=6h")
+            #expect(try ann.ok("lifetime", "show", "room")["agreement"]["mailbox"].isNull)
+
+            try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
+            try ann.fails(64, "lifetime", "propose", "room", "1d", "--mailbox", "tape")
+            try ann.fails(64, "lifetime", "policy", "room", "accept-up-to:1d:tape")
+        }
+    }
+
     @Test("Unopened messages go, opened ones stay")
     func unopened() throws {
         try withRoom { ann, bob, _ in

@@ -12,6 +12,13 @@ struct FuzzAssembly {
         var frame: Frame?
     }
 
+    /// A sealed body in the box of a node.
+    struct Slot {
+        let order: MailOrder
+        let from: Int
+        let body: [UInt8]
+    }
+
     var random = Randomness.seeded(1)
     var nodes: [NodeStateMachine] = []
     var clients: [ClientID] = []
@@ -27,6 +34,9 @@ struct FuzzAssembly {
     var tombstones: [[ConversationID: ExplodeStateMachine.Record]] = []
     var gone: Set<Int> = []
     var invites: [VerifiedInvite] = []
+    /// The mailbox of each node, if it has one, and what is in the boxes.
+    var places: [MailboxPlace?] = []
+    var slots: [Slot] = []
     var nextLink: UInt64 = 1
     var verifies = true
     /// Whether each frame is encoded and decoded on its way: a quarter of the time.
@@ -134,7 +144,8 @@ struct FuzzAssembly {
             defaultPolicy: .ask,
             sessionGrace: Limits.sessionGrace,
             isKnown: { known[$1] != nil },
-            contents: contents
+            contents: contents,
+            mailbox: places.isEmpty ? nil : places[node]
         )
     }
 
@@ -197,7 +208,11 @@ struct FuzzAssembly {
                 let chunk = AttachmentChunk(message: id, index: index, isDeflated: false, bytes: [1, 2, 3])
                 send(.attachmentChunk(chunk), on: link, from: node)
             case .forward(let link, let frame): send(frame, on: link, from: node)
-            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading: break
+            case .mail(let client, let order): mail(order, client, from: node)
+            case .makeSlices(_, let agreement, let above, let link): sendSlices(agreement, above, link, node)
+            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading,
+                .mailNotices, .mailbox:
+                break
             }
         }
     }
@@ -219,7 +234,7 @@ struct FuzzAssembly {
     // MARK: The network
 
     /// Whatever a node says is a frame that the other side can read.
-    private mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
+    mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
         if checksFrames {
             let bytes = FrameCodec.encode(frame)
             if bytes.count > 65_535 { failure = failure ?? "a frame of \(bytes.count) bytes" }

@@ -6,7 +6,7 @@ import Wire
 struct FuzzSession {
     var all: FuzzAssembly
     /// Real frames of this conversation, to be changed by a byte or two.
-    private let templates: [[UInt8]]
+    let templates: [[UInt8]]
     /// Proposals that hostile members have made, so that others can answer them.
     private var proposals: [LifetimeProposal] = []
     private var agreements: [Agreement] = []
@@ -126,7 +126,7 @@ struct FuzzSession {
 
     // MARK: What a hostile member says
 
-    private var genesis: Genesis? {
+    var genesis: Genesis? {
         for node in all.nodes.indices { if let machine = all.machine(node) { return machine.record.genesis } }
         return nil
     }
@@ -145,7 +145,8 @@ struct FuzzSession {
             lifetimes[input.index(below: lifetimes.count)],
             attachment: bits & 1 == 0 ? nil : lifetimes[input.index(below: lifetimes.count)],
             unopened: bits & 2 == 0 ? nil : input.signed(),
-            timer: bits & 4 == 0 ? .send : .read
+            timer: bits & 4 == 0 ? .send : .read,
+            mailbox: MailboxConsent.allCases[Int(bits >> 3) % MailboxConsent.allCases.count]
         )
     }
 
@@ -270,7 +271,7 @@ struct FuzzSession {
         )
     }
 
-    private mutating func signedFrame(_ from: Int, to node: Int, _ input: inout FuzzInput) -> Frame? {
+    mutating func signedFrame(_ from: Int, to node: Int, _ input: inout FuzzInput) -> Frame? {
         let key = all.keys[from]
         switch input.index(below: Self.frameCount) {
         case 0: return .session(start(from, to: node, &input))

@@ -46,6 +46,7 @@ package struct FuzzTarget: Sendable {
         + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
         + of(datagrams, datagramTargets) + of(discovery + crypto, discoveryTargets)
         + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets) + of(core + discovery, codeTargets)
+        + of(wire, mailboxTargets + mailedTargets)
 
     private static let crypto = ["Crypto"]
     private static let discovery = ["Transport/LAN/Discovery"]

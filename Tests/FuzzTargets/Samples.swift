@@ -16,7 +16,7 @@ struct Samples {
             membership: 2,
             epoch: 3,
             previous: .none,
-            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read),
+            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
             proposedAt: now,
             nonce: random.bytes(16)
         ).signed(by: ann, &random)
@@ -158,7 +158,41 @@ struct Samples {
             .relayAnswer(.stream(.guest, .close(.busy))),
         ]
         frames += [.joinError(joinError()), .welcome(welcome(genesis, group, member, agreement))]
-        return frames
+        return frames + mailboxRequests() + mailboxAnswers() + mailboxMessages(agreement)
+    }
+
+    private mutating func mailboxRequests() -> [Frame] {
+        let (box, slot) = (BoxID.random(&random), SlotID.random(&random))
+        let put = SlotPut(id: slot, kind: .disk, keeping: .oneDay, body: random.bytes(SlotSize.byteCounts[0]))
+        let requests: [MailboxRequest] = [
+            .claim(owner: bob.publicKey, proof: random.bytes(32), [.random(&random), .random(&random)]),
+            .drop([.random(&random)]), .list(box), .purge(box, [slot, .random(&random)]), .put(box, put),
+            .take(box, [.random(&random)]), .discard(box, [.random(&random)], answer: []),
+            .discard(box, [.random(&random)], answer: random.bytes(113)),
+        ]
+        return requests.map { .mailboxRequest($0) }
+    }
+
+    private mutating func mailboxAnswers() -> [Frame] {
+        let (box, slot) = (BoxID.random(&random), SlotID.random(&random))
+        let body = random.bytes(SlotSize.byteCounts[0])
+        let answers: [MailboxAnswer] = [
+            .granted(MailboxGrant(boxCount: 128, slotCount: 256, byteCount: 4 << 20, longest: 30 * .day)),
+            .refused(.unknownPeer), .waiting(box), .slots(box, [slot, .random(&random)]), .put(box, slot, .stored),
+            .slot(box, slot, dwell: 1_500, isAnswer: false, body: body),
+            .slot(box, slot, dwell: 1_500, isAnswer: true, body: random.bytes(113)), .absent(box, slot),
+            .discarded(box, [slot]),
+        ]
+        return answers.map { .mailboxAnswer($0) }
+    }
+
+    private func mailboxMessages(_ agreement: Agreement) -> [Frame] {
+        let keys = [ann.publicKey, bob.publicKey]
+        let slices = SliceKeys(agreement: agreement.id, first: 41_557, present: 41_556, left: .hour, keys: keys)
+        let messages: [MailboxMessage] = [
+            .want(agreement.id, above: nil), .want(agreement.id, above: 41_556), .keys(slices),
+        ]
+        return messages.map { .mailbox($0) }
     }
 
     mutating func joinError() -> JoinError {

@@ -13,7 +13,7 @@ let textTargets: [FuzzTarget] = [
                 ["2026-11-21T06:37:11Z", "1970-01-01T00:00:00.001+23:59", "9999-12-31T23:59:60-00:30"],
                 ["2026-11-21T06:37:11.123Z", "2024-02-29 00:00:00z"], ["90s", "1.5h", "30d", "500ms", "0"],
                 ["Zm9vYg==", ""], ["Zm9vYg", "_-8"], ["00ffAB"], ["5f3a1c00-1234-4abc-8def-0123456789ab"],
-                ["aB3dE6gH9j"], ["ask", "accept-up-to:30d"], ["none", "1h"],
+                ["aB3dE6gH9j"], ["ask", "accept-up-to:30d", "accept-up-to:1d:ram"], ["none", "1h"],
                 ["mayfly/text:1.0", "example.org/poll:2.1"], ["👩‍👩‍👧‍👦", "a\u{301}"], ["peer-1_a.b"],
                 ["grüße/../\u{202e}txt.exe", "..", ""],
             ]

@@ -36,6 +36,16 @@ struct Assembly {
     var nextLink: UInt64 = 1
     /// How often each node was told to read nothing from a link for a while.
     var pauses: [Int: Int] = [:]
+    /// Nodes whose storage is locked.
+    var locked: Set<Int> = []
+    /// The mailbox of each node that has one.
+    var mailboxes: [Int: MailboxPlace] = [:]
+    /// The keys of slices that each node has made.
+    var slices: [Int: [UInt32: IdentityKey]] = [:]
+    /// Nodes that make none for now.
+    var withoutSlices: Set<Int> = []
+    var orders: [Int: [MailOrder]] = [:]
+    var notices: [Int: [MailNotice]] = [:]
 
     init(_ count: Int) {
         for node in 0..<count {
@@ -86,9 +96,11 @@ struct Assembly {
         var turn = turn(
             random,
             now: now,
+            isLocked: locked.contains(node),
             endpoints: [Endpoint(host: endpoints[node], port: 1)],
             known: { known[$1] != nil },
-            contents: ContentLookup(message: { known[$1] })
+            contents: ContentLookup(message: { known[$1] }),
+            mailbox: mailboxes[node]
         )
         let actions = body(&nodes[node], &turn)
         random = turn.random
@@ -124,6 +136,10 @@ struct Assembly {
             case .removeTombstone(let conversation): removed[node] = conversation
             case .knock(let knock): knocks[node, default: []].append(knock)
             case .pauseReading: pauses[node, default: 0] += 1
+            case .mail(_, let order): orders[node, default: []].append(order)
+            case .mailNotices(_, let notices): self.notices[node] = notices
+            case .makeSlices(_, let agreement, let above, let link):
+                makeSlices(agreement, above: above, on: link, node)
             default: break
             }
         }
@@ -133,6 +149,23 @@ struct Assembly {
         guard let other = links[link]?.first(where: { $0 != node }), !cut.contains([node, other]) else { return }
         wire.append(Frames(to: other, link: link, frame: frame))
         sent.append(frame)
+    }
+
+    /// The keys of slices from the present one, or the one after `above`, as far as they are to be made.
+    private mutating func makeSlices(_ agreement: AgreementID, above: UInt32?, on link: LinkID, _ node: Int) {
+        guard let terms = machine(node)?.agreement?.terms, !withoutSlices.contains(node) else { return }
+        let schedule = SliceSchedule(terms)
+        let present = schedule.slice(at: now)
+        let first = max(present, above.map { $0 + 1 } ?? 0)
+        var keys: [PublicKey] = []
+        for slice in first..<max(first, schedule.last(at: now) + 1) {
+            let key = slices[node]?[slice] ?? makeKey(&random)
+            slices[node, default: [:]][slice] = key
+            keys.append(key.publicKey)
+        }
+        let left = schedule.end(of: present) - now
+        let message = SliceKeys(agreement: agreement, first: first, present: present, left: left, keys: keys)
+        send(.mailbox(.keys(message)), on: link, from: node)
     }
 
     private mutating func open(_ dial: NodeAction.Dial, from node: Int) {

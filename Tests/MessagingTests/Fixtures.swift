@@ -72,9 +72,14 @@ struct Negotiation {
 
     @discardableResult
     mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
+        propose(terms: LifetimeTerms(lifetime), side)
+    }
+
+    @discardableResult
+    mutating func propose(terms: LifetimeTerms, _ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             let actions = try machines[side.rawValue].propose(
-                LifetimeTerms(lifetime),
+                terms,
                 now: time(side),
                 key: keys[side.rawValue],
                 random: &random
@@ -199,7 +204,11 @@ struct Negotiation {
     }
 
     mutating func agree(on lifetime: Lifetime, proposer: Side = .one) {
-        propose(lifetime, proposer)
+        agree(terms: LifetimeTerms(lifetime), proposer: proposer)
+    }
+
+    mutating func agree(terms: LifetimeTerms, proposer: Side = .one) {
+        propose(terms: terms, proposer)
         deliverAll()
         accept(proposer.other)
         deliverAll()
@@ -209,6 +218,7 @@ struct Negotiation {
     mutating func proposal(
         by side: Side,
         _ lifetime: Lifetime = .oneDay,
+        terms: LifetimeTerms? = nil,
         conversation: ConversationID? = nil,
         membership: UInt64 = 2,
         epoch: UInt64 = 1,
@@ -219,7 +229,7 @@ struct Negotiation {
             membership: membership,
             epoch: epoch,
             previous: .none,
-            terms: LifetimeTerms(lifetime),
+            terms: terms ?? LifetimeTerms(lifetime),
             proposedAt: at ?? now,
             nonce: random.bytes(16)
         ).signed(by: keys[side.rawValue], &random)
@@ -237,7 +247,8 @@ func turn(
     sessionGrace: Milliseconds = Limits.sessionGrace,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
     known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
-    contents: ContentLookup = ContentLookup()
+    contents: ContentLookup = ContentLookup(),
+    mailbox: MailboxPlace? = nil
 ) -> Turn {
     Turn(
         now: now,
@@ -247,6 +258,7 @@ func turn(
         defaultPolicy: .ask,
         sessionGrace: sessionGrace,
         isKnown: known,
-        contents: contents
+        contents: contents,
+        mailbox: mailbox
     )
 }

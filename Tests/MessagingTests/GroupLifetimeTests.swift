@@ -464,6 +464,7 @@ import Testing
         let two = present[roll(present.count)]
         let terms: [LifetimeTerms] = [
             .oneDay, .sevenDays, .oneHour, LifetimeTerms(.oneDay, attachment: .oneHour, unopened: .hour, timer: .read),
+            LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk),
         ]
         council.now = council.now + Milliseconds(roll(4_000))
         switch roll(100) {

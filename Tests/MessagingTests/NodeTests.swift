@@ -139,7 +139,9 @@ struct Pair {
             case .armExplosion(_, let record, _): armed[node] = record
             case .saveTombstone, .removeTombstone, .register, .unregister: break
             case .forward(let link, let frame): wire.append((1 - node, link, frame))
-            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading: break
+            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading, .mail,
+                .makeSlices, .mailNotices, .mailbox:
+                break
             }
         }
     }

@@ -14,6 +14,8 @@ extension Node {
         on disk: SimulatedDisk,
         _ loop: any EventLoop,
         listen: [Messaging.Endpoint] = [],
+        peers: PeersFile = PeersFile(),
+        _ configure: (inout Node.Options) -> Void = { _ in },
         _ change: (inout Environment) -> Void
     ) async throws -> Node {
         var environment = Environment()
@@ -25,11 +27,12 @@ extension Node {
         change(&environment)
         var options = Node.Options(home: home, version: "test")
         options.listen = listen
-        return try await loop.submit { [options, environment] in
+        configure(&options)
+        return try await loop.submit { [options, environment, peers] in
             try Node(
                 options,
                 configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
-                peers: PeersFile(),
+                peers: peers,
                 environment: environment,
                 loop: loop,
                 log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })

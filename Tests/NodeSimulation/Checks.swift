@@ -18,6 +18,7 @@ extension NodeSimulation {
             hostile.hears(bytes)
             if hostile.isEcho(bytes) { return [] }
         }
+        if let mailbox, let said = mailbox.passed(bytes, from: key, to: machine, in: self) { return said }
         guard let owner = oracle.owners[key] else { return [bytes] }
         if machines[owner].isHostile, !machine.isHostile {
             return hostile.forge(bytes, from: key, to: machine.index)
@@ -27,11 +28,19 @@ extension NodeSimulation {
         switch frame {
         case .acknowledgement(let said):
             for id in said.stored { promised(id, by: key, owner) }
+            for id in said.stored + said.held { oracle.arrived[id, default: []].insert(owner) }
             if options.mistake == .lostAcknowledgements { return [] }
         case .contents(var contents):
             if options.mistake == .droppedAgreement {
                 for index in contents.indices { contents[index].content.agreement = nil }
                 return [FrameCodec.encode(.contents(contents))]
+            }
+        case .mailbox(.keys(var keys)):
+            count("keys of slices")
+            if options.mistake == .ignoredDwell {
+                // So that the receiver's own bound on the age is of no use either.
+                keys.present += 8
+                return [FrameCodec.encode(.mailbox(.keys(keys)))]
             }
         default: break
         }
@@ -66,6 +75,7 @@ extension NodeSimulation {
         }
         guard let client = event.client else { return }
         switch event.kind {
+        case .messageState(let id, .delivered, _): checkDelivered(id, machine)
         case .exploded: if let conversation = event.conversation { sawExplosion(conversation, client, machine) }
         case .deletionReceipt(let member):
             time.plan(inMilliseconds: 0) { [unowned self] in checkReceipt(of: member, at: machine) }
@@ -195,6 +205,18 @@ extension NodeSimulation {
             if value > limit { violation("I7 machine \(machine.index), \(name): \(value) of \(limit)") }
         }
         bound("connections", machine.transport?.connectionCount ?? 0, 400)
+        if let service = machine.ask({ $0.mailboxService }) ?? nil {
+            bound("boxes", service.counts.boxes, Limits.boxCount)
+            bound("bytes of boxes in memory", service.counts.memoryByteCount, Limits.mailboxMemoryByteCount)
+            for box in service.boxes {
+                bound("slots of a box", box.slotCount ?? 0, Limits.slotCount + Limits.noticeCount)
+                bound(
+                    "bytes of a box",
+                    box.byteCount,
+                    Limits.boxByteCount + Limits.noticeCount * SlotSize.byteCounts[0]
+                )
+            }
+        }
         let found = machine.ask { node in list(machine).compactMap { try? node.conversation($0.text) } } ?? []
         for one in found {
             bound("held bytes", one.heldByteCount, Limits.memoryByteCount)
@@ -237,6 +259,7 @@ extension NodeSimulation {
                     violation("I5 the disk of machine \(machine.index) has the key of a conversation that is over")
                 }
                 for stored in try store.list(row, last: nil, after: nil, now: 0) {
+                    if mailbox?.index == machine.index, inspect(slot: stored.payload, machine, now) { continue }
                     guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload) else {
                         violation("the disk of machine \(machine.index) lists what is no message")
                         continue
@@ -261,7 +284,7 @@ extension NodeSimulation {
         }
     }
 
-    private func identity(of row: RowID, in store: Store) -> PublicKey? {
+    func identity(of row: RowID, in store: Store) -> PublicKey? {
         if let key = try? SecretKey(try store.secret(row, label: "identity key 0")) { return key.publicKey }
         return nil
     }

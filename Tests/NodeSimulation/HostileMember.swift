@@ -79,7 +79,7 @@ final class HostileMember: @unchecked Sendable {
             keep(welcome.group, in: &groups)
         case .lifetime, .joinRequest, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong,
             .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled,
-            .relayRequest, .relayAnswer, .punch:
+            .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
             break
         }
     }

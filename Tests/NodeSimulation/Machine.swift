@@ -156,6 +156,7 @@ final class Machine: @unchecked Sendable {
         options.capacity = capacity
         options.sessionGrace = grace
         options.isRendezvous = !world.roads.isEmpty && index == Roads.rendezvous
+        options.isMailbox = index == world.mailbox?.index
         var configuration = NodeConfiguration(name: nil, listen: [endpoint], advertise: [], policy: policy.text)
         configuration.cap = cap.text
         let failure: (any Error)? = loop.turn {

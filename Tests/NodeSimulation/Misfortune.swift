@@ -102,8 +102,8 @@ extension NodeSimulation {
         machine.crash(isPowerCut: isPowerCut)
         oracle.backUp(machine, self)
         guard !isCalm else { return }
-        // A rendezvous node has an address that lasts.
-        if chance(5), roads.isEmpty || machine.index != Roads.rendezvous {
+        // A rendezvous node, and a mailbox, has an address that lasts.
+        if chance(5), roads.isEmpty || machine.index != Roads.rendezvous, machine.index != mailbox?.index {
             count("moves")
             machine.place += 1
         }
@@ -112,7 +112,7 @@ extension NodeSimulation {
     }
 
     /// Its user stops it, and starts it again. Meanwhile anything may befall it, as at any time.
-    private func stop(_ machine: Machine) {
+    func stop(_ machine: Machine) {
         count("stopped processes")
         note("machine \(machine.index): stop")
         let incarnation = machine.incarnation

@@ -74,6 +74,12 @@ final class NodeOracle: @unchecked Sendable {
     /// long for a connection that nobody knows to be lost.
     static let transit: Milliseconds = 75_000
 
+    /// Whose contact inboxes these are, of those that are known by name.
+    var contacts: [PublicKey: Int] = [:]
+    /// For which conversation a box at the mailbox is.
+    var boxes: [BoxID: ConversationID] = [:]
+    /// Machines to which a message has come, whether it was shown or had expired.
+    var arrived: [MessageID: Set<Int>] = [:]
     /// On which machine an inbox is.
     var owners: [PublicKey: Int] = [:]
     /// That are there, as far as was seen.
@@ -162,7 +168,7 @@ final class NodeOracle: @unchecked Sendable {
         guard let length = agreed ?? message.content.lifetime.milliseconds else { return }
         let lost = world.machines[sent.machine].lostTime + machine.lostTime
         let age = world.time.milliseconds - sent.time
-        if age > length + Self.transit + lost {
+        if age > length + Self.transit + lost + world.mailboxSlack(under: message.content.agreement) {
             world.violation("I3 machine \(machine.index) shows a message \(age - length) ms too long")
         }
     }
@@ -213,6 +219,7 @@ final class NodeOracle: @unchecked Sendable {
         _ node: isolated Node,
         _ world: NodeSimulation
     ) {
+        arrived[id, default: []].insert(machine.index)
         guard let read = node.message(id, client: client) else {
             hidden[machine.index, default: []].insert(id)
             return
@@ -234,6 +241,7 @@ final class NodeOracle: @unchecked Sendable {
         }
         shown[key] = Shown(incarnation: machine.incarnation, isStored: read.isStored, expiresAt: message.expiresAt)
         if let end = message.expiresAt { ends[key] = end }
+        world.checkEnd(of: message, sent[text], machine, node.currentTime)
         if read.isStored, let one = try? node.conversation(client.description) {
             checkStored(message, one, machine, world)
         }
@@ -263,6 +271,7 @@ final class NodeOracle: @unchecked Sendable {
         bytes += number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
         bytes += field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
         bytes += number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
+        if terms.mailbox != .no { bytes += field(Array(terms.mailbox.rawValue.utf8)) }
         let proposed = tagged("mayfly/lifetime_proposal", bytes)
         for accept in agreement.accepts {
             var consent = field(proposal.conversation.bytes) + field(proposed)

@@ -19,6 +19,10 @@ package final class NodeSimulation: @unchecked Sendable {
         package var isHostile: Bool?
         /// The first machine passes on what goes to others; drawn from the seed when absent.
         package var hasRendezvous: Bool?
+        /// There is one more machine, which keeps for others what comes while they are away; drawn from the seed when absent.
+        package var hasMailbox: Bool?
+        /// That one says what it likes; drawn from the seed when absent.
+        package var isMailboxHostile: Bool?
 
         package init(
             seed: UInt64,
@@ -26,7 +30,9 @@ package final class NodeSimulation: @unchecked Sendable {
             mistake: PlantedMistake? = nil,
             machines: Int? = nil,
             isHostile: Bool? = nil,
-            hasRendezvous: Bool? = nil
+            hasRendezvous: Bool? = nil,
+            hasMailbox: Bool? = nil,
+            isMailboxHostile: Bool? = nil
         ) {
             self.seed = seed
             self.seconds = seconds
@@ -34,6 +40,8 @@ package final class NodeSimulation: @unchecked Sendable {
             self.machines = machines
             self.isHostile = isHostile
             self.hasRendezvous = hasRendezvous
+            self.hasMailbox = hasMailbox
+            self.isMailboxHostile = isMailboxHostile
         }
     }
 
@@ -52,7 +60,7 @@ package final class NodeSimulation: @unchecked Sendable {
     /// The world's time 0, in milliseconds since 1970.
     static let epoch: Milliseconds = 1_750_000_000_000
     /// A seed with more violations is not worth more time.
-    private static let violationLimit = 10
+    static let violationLimit = 10
     /// How long after the faults everything has to be right, in milliseconds.
     static let patience: Int64 = 90 * 60_000
 
@@ -64,6 +72,8 @@ package final class NodeSimulation: @unchecked Sendable {
     var dice: Randomness
     var machines: [Machine] = []
     private(set) var roads = Roads.open
+    /// The mailbox of this world, if there is one.
+    private(set) var mailbox: WorldMailbox?
     let oracle = NodeOracle()
     /// What the hostile machines know, which they share.
     let hostile: HostileMember
@@ -101,6 +111,7 @@ package final class NodeSimulation: @unchecked Sendable {
             hasRendezvous: options.mistake == nil ? options.hasRendezvous : false
         )
         network.roads = roads
+        mailbox = WorldMailbox(options, machines: count)
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
         let hostileCount = isHostile ? (count > 3 && chance(30) ? 2 : 1) : 0
         hostilesCreate = isHostile && chance(50)
@@ -110,7 +121,9 @@ package final class NodeSimulation: @unchecked Sendable {
         for index in 0..<count {
             let skew = isScattered ? roll(20 * 365 * .day) - 10 * 365 * .day : roll(4 * .hour) - 2 * .hour
             let capacity = [1, 2, 4, Limits.inboxCapacity][Int(roll(4))]
-            let policies: [LifetimePolicy] = [.ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays), .refuse]
+            let policies: [LifetimePolicy] = [
+                .ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays, mailbox: .disk), .refuse,
+            ]
             let caps: [LifetimeCap] = [
                 .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
             ]
@@ -127,6 +140,7 @@ package final class NodeSimulation: @unchecked Sendable {
                 )
             )
         }
+        if let mailbox { machines.append(mailbox.machine(in: self)) }
     }
 
     // MARK: Chance and notes
@@ -160,7 +174,7 @@ package final class NodeSimulation: @unchecked Sendable {
         for machine in machines {
             if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
         }
-        for machine in machines {
+        for machine in people {
             time.plan(inMilliseconds: roll(2_000)) { [unowned self] in useAndGoOn(machine) }
         }
         time.plan(inMilliseconds: 3_000) { [unowned self] in misfortune() }
@@ -177,6 +191,7 @@ package final class NodeSimulation: @unchecked Sendable {
             }
         }
         if violations.isEmpty, let unrest = unrest() { violation("liveness: \(unrest)") }
+        if violations.isEmpty, mailbox != nil { talkThroughMailbox() }
         if violations.isEmpty { finish() }
         defer { forget() }
         return Report(
@@ -187,6 +202,7 @@ package final class NodeSimulation: @unchecked Sendable {
             traceHash: trace.sum,
             counts: counts.merging(network.counts, uniquingKeysWith: +)
                 .merging(datagrams.counts, uniquingKeysWith: +).merging(hostile.counts, uniquingKeysWith: +)
+                .merging(mailbox?.hostile.counts ?? [:], uniquingKeysWith: +)
         )
     }
 

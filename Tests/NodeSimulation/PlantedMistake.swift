@@ -22,4 +22,19 @@ package enum PlantedMistake: String, Sendable, CaseIterable {
     case lostAcknowledgements
     /// A shell that tells its user of everything twice.
     case shownTwice
+    /// A mailbox that names no dwell, and a codec that names a later slice: nobody knows how old a content is.
+    case ignoredDwell
+    /// A slot is destroyed at its mailbox when it is taken, before its content is durable at the receiver.
+    case earlyDiscard
+
+    /// It shows where there is a mailbox.
+    var needsMailbox: Bool {
+        switch self {
+        case .ignoredDwell, .earlyDiscard: true
+        case .lyingFsync, .lateFsync, .forgottenClock, .slowClock, .fastClock, .writtenMemory, .droppedAgreement,
+            .keptRow,
+            .restoredBackup, .lostAcknowledgements, .shownTwice:
+            false
+        }
+    }
 }

@@ -39,32 +39,42 @@ struct Roads {
 extension NodeSimulation {
     /// Everybody starts once, so that those who are to know each other have each other's cards.
     func exchangeCards() {
-        guard !roads.isEmpty else { return }
-        let acquainted = machines.filter { $0.index == Roads.rendezvous || roads.users.contains($0.index) }
+        guard !roads.isEmpty || mailbox != nil else { return }
+        let acquainted = machines.filter { machine in
+            let isOfRoads = !roads.isEmpty && (machine.index == Roads.rendezvous || roads.users.contains(machine.index))
+            return isOfRoads || mailbox?.isAcquainted(machine.index) ?? false
+        }
         for machine in acquainted { _ = machine.start() }
         // Contact inboxes are made and on the disk.
         run(until: time.milliseconds + 5_000)
         for machine in acquainted {
             machine.contactCard = machine.ask { try? $0.card() } ?? nil
+            if let key = machine.contactCard?.key { oracle.contacts[key] = machine.index }
             machine.crash(isPowerCut: false)
             network.stop(machine.index, isPowerCut: false)
             datagrams.stop(machine.index)
         }
-        count("worlds with a rendezvous node")
+        if !roads.isEmpty { count("worlds with a rendezvous node") }
+        if let mailbox { count(mailbox.isHostile ? "worlds with a hostile mailbox" : "worlds with a mailbox") }
     }
 
     /// Whom a machine knows by name.
     func peers(of machine: Machine) -> PeersFile {
-        let others = machines.filter { other in
-            machine.index == Roads.rendezvous
+        var others = machines.filter { other in
+            guard !roads.isEmpty else { return false }
+            return machine.index == Roads.rendezvous
                 ? roads.users.contains(other.index)
                 : roads.users.contains(machine.index) && other.index == Roads.rendezvous
+        }
+        for other in mailbox?.peers(of: machine.index) ?? [] where !others.contains(where: { $0.index == other }) {
+            others.append(machines[other])
         }
         return PeersFile(
             peers: others.compactMap { other in
                 guard let card = other.contactCard else { return nil }
                 var peer = PeersFile.Peer(name: "m\(other.index)", contact: card, endpoints: nil)
-                peer.rendezvous = other.index == Roads.rendezvous ? true : nil
+                peer.rendezvous = !roads.isEmpty && other.index == Roads.rendezvous ? true : nil
+                peer.mailbox = mailbox?.isMailbox(other.index, of: machine.index) ?? false ? true : nil
                 return peer
             }
         )

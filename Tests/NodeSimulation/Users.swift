@@ -64,7 +64,8 @@ extension NodeSimulation {
         case ..<690: command(machine, "rejected") { try $0.reject(conversation.text) }
         case ..<710: command(machine, "withdrawn") { try $0.withdraw(conversation.text) }
         case ..<735:
-            let policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
+            var policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
+            if mailbox != nil { policies[3] = .acceptUpTo(.thirtyDays, mailbox: .disk) }
             let policy = policies[Int(roll(4))]
             command(machine, "policies") { try $0.setPolicy(conversation.text, policy) }
         case ..<740:
@@ -131,8 +132,8 @@ extension NodeSimulation {
     private func invite(_ machine: Machine, _ conversation: Listed) {
         guard conversation.isCreator, machine.isUp else { return }
         let isSingleUse = chance(60)
-        var guests = [pick(machines)]
-        if chance(30) { guests += [pick(machines), pick(machines)] }
+        var guests = [pick(people)]
+        if chance(30) { guests += [pick(people), pick(people)] }
         let invited = guests.compactMap { $0 }.filter { $0 !== machine }
         let made = machine.ask { try? $0.invite(conversation.text, lifetime: .day, singleUse: isSingleUse) }
         machine.when(made) { [unowned self] _, slug in
@@ -230,7 +231,7 @@ extension NodeSimulation {
 
     // MARK: Messages
 
-    private func send(_ machine: Machine, _ conversation: Listed) {
+    func send(_ machine: Machine, _ conversation: Listed) {
         let text = "m\(nextText)" + (chance(2) ? String(repeating: ".", count: Int(roll(30_000))) : "")
         nextText += 1
         let at = time.milliseconds
@@ -268,7 +269,8 @@ extension NodeSimulation {
             lifetime,
             attachment: chance(15) ? Lifetime.allCases[Int(roll(6))] : nil,
             unopened: isKept && chance(15) ? 5 * .minute : nil,
-            timer: isKept && chance(10) ? .read : .send
+            timer: isKept && chance(10) ? .read : .send,
+            mailbox: mailbox == nil ? .no : drawnConsent(isKept)
         )
         command(machine, "proposed") { try $0.propose(conversation.text, terms) }
     }

@@ -65,6 +65,23 @@ import Testing
         expectHealing(counts, worlds)
     }
 
+    @Test func `what is mailed comes to members that are never online together`() {
+        let expected = [
+            "mailbox scenarios", "mailed, and gone off", "came through a mailbox", "delivered through a mailbox",
+            "explosions confirmed through a mailbox", "keys of slices that are there", "keys of slices looked for",
+            "hostile mailbox: a lie", "slots on a stolen disk", "deliveries checked",
+        ]
+        var counts: [String: Int] = [:]
+        for seed in 1...30 as ClosedRange<UInt64>
+        where seed <= 4 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
+            let options = NodeSimulation.Options(seed: seed, seconds: 30, machines: 3, hasMailbox: true)
+            let report = NodeSimulation.run(options)
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
+    }
+
     /// The harness finds what it is for; otherwise it is worth nothing.
     @Test(arguments: PlantedMistake.allCases)
     func `a planted mistake is found`(_ mistake: PlantedMistake) {
@@ -90,7 +107,7 @@ extension PlantedMistake {
         // The page of a conversation that takes the place of a destroyed one is not written either.
         case .keptRow: violation.contains("I1") && violation.contains("lost a conversation")
         case .forgottenClock, .slowClock, .fastClock, .writtenMemory, .droppedAgreement, .restoredBackup,
-            .lostAcknowledgements, .shownTwice:
+            .lostAcknowledgements, .shownTwice, .ignoredDwell, .earlyDiscard:
             false
         }
     }
@@ -99,12 +116,13 @@ extension PlantedMistake {
     fileprivate var invariant: String {
         switch self {
         case .lyingFsync, .lateFsync: "I1"
-        case .forgottenClock, .slowClock, .fastClock: "I3"
+        case .forgottenClock, .slowClock, .fastClock, .ignoredDwell: "I3"
         case .writtenMemory: "I4"
         case .droppedAgreement: "otherwise than it was sent"
         case .keptRow, .restoredBackup: "I5"
         case .lostAcknowledgements: "liveness"
         case .shownTwice: "I2"
+        case .earlyDiscard: "M3"
         }
     }
 }

@@ -116,6 +116,7 @@ def keys(program, page):
             ("config", "config.json", {**valid, **wrong}),
             ("config", "storage", {**valid, "storage": wrong}),
             ("config", "rendezvous", {**valid, "rendezvous": wrong}),
+            ("config", "mailbox", {**valid, "mailbox": wrong}),
             ("config", "a hook", {**valid, "hooks": [{"command": ["/x"], **wrong}]}),
             ("peers", "peers.json", wrong),
             ("peers", "a peer", {"peers": [{"name": "a", **wrong}]}),

@@ -8,7 +8,8 @@ struct Campaign {
 
     static let usage = """
         usage: simulate [--part core|node] [--seeds N] [--seconds S] [--first K | --seed K] [--stride N]
-                        [--bug NAME] [--explosive] [--machines N] [--relayed] [--limit SECONDS] [--verbose]
+                        [--bug NAME] [--explosive] [--machines N] [--relayed]
+                        [--mailbox] [--hostile-mailbox] [--limit SECONDS] [--verbose]
         """
 
     var part = Part.core
@@ -23,6 +24,8 @@ struct Campaign {
     var isExplosive = false
     var machines: Int?
     var isRelayed = false
+    var hasMailbox = false
+    var isMailboxHostile = false
     /// No more seeds are begun after so many seconds.
     var limit: Double = .infinity
 
@@ -49,6 +52,8 @@ struct Campaign {
             case "--limit": limit = value(Double.self)
             case "--explosive": isExplosive = true
             case "--relayed": isRelayed = true
+            case "--mailbox": hasMailbox = true
+            case "--hostile-mailbox": (hasMailbox, isMailboxHostile) = (true, true)
             case "--verbose": isVerbose = true
             default: Self.fail()
             }
@@ -89,6 +94,8 @@ struct Campaign {
         case .node:
             var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
             if isRelayed { options.hasRendezvous = true }
+            if hasMailbox { options.hasMailbox = true }
+            if isMailboxHostile { options.isMailboxHostile = true }
             if let bug {
                 guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
                 options.mistake = mistake
@@ -112,6 +119,7 @@ struct Campaign {
         if let machines { words += ["--machines", "\(machines)"] }
         if isExplosive { words.append("--explosive") }
         if isRelayed { words.append("--relayed") }
+        if hasMailbox { words.append(isMailboxHostile ? "--hostile-mailbox" : "--mailbox") }
         return words.joined(separator: " ") + " --verbose"
     }
 

@@ -69,6 +69,7 @@ struct Oracle {
                 + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
                 + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
                 + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
+                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8)))
         )
         for accept in agreement.accepts {
             let accepted = tagged(

@@ -310,6 +310,7 @@ extension Simulation {
         case .attachmentGone(let id): mix(id.bytes + [24])
         case .relayRequest, .relayAnswer: mix(26)
         case .punch: mix(27)
+        case .mailboxRequest, .mailboxAnswer, .mailbox: mix(28)
         }
     }
 }
@@ -359,6 +360,9 @@ extension Frame {
         case .relayRequest: "relay request"
         case .relayAnswer: "relay answer"
         case .punch: "punch"
+        case .mailboxRequest: "mailbox request"
+        case .mailboxAnswer: "mailbox answer"
+        case .mailbox: "mailbox"
         }
     }
 }
@@ -414,6 +418,10 @@ extension NodeAction {
         case .gatherCandidates: "candidates"
         case .dialPunching: "dial, punching"
         case .punch: "punch"
+        case .mail: "mail"
+        case .makeSlices: "slices"
+        case .mailNotices: "mail notices"
+        case .mailbox: "mailbox"
         }
     }
 }

@@ -451,6 +451,8 @@ package final class Simulation {
                 violation("node \(node.index) deals with a file that nobody has sent")
             case .forward, .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
                 violation("node \(node.index) deals with a relay that nobody has")
+            case .mail, .makeSlices, .mailNotices, .mailbox:
+                violation("node \(node.index) deals with a mailbox that nobody has")
             }
         }
         checkAfterStep(node)

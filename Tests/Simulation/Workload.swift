@@ -116,7 +116,8 @@ extension Simulation {
                 lifetime,
                 attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
                 unopened: isKept && chance(20) ? 5 * .minute : nil,
-                timer: isKept && chance(10) ? .read : .send
+                timer: isKept && chance(10) ? .read : .send,
+                mailbox: chance(10) ? (isKept ? .disk : .ram) : .no
             )
             if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
                 == nil
@@ -134,7 +135,8 @@ extension Simulation {
             }
         case ..<810:
             let policies: [LifetimePolicy?] = [
-                nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays), .acceptUpTo(.oneHour),
+                nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays, mailbox: .disk),
+                .acceptUpTo(.oneHour, mailbox: .ram),
             ]
             let policy = policies[Int(roll(6))]
             let caps: [LifetimeCap?] = [

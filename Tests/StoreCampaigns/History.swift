@@ -13,7 +13,7 @@ package enum Operation: String, CaseIterable, Sendable {
 /// A store that is used, and what it has promised meanwhile.
 package final class History {
     package private(set) var promise = Promise()
-    private let disk: any FileSystem
+    package private(set) var disk: any FileSystem
     private let home: String
     package private(set) var store: Store?
     /// Calls that were refused, each with a typed error.
@@ -28,7 +28,7 @@ package final class History {
     package var believesFailures = false
     private var luck: SimulatedDisk.Generator
     private var rows: [RowID] = []
-    private var now = campaignStart
+    package private(set) var now = campaignStart
     private var nextSerial = 1
     private var nextNumber = 1
     /// What the next commit acknowledges, in order.
@@ -101,9 +101,10 @@ package final class History {
         return found
     }
 
-    private var lastReap = campaignStart
+    /// What is due then was destroyed.
+    package private(set) var lastReap = campaignStart
 
-    private var liveRows: [RowID] {
+    package var liveRows: [RowID] {
         rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false }
     }
 
@@ -486,9 +487,15 @@ package final class History {
         try unlock()
     }
 
-    private func waitWhileLocked() throws {
+    private func waitWhileLocked() throws { try passWhileLocked(Int64(pick(1..<30_000))) }
+
+    /// So much time passes, and then the store reaps.
+    package func pass(_ interval: Int64) throws { try wait(interval, .longWait) }
+
+    /// The same while it is locked.
+    package func passWhileLocked(_ interval: Int64) throws {
         try commit()
-        now += Int64(pick(1..<30_000))
+        now += interval
         tell(.waitWhileLocked, Int(now - campaignStart))
         store?.lock()
         promise.expect(expiry: now)
@@ -504,6 +511,29 @@ package final class History {
             if let failure = report.failures.first { throw failure }
             promise.settle(expiry: now, withRecords: !isHarmed)
         }
+    }
+
+    /// The process ends without a word; the next one finds what it has written, or after a power cut what of that has arrived.
+    package func kill(powerCut seed: UInt64? = nil) throws {
+        guard let before = disk as? SimulatedDisk else { return }
+        tell(.restart)
+        promise.expect(expiry: now)
+        let after = before.snapshot()
+        if let seed { after.reboot(seed: seed) }
+        close()
+        waiting = []
+        disk = after
+        do { try open() } catch is StoreError { refusals += 1 }
+    }
+
+    /// So much time passes while no process runs.
+    package func passWhileStopped(_ interval: Int64) throws {
+        try commit()
+        close()
+        now += interval
+        promise.expect(expiry: now)
+        do { try open() } catch is StoreError { refusals += 1 }
+        try pass(1)
     }
 
     private func restart() throws {

@@ -12,6 +12,9 @@ package struct Thief {
     package private(set) var placesTried = 0
     /// Blocks that were tried before, and hold no key.
     package var known: [[UInt8]] = []
+    /// Secrets of inboxes, that of the control row first, and of buckets: all that the disk still gives.
+    private(set) var rows: [Secret]
+    private(set) var columns: [Secret] = []
 
     private let sealing: Secret
     private let mixing: Secret
@@ -51,6 +54,7 @@ package struct Thief {
         tombstones = Secret(BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8)))
         control = Secret(BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8)))
         journal = Secret(BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8)))
+        rows = [control]
     }
 
     /// Looks at every 512 bytes for copies of a keystore, and for key files.
@@ -100,6 +104,10 @@ package struct Thief {
     package mutating func search(image: [(offset: Int, bytes: [UInt8])], written: [[UInt8]], slotCount: Int = 0) {
         var rows: [Secret] = [control]
         var columns: [Secret] = []
+        defer {
+            self.rows += rows.dropFirst()
+            self.columns += columns
+        }
         for (start, blocks) in image where blocks.count >= 4_096 {
             for offset in stride(from: 0, through: blocks.count - 4_096, by: 512) {
                 let isKnown = known.contains { isSame($0, blocks, offset) }
@@ -263,7 +271,7 @@ package struct Thief {
 }
 
 /// A secret with a reference, so that it can be kept in an array.
-private final class Secret {
+final class Secret {
     let bytes: SecretBytes
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 }

@@ -102,6 +102,15 @@ def stream(number, field, value):
     return message((1, number), (field, value, PRESENT))
 
 
+BOX, SLOT, TAG_OF_SLOT = bytes(range(0x40, 0x50)), bytes(range(0x50, 0x60)), bytes(range(0x60, 0x80))
+PROOF = bytes(range(0x80, 0xA0))
+NOTICE_ANSWER = b"answer"
+
+
+def mailbox(field, number, *fields):
+    return message((field, message((number, message(*fields), PRESENT)), PRESENT))
+
+
 def rejection(reason):
     return text({"type": "lifetime_reject", "proposal": v.PLAIN.digest.hex(), "reason": reason})
 
@@ -190,6 +199,27 @@ def examples():
         "stream close": relay(31, (4, stream(7, 5, 2))),
         "punch offer": message((32, message((1, 1), (2, NONCE), (3, ENDPOINTS[0])), PRESENT)),
         "punch go": message((32, message((1, 3), (2, NONCE)), PRESENT)),
+        "mailbox claim": mailbox(40, 1, (1, ANN_KEY), (2, PROOF), (3, NONCE)),
+        "mailbox drop": message((40, message((2, NONCE, PRESENT)), PRESENT)),
+        "mailbox list": message((40, message((3, BOX, PRESENT)), PRESENT)),
+        "mailbox purge": mailbox(40, 4, (1, BOX), (2, SLOT)),
+        "mailbox put": mailbox(40, 5, (1, BOX), (2, SLOT), (3, 2), (4, 3), (5, b"a" * 1_024)),
+        "mailbox take": mailbox(40, 6, (1, BOX), (2, TAG_OF_SLOT)),
+        "mailbox discard": mailbox(40, 7, (1, BOX), (2, TAG_OF_SLOT)),
+        "mailbox discard, a notice answered": mailbox(40, 7, (1, BOX), (2, TAG_OF_SLOT), (3, NOTICE_ANSWER)),
+        "mailbox granted": mailbox(41, 1, (1, 128), (2, 256), (3, 4_194_304), (4, 2_592_000_000)),
+        "mailbox refused": message((41, message((2, 2, PRESENT)), PRESENT)),
+        "mailbox waiting": message((41, message((3, BOX, PRESENT)), PRESENT)),
+        "mailbox slots": mailbox(41, 4, (1, BOX), (2, SLOT)),
+        "mailbox put, stored": mailbox(41, 5, (1, BOX), (2, SLOT), (3, 1)),
+        "mailbox slot, a notice answered": mailbox(
+            41, 6, (1, BOX), (2, SLOT), (3, 1_500), (4, True), (5, NOTICE_ANSWER)
+        ),
+        "mailbox absent": mailbox(41, 7, (1, BOX), (2, SLOT)),
+        "mailbox discarded": mailbox(41, 8, (1, BOX), (2, SLOT)),
+        "slices wanted": mailbox(42, 1, (1, id), (2, 41_556, PRESENT)),
+        "slices wanted, of none known": mailbox(42, 1, (1, id)),
+        "slice keys": mailbox(42, 2, (1, id), (2, 41_557), (3, 41_556), (4, 900_000), (5, ANN_KEY + BOB_KEY)),
     }
 
 

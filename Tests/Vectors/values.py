@@ -74,12 +74,14 @@ DEPARTURE = Signed("mayfly/member_left", field(CONVERSATION) + field(BOB_KEY), B
 
 
 class Proposal(Signed):
-    def __init__(self, epoch, previous, nonce, lifetime, attachment="", unopened=0, timer=SEND):
+    def __init__(self, epoch, previous, nonce, lifetime, attachment="", unopened=0, timer=SEND, mailbox=""):
         self.epoch, self.previous, self.nonce = epoch, previous, nonce
         self.lifetime, self.attachment, self.unopened, self.timer = lifetime, attachment, unopened, timer
+        self.mailbox = mailbox
         transcript = field(CONVERSATION) + number(2) + number(epoch) + field(previous) + field(lifetime)
         transcript += number(TIME) + field(nonce) + field(ANN_KEY) + field(attachment) + number(unopened)
-        super().__init__("mayfly/lifetime_proposal", transcript + field(timer), ANN)
+        transcript += field(timer) + (field(mailbox) if mailbox else b"")
+        super().__init__("mayfly/lifetime_proposal", transcript, ANN)
         self.agreement = tagged("mayfly/lifetime_agreement", field(self.digest))
 
     def json(self):
@@ -92,12 +94,14 @@ class Proposal(Signed):
         body |= {"attachments": self.attachment} if self.attachment else {}
         body |= {"unopened": self.unopened} if self.unopened else {}
         body |= {"timer": self.timer} if self.timer != SEND else {}
+        body |= {"mailbox": self.mailbox} if self.mailbox else {}
         return text(body)
 
     def block(self):
         fields = [("epoch", self.epoch), ("previous", self.previous), ("nonce", self.nonce)]
         fields += [("lifetime", self.lifetime), ("attachment", self.attachment)]
         fields += [("unopened", self.unopened), ("timer", self.timer)]
+        fields += [("mailbox", self.mailbox)] if self.mailbox else []
         return self.lines(*fields) + [("agreement", self.agreement), ("json", self.json())]
 
 
@@ -107,6 +111,7 @@ def text(body):
 
 PLAIN = Proposal(1, bytes(32), bytes(range(16)), "1d")
 FULL = Proposal(2, PLAIN.agreement, bytes(range(16, 32)), "7d", "1d", 5_400_000, READ)
+HELD = Proposal(3, FULL.agreement, bytes(range(32, 48)), "1d", mailbox="disk")
 
 ACCEPTED = TIME + 2_000
 ACCEPT = Signed(
@@ -212,6 +217,7 @@ def blocks():
         "departure": DEPARTURE.lines(("member", BOB_KEY)),
         "proposal with a lifetime alone": PLAIN.block(),
         "proposal with all terms": FULL.block(),
+        "proposal with a mailbox": HELD.block(),
         "accept": ACCEPT.lines(*accept_fields) + [("json", ACCEPT_JSON)],
         "notice, immediate": NOW.block(),
         "notice, scheduled": LATER.block(),

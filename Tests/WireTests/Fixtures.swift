@@ -21,7 +21,7 @@ struct Fixtures {
             membership: 2,
             epoch: 3,
             previous: .none,
-            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read),
+            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
             proposedAt: now,
             nonce: random.bytes(16)
         ).signed(by: ann, &random)
@@ -162,7 +162,7 @@ struct Fixtures {
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])),
             .profile(member),
-        ] + punches() + relayFrames()
+        ] + punches() + relayFrames() + mailboxRequests() + mailboxAnswers() + mailboxMessages()
     }
 
     mutating func punches() -> [Frame] {
@@ -192,6 +192,47 @@ struct Fixtures {
             + (pieces + closings).flatMap { piece -> [Frame] in
                 [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
             }
+    }
+
+    mutating func some<Name: FixedBytes>(_ count: Int) -> [Name] { (0..<count).map { _ in .random(&random) } }
+
+    mutating func mailboxRequests() -> [Frame] {
+        let put = SlotPut(id: .random(&random), kind: .disk, keeping: .oneDay, body: random.bytes(1_024))
+        let requests: [MailboxRequest] = [
+            .claim(owner: ann.publicKey, proof: random.bytes(32), some(2)),
+            .claim(owner: bob.publicKey, proof: random.bytes(32), []),
+            .drop(some(3)), .drop([]), .list(.random(&random)), .purge(.random(&random), some(2)),
+            .put(.random(&random), put), .take(.random(&random), some(2)),
+            .discard(.random(&random), some(2), answer: []),
+            .discard(.random(&random), some(1), answer: random.bytes(Limits.slotAnswerByteCount)),
+        ]
+        return requests.map { .mailboxRequest($0) }
+    }
+
+    mutating func mailboxAnswers() -> [Frame] {
+        let grant = MailboxGrant(boxCount: 128, slotCount: 256, byteCount: 4 << 20, longest: 30 * .day)
+        let outcomes = PutOutcome.allCases.map { MailboxAnswer.put(.random(&random), .random(&random), $0) }
+        let answers: [MailboxAnswer] = [
+            .granted(grant), .granted(MailboxGrant(boxCount: 0, slotCount: 0, byteCount: 0, longest: 0)),
+            .waiting(.random(&random)), .slots(.random(&random), some(2)), .slots(.random(&random), []),
+            .slot(.random(&random), .random(&random), dwell: 0, isAnswer: false, body: random.bytes(1_024)),
+            .slot(.random(&random), .random(&random), dwell: .day, isAnswer: true, body: random.bytes(113)),
+            .absent(.random(&random), .random(&random)), .discarded(.random(&random), some(2)),
+        ]
+        let refusals = MailboxRefusal.allCases.map { MailboxAnswer.refused($0) }
+        return (answers + outcomes + refusals).map { .mailboxAnswer($0) }
+    }
+
+    mutating func mailboxMessages() -> [Frame] {
+        let keys = [ann.publicKey, bob.publicKey, ann.publicKey]
+        let slices = SliceKeys(agreement: .random(&random), first: 41_555, present: 41_556, left: .hour, keys: keys)
+        var none = slices
+        none.keys = []
+        let messages: [MailboxMessage] = [
+            .want(.random(&random), above: nil), .want(.random(&random), above: 0),
+            .want(.random(&random), above: .max), .keys(slices), .keys(none),
+        ]
+        return messages.map { .mailbox($0) }
     }
 
     mutating func content(_ type: ContentType, body: ContentBody) -> Content {

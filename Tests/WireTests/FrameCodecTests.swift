@@ -76,6 +76,31 @@ import Wire
         #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
     }
 
+    @Test func `a mailbox comes back from JSON and from the terms of an end, and no is not written`() throws {
+        var fixtures = try Fixtures()
+        let original = fixtures.proposal()
+        for mailbox in MailboxConsent.allCases {
+            let written = mailbox == .no ? nil : #""mailbox":"\#(mailbox.rawValue)""#
+            var proposal = original
+            proposal.terms = LifetimeTerms(.oneDay, mailbox: mailbox)
+            let json = String(decoding: SeedJSON.encode(proposal), as: UTF8.self)
+            #expect(written.map { json.contains($0) } ?? !json.contains("mailbox"))
+            #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .proposal(proposal))
+            let ended = Frame.lifetime(.ended(AgreementID(proposal.id), renewable: proposal.terms))
+            #expect(try FrameCodec.decode(FrameCodec.encode(ended)) == ended)
+        }
+    }
+
+    @Test(arguments: [
+        #""lifetime":"1d","mailbox":"no""#, #""lifetime":"1d","mailbox":"""#, #""lifetime":"1d","mailbox":"tape""#,
+        #""lifetime":"ephemeral","mailbox":"disk""#,
+    ])
+    func `a mailbox that we do not know, or that may not be, is a proposal to reject`(_ terms: String) throws {
+        let id = String(repeating: "ab", count: 32)
+        let json = #"{"type":"lifetime_proposal",\#(terms),"id":"\#(id)"}"#
+        #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
+    }
+
     @Test(
         arguments: [
             "1e400", "-1", "1e300", "99999999999999999999", "\"1\"", "null",

@@ -67,7 +67,7 @@ import Wire
         #expect(departure.isValid(for: values.conversation, by: values.bob.publicKey))
     }
 
-    @Test(arguments: ["proposal with a lifetime alone", "proposal with all terms"])
+    @Test(arguments: ["proposal with a lifetime alone", "proposal with all terms", "proposal with a mailbox"])
     func `proposals, their ids and their JSON`(_ name: String) throws {
         var values = try SpecifiedValues()
         let proposal = try values.proposal(name)

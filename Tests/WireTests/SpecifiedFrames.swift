@@ -18,7 +18,7 @@ struct SpecifiedFrames {
     }
 
     mutating func all() throws -> [(String, Frame)] {
-        try sessions() + contents() + lifetimes() + joins() + group() + relays() + [
+        try sessions() + contents() + lifetimes() + joins() + group() + relays() + mailbox() + [
             ("acknowledgement", .acknowledgement(message, stored: true)),
             (
                 "acknowledgement of four contents",
@@ -239,6 +239,44 @@ struct SpecifiedFrames {
             ("stream close", .relayAnswer(.stream(stream, .close(.unknownReservation)))),
             ("punch offer", .punch(PunchMessage(step: .offer, nonce: punch, candidates: [candidate]))),
             ("punch go", .punch(PunchMessage(step: .go, nonce: punch, candidates: []))),
+        ]
+    }
+
+    // MARK: Mailbox
+
+    private func mailbox() throws -> [(String, Frame)] {
+        let (box, slot) = (BoxID(unchecked: [UInt8](0x40..<0x50)), SlotID(unchecked: [UInt8](0x50..<0x60)))
+        let tag = SlotTag(unchecked: [UInt8](0x60..<0x80))
+        let label = BoxLabel(unchecked: nonce)
+        let (ann, bob) = (values.ann.publicKey, values.bob.publicKey)
+        let put = SlotPut(id: slot, kind: .disk, keeping: .oneDay, body: [UInt8](repeating: 0x61, count: 1_024))
+        let requests: [(String, MailboxRequest)] = [
+            ("mailbox claim", .claim(owner: ann, proof: [UInt8](0x80..<0xa0), [label])),
+            ("mailbox drop", .drop([label])),
+            ("mailbox list", .list(box)),
+            ("mailbox purge", .purge(box, [slot])),
+            ("mailbox put", .put(box, put)),
+            ("mailbox take", .take(box, [tag])),
+            ("mailbox discard", .discard(box, [tag], answer: [])),
+            ("mailbox discard, a notice answered", .discard(box, [tag], answer: Array("answer".utf8))),
+        ]
+        let grant = MailboxGrant(boxCount: 128, slotCount: 256, byteCount: 4_194_304, longest: 2_592_000_000)
+        let answer = Array("answer".utf8)
+        let answers: [(String, MailboxAnswer)] = [
+            ("mailbox granted", .granted(grant)),
+            ("mailbox refused", .refused(.unknownPeer)),
+            ("mailbox waiting", .waiting(box)),
+            ("mailbox slots", .slots(box, [slot])),
+            ("mailbox put, stored", .put(box, slot, .stored)),
+            ("mailbox slot, a notice answered", .slot(box, slot, dwell: 1_500, isAnswer: true, body: answer)),
+            ("mailbox absent", .absent(box, slot)),
+            ("mailbox discarded", .discarded(box, [slot])),
+        ]
+        let keys = SliceKeys(agreement: agreement.id, first: 41_557, present: 41_556, left: 900_000, keys: [ann, bob])
+        return requests.map { ($0, .mailboxRequest($1)) } + answers.map { ($0, .mailboxAnswer($1)) } + [
+            ("slices wanted", .mailbox(.want(agreement.id, above: 41_556))),
+            ("slices wanted, of none known", .mailbox(.want(agreement.id, above: nil))),
+            ("slice keys", .mailbox(.keys(keys))),
         ]
     }
 }

@@ -89,7 +89,9 @@ struct SpecifiedValues {
                 try Self.known(Lifetime(rawValue: try vector.text("lifetime"))),
                 attachment: Lifetime(rawValue: try vector.text("attachment")),
                 unopened: unopened == 0 ? nil : unopened,
-                timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer")))
+                timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer"))),
+                // Only the vector that has one names it.
+                mailbox: (try? vector.text("mailbox")).flatMap(MailboxConsent.init(rawValue:)) ?? .no
             ),
             proposedAt: time,
             nonce: try vector.bytes("nonce")

@@ -168,6 +168,23 @@ import Wire
         }
     }
 
+    @Test func `a state keeps its number`() throws {
+        var fixtures = try Fixtures()
+        let states: [DeliveryState] = [
+            .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed, .mailed,
+        ]
+        for (state, number) in zip(states, UInt8(1)...UInt8(10)) {
+            let message = Message(content: fixtures.content(), sender: nil, state: state, expiresAt: nil)
+            let bytes = StoredCodec.encode(message, arrivedAt: fixtures.now)
+            #expect(bytes[1] == number)
+            #expect(try StoredCodec.decodeMessage(bytes).0.state == state)
+        }
+        let message = Message(content: fixtures.content(), sender: nil, state: .mailed, expiresAt: nil)
+        var bytes = StoredCodec.encode(message, arrivedAt: fixtures.now)
+        bytes[1] = 11
+        #expect(throws: WireError.malformed("record.state")) { try StoredCodec.decodeMessage(bytes) }
+    }
+
     @Test func `statuses come back, as many as one record takes, and no cut off record stops the decoder`() throws {
         let fixtures = try Fixtures()
         let members = try (1...3 as ClosedRange<UInt8>).map { number in
@@ -175,6 +192,7 @@ import Wire
         }
         let states: [DeliveryState?] = [
             nil, .queued, .delivered, .expiredUndelivered, .cancelled, .received, .read, .failed,
+            .mailed,
         ]
         let statuses = (0..<2_000).map { number in
             MessageStatus(

@@ -52,9 +52,17 @@ extension ChatModel {
         }
         switch command {
         case .propose:
-            guard let value = LifetimeValue(rawValue: rest) else { return usage(command) }
+            let words = rest.split(separator: " ").map(String.init)
+            guard (1...2).contains(words.count), let value = LifetimeValue(rawValue: words[0]) else {
+                return usage(command)
+            }
+            var mailbox: LifetimeMailbox?
+            if words.count == 2 {
+                guard let named = LifetimeMailbox(rawValue: words[1]) else { return usage(command) }
+                mailbox = named == .no ? nil : named
+            }
             change(room.id) { $0.endedLifetime = nil }
-            let params = LifetimeProposeMethod.Params(conversation: room.id, lifetime: value)
+            let params = LifetimeProposeMethod.Params(conversation: room.id, lifetime: value, mailbox: mailbox)
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: nobody else is here" : "proposed: all others have to accept"
@@ -179,7 +187,8 @@ extension ChatModel {
     private func members(_ room: Room) -> [String] {
         var lines = ["you, the \(room.conversation.role)"]
         for member in room.conversation.members {
-            let state = member.online ? "online, \(member.path ?? "linked")" : "offline"
+            let away = member.mailbox == .yes ? "offline, has a mailbox" : "offline"
+            let state = member.online ? "online, \(member.path ?? "linked")" : away
             lines.append("\(room.name(of: member.member))  \(member.member)  \(state)")
         }
         if room.conversation.locked { lines += ["", "nobody can join: it is locked"] }
@@ -193,11 +202,11 @@ extension ChatModel {
             lines.append(
                 "agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(Words.list(one.members.map(ShownText.line)))"
             )
-            lines += Self.terms(one.attachments, one.unopened, one.timer)
+            lines += Self.terms(one) + Self.explanation(one)
         }
         if let proposal = status.proposal {
             lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
-            lines += Self.terms(proposal.attachments, proposal.unopened, proposal.timer)
+            lines += Self.terms(proposal) + Self.explanation(proposal)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
             lines.append("What was sent before keeps the time that it was sent under.")
         }
@@ -205,12 +214,26 @@ extension ChatModel {
     }
 
     /// What is agreed beside the lifetime.
-    static func terms(_ attachments: LifetimeValue?, _ unopened: Interval?, _ timer: LifetimeTimer?) -> [String] {
+    static func terms(_ terms: some LifetimeTermsFields) -> [String] {
         var lines: [String] = []
-        if let attachments { lines.append("files: \(Words.lifetime(attachments))") }
-        if let unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
-        if timer == .read { lines.append("the time runs from reading") }
+        if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
+        if let unopened = terms.unopened {
+            lines.append("unopened: gone after \(Words.left(unopened.milliseconds))")
+        }
+        if terms.timer == .read { lines.append("the time runs from reading") }
+        if let mailbox = terms.mailboxWords { lines.append(mailbox) }
         return lines
+    }
+
+    /// What consent to a mailbox means.
+    private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
+        switch terms.mailbox ?? .no {
+        case .no: []
+        case .ram:
+            ["A member that is away may have a node of its choice hold messages for it: sealed, in memory only."]
+        case .disk:
+            ["A member that is away may have a node of its choice hold messages for it: sealed, on that node's disk."]
+        }
     }
 
     /// The node calls us "me".

@@ -11,7 +11,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
     /// What follows it.
     var arguments: String {
         switch self {
-        case .propose: "1h|6h|1d|7d|30d|ephemeral"
+        case .propose: "1h|6h|1d|7d|30d|ephemeral [ram|disk]"
         case .invite: "[24h] [single]"
         case .join: "INVITE"
         case .decline: "INVITATION"
@@ -29,7 +29,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
 
     var summary: String {
         switch self {
-        case .propose: "propose how long messages are kept"
+        case .propose: "propose how long messages are kept, and whether mailboxes may hold them"
         case .accept: "accept what is proposed"
         case .reject: "reject it"
         case .withdraw: "take your own proposal back"
@@ -60,7 +60,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
     /// The command of the shell that does the same; nothing when there is none.
     var equivalent: String {
         switch self {
-        case .propose: "mayfly lifetime propose C VALUE"
+        case .propose: "mayfly lifetime propose C VALUE --mailbox ram"
         case .accept: "mayfly lifetime accept C"
         case .reject: "mayfly lifetime reject C"
         case .withdraw: "mayfly lifetime withdraw C"

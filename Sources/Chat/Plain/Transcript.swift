@@ -11,6 +11,8 @@ package struct Transcript {
     private var notice: String?
     private var ended: LifetimeValue?
     private var receipts: Set<String> = []
+    /// Of which it was said that a mailbox has them.
+    private var mailed: Set<HexID> = []
     private var listed: [String] = []
     private var question: String?
 
@@ -56,6 +58,10 @@ package struct Transcript {
         for message in room.messages where messages.insert(message.message).inserted {
             lines += Self.lines(of: message, room, model)
         }
+        for message in room.messages
+        where message.member == nil && message.state == "mailed" && mailed.insert(message.message).inserted {
+            lines.append("* your message of \(model.calendar(message.sentAt).clock) is in the mailbox")
+        }
         for note in room.notes.suffix(min(room.notes.count, room.noteTotal - noteCount)) {
             lines.append("* \(note.text)")
         }
@@ -64,7 +70,7 @@ package struct Transcript {
         if let open, open.id != proposal {
             let who = open.member == nil ? "you propose" : "\(Words.name(open.from)) proposes"
             let answer = open.member == nil ? "/withdraw takes it back" : "/accept or /reject"
-            let terms = ChatModel.terms(open.attachments, open.unopened, open.timer)
+            let terms = ChatModel.terms(open)
             let what = ([Words.lifetime(open.lifetime)] + terms).joined(separator: ", ")
             lines.append("* \(who) \(what) (now \(Words.lifetime(room.retention))): \(answer)")
         }

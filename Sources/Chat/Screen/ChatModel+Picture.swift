@@ -142,11 +142,13 @@ extension ChatModel {
         }
         if scroll > 0 { return ("scrolled up: PageDown, Esc to the end", .strong) }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
+        let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
         guard let length = Words.milliseconds(room.retention) else {
-            return ("this message: in memory only, gone when a node stops", .dim)
+            return ("this message: in memory only, gone when a node stops\(mailbox)", .dim)
         }
         let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)
-        return ("this message: kept until \(Words.time(Timestamp(milliseconds: end), now: now, calendar))", .dim)
+        let time = Words.time(Timestamp(milliseconds: end), now: now, calendar)
+        return ("this message: kept until \(time)\(mailbox)", .dim)
     }
 
     // MARK: Cards
@@ -158,7 +160,7 @@ extension ChatModel {
             let isOurs = proposal.member == nil
             let what =
                 ([Words.lifetime(proposal.lifetime)]
-                + ChatModel.terms(proposal.attachments, proposal.unopened, proposal.timer)).joined(separator: ", ")
+                + ChatModel.terms(proposal)).joined(separator: ", ")
             let waiting = (proposal.waiting ?? []).map(ChatModel.you)
             let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")

@@ -180,9 +180,12 @@ struct MessageRows {
         }
         let deliveries = message.deliveries ?? []
         let count = deliveries.filter { ["delivered", "read"].contains($0.state) }.count
-        if count == 0 { return "✓" }
+        let mailed = deliveries.filter { $0.state == "mailed" }.count
+        if message.state == "mailed", count == 0 { return "⇡ in the mailbox" }
+        let rest = mailed == 0 ? "" : " ⇡ \(mailed)/\(deliveries.count) in the mailbox"
+        if count == 0 { return "✓" + rest }
         if !deliveries.isEmpty, deliveries.allSatisfy({ $0.state == "read" }) { return "✓✓ read" }
-        return "✓✓ \(count)/\(deliveries.count)"
+        return "✓✓ \(count)/\(deliveries.count)" + rest
     }
 
     /// How long a message is still here.

@@ -3,7 +3,7 @@ package enum MethodCatalogue {
     package static let methods: [any ControlMethod.Type] =
         NodeMethods.all + PassphraseMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all
         + JoinMethods.all + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all
-        + InboxMethods.all
+        + InboxMethods.all + MailboxMethods.all
         + EventMethods.all + AttachmentMethods.all
 
     /// The method of that name.

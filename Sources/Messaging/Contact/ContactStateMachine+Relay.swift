@@ -152,4 +152,12 @@ extension ContactStateMachine {
     package mutating func serve(_ terms: RelayTerms, _ turn: Turn) -> [NodeAction] {
         relay.configure(terms, isPeer: turn.isNamedPeer)
     }
+
+    /// The same, of what it does as a mailbox.
+    package mutating func serve(_ terms: MailboxTerms, _ turn: Turn) -> [NodeAction] {
+        mailbox.configure(terms, client, isPeer: turn.isNamedPeer)
+    }
+
+    /// The shell could not keep these, or has lost them.
+    package mutating func lost(_ slots: [SlotID], of box: BoxID) { mailbox.lost(slots, of: box) }
 }

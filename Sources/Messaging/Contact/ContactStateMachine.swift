@@ -10,6 +10,8 @@ package struct ContactRecord: Hashable, Sendable, Codable {
     package var received: [Received] = []
     /// What our rendezvous nodes have granted: after a start it is advertised as before, until they answer or do not.
     package var granted: [Granted] = []
+    /// Boxes that this node keeps for others, as a mailbox.
+    package var boxes: [BoxRecord] = []
 
     package init(routingSecret: [UInt8]) { self.routingSecret = routingSecret }
 
@@ -79,6 +81,8 @@ package struct ContactStateMachine: Sendable {
     var remotes: [PublicKey: Remote] = [:]
     /// What this node does for others as a rendezvous node.
     package internal(set) var relay = RelayServiceStateMachine()
+    /// What this node does for others as a mailbox.
+    package internal(set) var mailbox: MailboxServiceStateMachine
 
     package init(client: ClientID, key: IdentityKey, record: ContactRecord, now: Timestamp) {
         self.client = client
@@ -86,6 +90,7 @@ package struct ContactStateMachine: Sendable {
         self.record = record
         cardSeed = RelaySeed(card: key)
         relaySeeds = [cardSeed]
+        mailbox = MailboxServiceStateMachine(record.boxes)
         for outgoing in record.outgoing { connect(outgoing.card, now: now) }
     }
 
@@ -94,7 +99,14 @@ package struct ContactStateMachine: Sendable {
         let links = remotes.values.compactMap(\.link.nextDeadline)
         let reservations = remotes.values.compactMap(\.rendezvous?.reservation.nextDeadline)
         let ends = record.outgoing.map(\.deadline)
-        return (links + reservations + ends + [relay.nextDeadline].compactMap { $0 }).min()
+        return (links + reservations + ends + [relay.nextDeadline, mailbox.nextDeadline].compactMap { $0 }).min()
+    }
+
+    /// The record as it is to be saved.
+    package var savedRecord: ContactRecord {
+        var saved = record
+        saved.boxes = mailbox.records
+        return saved
     }
 
     /// Whether we have business of our own with this remote.
@@ -182,6 +194,7 @@ package struct ContactStateMachine: Sendable {
     {
         remotes[remote]?.link.heard(link, now: turn.now)
         relay.heard(link, now: turn.now)
+        mailbox.heard(link, now: turn.now)
         return dismissing(answer(frame, from: remote, on: link, turn))
     }
 
@@ -205,8 +218,12 @@ package struct ContactStateMachine: Sendable {
         case .session, .contents, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
             .deletionReceipt,
             .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
-            .attachmentChunk, .attachmentGone, .punch:
+            .attachmentChunk, .attachmentGone, .punch, .mailboxAnswer, .mailbox:
             return [.close(link)]
+        case .mailboxRequest(let request):
+            // A node that has business with us in its own name is served under a key of a link alone.
+            guard remotes[remote] == nil, !relay.serves(link) else { return [.close(link)] }
+            return mailbox.receive(request, from: remote, on: link, client: client, own: key, turn)
         case .relayRequest(let request):
             return relay.receive(
                 request,
@@ -265,6 +282,7 @@ package struct ContactStateMachine: Sendable {
     /// A link is gone.
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {
         let result = relay.linkClosed(link)
+        mailbox.linkClosed(link)
         guard remotes[remote] != nil else { return result }
         if remotes[remote]!.link.closed(link, now: turn.now) {
             _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
@@ -317,7 +335,7 @@ package struct ContactStateMachine: Sendable {
             result += advanceReservation(remote, turn)
             if let link = release(remote) { result.append(.close(link)) }
         }
-        return dismissing(result) + relay.advance(now: turn.now)
+        return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, now: turn.now)
     }
 
     /// Ends our interest in a remote with which there is nothing left to do.

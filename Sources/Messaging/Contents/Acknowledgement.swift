@@ -1,5 +1,5 @@
 /// What a receiver says of contents that came to it: at most ``Limits/acknowledgementCount`` in one frame.
-package struct Acknowledgement: Hashable, Sendable {
+package struct Acknowledgement: Hashable, Sendable, Codable {
     /// Durable at the receiver.
     package var stored: [MessageID]
     /// Held in the receiver's memory.

@@ -90,6 +90,8 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case queued
     /// On its way; not acknowledged.
     case sent
+    /// In the mailboxes of all members that have not acknowledged it.
+    case mailed
     /// Acknowledged end to end.
     case delivered
     /// Came to its end before it was delivered.
@@ -104,6 +106,14 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case receiving
     /// A file that did not come whole, or that the other member did not take.
     case failed
+
+    /// Of a message of ours: some member has not acknowledged it, and may.
+    package var isWaiting: Bool {
+        switch self {
+        case .queued, .sent, .mailed: true
+        case .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed: false
+        }
+    }
 }
 
 /// A message as the archive keeps it, in memory or on the disk.

@@ -77,6 +77,8 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var sendsReadReceipts: Bool?
     /// Our places at rendezvous nodes.
     package var relay = RelayGenerations()
+    /// Which slots come next in the boxes of the members, and in ours.
+    package var mailbox = MailboxRecord()
     /// A scheduled explosion (section 7).
     package var schedule: ExplosionSchedule?
 

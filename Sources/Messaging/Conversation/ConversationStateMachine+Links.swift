@@ -94,6 +94,9 @@ extension ConversationStateMachine {
             result += perform(actions, &turn)
         }
         result += ending.showSchedule(on: link, record, &turn)
+        let said = mail.linked(member)
+        if !said.isEmpty { result.append(.transmit(link, .acknowledgement(said))) }
+        result += mail.askForSlices(mailContext, now: turn.now)
         result += flush(member, &turn)
         result += deliveries.flush(to: member, of: &members, turn)
         return result + files.resume(of: member, on: link, in: members, turn)
@@ -196,7 +199,7 @@ extension ConversationStateMachine {
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
-        return result + advanceFiles(turn)
+        return result + advanceMail(&turn) + advanceFiles(turn)
     }
 
     private func dial(_ member: PublicKey, isUpgrade: Bool = false, _ turn: Turn) -> NodeAction {

@@ -57,7 +57,7 @@ extension ConversationStateMachine {
     /// Tells the others where we are now, if that has changed.
     package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
         guard !record.isRemoved, !key.isWiped,
-            record.own.endpointTexts != turn.fittingEndpoints(of: relaySeed).map(\.description)
+            record.own.endpointTexts != turn.endpointTexts(of: relaySeed, usesMailbox: usesMailbox)
         else { return [] }
         // Another place may have another way to those whom only a relay reaches.
         for member in memberKeys { members[member]?.link.seekDirect(now: turn.now) }
@@ -72,6 +72,7 @@ extension ConversationStateMachine {
         record.own = Member(
             profile: profile,
             endpoints: turn.fittingEndpoints(of: relaySeed),
+            mailbox: usesMailbox ? turn.mailbox?.address(of: relaySeed) : nil,
             version: max(UInt64(clamping: turn.now.milliseconds), max(record.own.version, version) + 1),
             key: key,
             &turn.random
@@ -427,4 +428,67 @@ extension ConversationStateMachine {
 
     /// Of the present generation.
     var relaySeed: RelaySeed { places.seeds[0] }
+
+    // MARK: Mailboxes
+
+    /// All members have agreed to a mailbox.
+    package var usesMailbox: Bool { !record.isRemoved && (agreement?.terms.mailbox ?? .no) != .no }
+
+    /// Until when we have a box: members that have been away since before an agreement ended still put into it. `nil`: none.
+    package var boxUntil: Timestamp? {
+        if usesMailbox { return .latest }
+        guard !record.isRemoved else { return nil }
+        let known = lifetimes.machine?.record.known ?? record.lifetime.known
+        return known.filter { $0.terms.mailbox != .no }.map { ($0.endedAt ?? .latest) + Limits.sliceHorizon }.max()
+    }
+
+    var mailContext: ConversationMailbox.Context {
+        ConversationMailbox.Context(
+            members: members,
+            described: record.members,
+            own: record.own,
+            told: record.told,
+            agreement: agreement
+        )
+    }
+
+    /// Whether contents for this member would go to its mailbox, were it away.
+    package func isMailable(_ member: PublicKey, now: Timestamp) -> Bool { mail.reaches(member, mailContext, now: now) }
+
+    /// Something waits for a member without a link.
+    mutating func noteMail(for member: PublicKey, _ turn: Turn) {
+        guard usesMailbox, mail.reaches(member, mailContext, now: turn.now) else { return }
+        mail.waits(for: member, now: turn.now)
+    }
+
+    mutating func advanceMail(_ turn: inout Turn) -> [NodeAction] {
+        guard usesMailbox else { return [] }
+        for member in memberKeys where members[member]!.establishedLink == nil {
+            if members[member]!.outbox.hasUnmailed(now: turn.now) || mail.owes(member) { noteMail(for: member, turn) }
+        }
+        return mail.advance(mailContext, turn)
+    }
+
+    /// An order has ended.
+    mutating func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) -> [NodeAction] {
+        let member = order.member
+        let known = members[member]?.outbox.mailed(result.mailed) ?? []
+        let isMore = members[member]?.outbox.hasUnmailed(now: turn.now) ?? false
+        mail.ended(order, result, isMore: isMore, now: turn.now)
+        return deliveries.mailed(known, to: member, of: members, turn)
+    }
+
+    /// The state of our box: from which number on slots of a member are looked for, and that one was taken.
+    package func firstSlot(of member: PublicKey) -> UInt64 { mail.firstNumber(of: member) }
+    package func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { mail.hasTaken(number, of: member) }
+
+    mutating func took(_ number: UInt64, of member: PublicKey) -> [NodeAction] {
+        mail.took(number, of: member)
+        return [.save(client)]
+    }
+
+    /// The terms under which a body may have been sealed that names the beginning of an agreement's id.
+    package func knownTerms(of hint: SlotSealing.Hint) -> LifetimeTerms? {
+        lifetimes.machine?.record.known.last { hint.names($0.id) }?.terms
+    }
 }

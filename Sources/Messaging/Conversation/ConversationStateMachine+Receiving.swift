@@ -53,9 +53,11 @@ extension ConversationStateMachine {
             return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
-        case .group(let update): return receive(update, from: member, &turn)
+        case .group(let update):
+            return receive(update, from: member, &turn) + mail.askForSlices(mailContext, now: turn.now)
         case .profile(let description):
             return receive(description, from: member, &turn) + confirm(description, from: member, on: link, turn)
+                + mail.askForSlices(mailContext, now: turn.now)
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
@@ -65,7 +67,9 @@ extension ConversationStateMachine {
         case .unknown: return []
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
-        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer:
+        case .mailbox(let message): return receive(message, from: member, on: link, turn)
+        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer,
+            .mailboxRequest, .mailboxAnswer:
             tally.dropped += 1
             return []
         case .punch(let message):
@@ -175,6 +179,7 @@ extension ConversationStateMachine {
             : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= batch.memoryAvailable
         guard fits else {
             tally.dropped += 1
+            batch.refusedCount += 1
             return .other([])
         }
         if let attachment = content.attachment {
@@ -230,7 +235,7 @@ extension ConversationStateMachine {
         case .failed:
             let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
             return [.transmit(batch.link, .receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])))]
-        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read:
+        case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read:
             batch.acknowledge(id, isStored: isStored)
             return []
         }
@@ -253,6 +258,76 @@ extension ConversationStateMachine {
         // It takes no room, so nothing else limits how many come.
         let pause = members[member]?.idleFrames.note(now: turn.now).map { NodeAction.pauseReading(batch.link, $0) }
         return [event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
+    }
+
+    // MARK: Our box at our mailbox
+
+    /// What a member has put into our box: contents, acknowledgements, its own description.
+    /// - Parameters:
+    ///   - age: what is to be added to the age of contents: how long they have been there, by the mailbox's word.
+    ///   - leastAge: of contents, by our own clock: they are no younger than the end of their slice.
+    /// - Returns: whether the slot is needed no longer.
+    mutating func receiveMailed(
+        _ frame: Frame,
+        from member: PublicKey,
+        age: Milliseconds,
+        leastAge: Milliseconds,
+        memoryAvailable: Int,
+        _ turn: inout Turn
+    ) -> (actions: [NodeAction], isTaken: Bool) {
+        switch frame {
+        case .contents(let contents):
+            guard contents.count <= Limits.contentsCount else { return ([], true) }
+            let heldBefore = heldByteCount
+            var batch = ReceivedBatch(names, on: .none, memoryAvailable: memoryAvailable, count: contents.count)
+            for aged in contents {
+                batch.memoryAvailable = memoryAvailable - (heldByteCount - heldBefore)
+                let total = max(0, aged.age).addingReportingOverflow(age)
+                let older = AgedContent(aged.content, age: max(total.overflow ? .max : total.partialValue, leastAge))
+                batch.add(receive(older, from: member, &batch, turn), turn)
+            }
+            let said = batch.said
+            batch.said = Acknowledgement()
+            batch.finish(turn)
+            let actions = batch.actions.filter { !$0.concerns(.none) }
+            return (actions + acknowledge(said, to: member, turn), batch.refusedCount == 0)
+        case .acknowledgement(let said):
+            return (receive(said, from: member, on: .none, &turn).filter { !$0.concerns(.none) }, true)
+        case .profile(let description): return (receive(description, from: member, &turn), true)
+        case .explosion(let sealed):
+            return (receiveExplosion(sealed, .link(.none, member), &turn).filter { !$0.concerns(.none) }, true)
+        case .session, .lifetime, .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .memberLeft, .ping,
+            .pong, .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .group,
+            .joinCancelled, .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
+            tally.dropped += 1
+            return ([], true)
+        }
+    }
+
+    /// Over the link, if there is one; otherwise by the member's own box.
+    private mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard !said.isEmpty else { return [] }
+        if let link = members[member]?.establishedLink { return [.transmit(link, .acknowledgement(said))] }
+        mail.acknowledge(said, to: member)
+        noteMail(for: member, turn)
+        return []
+    }
+
+    private mutating func receive(
+        _ message: MailboxMessage,
+        from member: PublicKey,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard members[member]?.establishedLink == link else {
+            tally.dropped += 1
+            return []
+        }
+        switch message {
+        case .want(let agreement, let above):
+            return mail.wanted(agreement, above: above, by: member, on: link, mailContext, &tally, now: turn.now)
+        case .keys(let keys): return mail.receive(keys, from: member, mailContext, &tally, now: turn.now)
+        }
     }
 
     /// What a member says of many messages of ours. Each that is no longer waited for counts as a frame that changes

@@ -149,13 +149,15 @@ extension ConversationStateMachine {
         lifetimes.noteUnconfirmed(message.content)
         // It may have been handed to a link before, so its receivers say whether they have shown it.
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
-        let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
+        let mailed = Set(message.deliveries.filter { $0.state == .mailed }.map(\.member))
+        let waiting = mailed.union(message.deliveries.filter { $0.state == .queued }.map(\.member))
         for member in memberKeys where waiting.contains(member) {
             _ = members[member]!.outbox.enqueue(
                 message.content.id,
                 sentAt: message.content.sentAt,
                 deadline: deadline,
-                isStored: true
+                isStored: true,
+                isMailed: mailed.contains(member)
             )
         }
     }
@@ -180,6 +182,7 @@ extension ConversationStateMachine {
         guard let link = members[member]?.establishedLink else {
             // A member that sleeps, or that we left in peace, is dialled for this.
             if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
+            noteMail(for: member, turn)
             return []
         }
         let actions = members[member]!.outbox.flush(now: turn.now, random: &turn.random)

@@ -14,6 +14,7 @@ package struct ConversationStateMachine: Sendable {
     var files: IncomingFiles
     var ending = ConversationEnding()
     var places = RelayPlaces()
+    var mail: ConversationMailbox
     var tally = FrameTally()
     /// Unread contents that are in memory only, in bytes.
     package internal(set) var heldByteCount = 0
@@ -31,6 +32,7 @@ package struct ConversationStateMachine: Sendable {
         issuer = record.issuer.map(IssuerStateMachine.init)
         deliveries = MessageDeliveries(names)
         files = IncomingFiles(names)
+        mail = ConversationMailbox(names, record: record.mailbox)
         lifetimes = ConversationAgreement(names, key: key)
         for member in record.current {
             members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
@@ -82,6 +84,7 @@ package struct ConversationStateMachine: Sendable {
     package var savedRecord: ConversationRecord {
         var saved = record
         saved.issuer = issuer?.record
+        saved.mailbox = mail.record
         if let machine = lifetimes.machine { saved.lifetime = machine.record }
         return saved
     }
@@ -98,6 +101,7 @@ package struct ConversationStateMachine: Sendable {
         consider(ending.deadline(record) { endingContext })
         consider(places.deadline)
         consider(files.nextDeadline)
+        if usesMailbox { consider(mail.nextDeadline(members)) }
         if let changed {
             consider(members[changed]?.nextDeadline)
         } else {
@@ -216,12 +220,20 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
-        lifetimes.perform(actions, record, &members, &tally, &turn)
+        let result = lifetimes.perform(actions, record, &members, &tally, &turn)
+        return result + settleMailAgreement(&turn)
+    }
+
+    /// The agreement on mailboxes may have begun, have ended, or be another: our box is named or not, and keys are asked for.
+    private mutating func settleMailAgreement(_ turn: inout Turn) -> [NodeAction] {
+        guard mail.isNews(usesMailbox ? agreement?.id : nil) else { return [] }
+        return endpointsChanged(&turn) + mail.askForSlices(mailContext, now: turn.now)
     }
 
     /// The members or their version have changed.
     mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
-        lifetimes.membersChanged(&record, &members, &tally, &turn)
+        let result = lifetimes.membersChanged(&record, &members, &tally, &turn)
+        return result + settleMailAgreement(&turn)
     }
 
     /// The newest agreement while its session goes on; in force when all members have signed it. A welcome shows it to

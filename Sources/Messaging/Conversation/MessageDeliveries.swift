@@ -27,6 +27,13 @@ struct MessageDeliveries: Sendable {
             + settle(messages, stored: stored, of: members, turn)
     }
 
+    /// A member's mailbox has messages of ours. One is mailed when each member that has not acknowledged it has it there.
+    func mailed(_ messages: [MessageID], to member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+        guard !messages.isEmpty else { return [] }
+        let all = messages.filter { id in members.values.allSatisfy { $0.outbox[id]?.isMailed ?? true } }
+        return said(messages, .mailed, by: member, of: members, turn) + become(.mailed, all, stored: nil, turn)
+    }
+
     /// A message of ours had expired when it came to a member. It has not reached that member, and never will; what it has
     /// come to is said when no other is waited for. The caller counts it as undelivered.
     mutating func missed(_ id: MessageID, by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {

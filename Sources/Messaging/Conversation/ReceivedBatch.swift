@@ -15,6 +15,8 @@ struct ReceivedBatch {
     var memoryAvailable: Int
     /// The answer to all of them.
     var said = Acknowledgement()
+    /// Contents for which there was no room.
+    var refusedCount = 0
     /// Of those that the archive is told of behind this frame: when they end.
     private(set) var kept: [MessageID: Timestamp?] = [:]
     private(set) var actions: [NodeAction] = []

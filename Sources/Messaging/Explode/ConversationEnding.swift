@@ -343,13 +343,15 @@ struct ConversationEnding: Sendable {
         let receipt = receipt(at: turn.now, context, &turn)
         var tombstone = tombstone(sealed, at: turn.now, receipt, record, context, &turn)
         tombstone.isTraceless = isTraceless
-        var result: [NodeAction] = [
+        let notices = isTraceless ? [] : notices(sealed, path, record, context, &turn)
+        var result: [NodeAction] = notices.isEmpty ? [] : [.mailNotices(context.names.conversation, notices)]
+        result.append(
             .explode(
                 context.names.client,
                 tombstone,
                 fanOut: context.isCreator && !isTraceless ? told(record, context) : []
             )
-        ]
+        )
         let creator = record.genesis.creator
         for member in context.memberKeys {
             guard let link = context.link(to: member) else { continue }
@@ -367,6 +369,35 @@ struct ConversationEnding: Sendable {
             result.append(.knock(.report(context.names.conversation, endpoints)))
         }
         result.append(context.names.event(.exploded, turn))
+        return result
+    }
+
+    /// For the boxes of members that may be away. Of a member's own word nobody is owed more than those without a link.
+    private func notices(
+        _ sealed: [UInt8],
+        _ path: Path,
+        _ record: ConversationRecord,
+        _ context: Context,
+        _ turn: inout Turn
+    ) -> [MailNotice] {
+        guard !context.key.isWiped else { return [] }
+        var result: [MailNotice] = []
+        for member in context.memberKeys {
+            if case .link(_, member) = path { continue }
+            guard context.isCreator || context.link(to: member) == nil,
+                let address = record.members.first(where: { $0.key == member })?.mailbox
+            else { continue }
+            result.append(
+                MailNotice(
+                    sealed,
+                    to: member,
+                    at: address,
+                    conversation: context.names.conversation,
+                    key: context.key,
+                    &turn.random
+                )
+            )
+        }
         return result
     }
 

@@ -44,6 +44,12 @@ package enum Frame: Hashable, Sendable {
     case relayAnswer(RelayAnswer)
     /// Between members with a relayed link.
     case punch(PunchMessage)
+    /// To a mailbox.
+    case mailboxRequest(MailboxRequest)
+    /// From a mailbox.
+    case mailboxAnswer(MailboxAnswer)
+    /// Between members: keys of slices.
+    case mailbox(MailboxMessage)
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).

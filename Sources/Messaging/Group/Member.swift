@@ -31,11 +31,12 @@ package struct Member: Hashable, Sendable, Codable {
     package init(
         profile: String?,
         endpoints: [Endpoint],
+        mailbox: MailboxAddress? = nil,
         version: UInt64,
         key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let texts = endpoints.map(\.description)
+        let texts = Self.texts(endpoints, mailbox)
         let digest = Self.digest(key.publicKey, profile, texts, version)
         self.init(
             key: key.publicKey,
@@ -49,6 +50,9 @@ package struct Member: Hashable, Sendable, Codable {
     /// Where the member can be reached, as far as this version understands it.
     package var endpoints: [Endpoint] { endpointTexts.compactMap { Endpoint($0) } }
 
+    /// Its box, for contents that come while it is away: the first that this version understands.
+    package var mailbox: MailboxAddress? { endpointTexts.lazy.compactMap { MailboxAddress($0) }.first }
+
     /// As many of a node's endpoints as a description may hold.
     package static func fitting(_ endpoints: [Endpoint]) -> [Endpoint] {
         var result = Array(endpoints.prefix(Limits.endpointCount))
@@ -60,6 +64,17 @@ package struct Member: Hashable, Sendable, Codable {
             result.remove(at: last ?? result.count - 1)
         }
         return result
+    }
+
+    /// How a description names these endpoints and a box: the box takes the place of an endpoint where both are too much.
+    static func texts(_ endpoints: [Endpoint], _ mailbox: MailboxAddress?) -> [String] {
+        guard let mailbox else { return endpoints.map(\.description) }
+        var kept = endpoints
+        func texts() -> [String] { kept.map(\.description) + [mailbox.text] }
+        while kept.count > 1, kept.count >= Limits.endpointCount || byteCount(texts()) > Limits.endpointsByteCount {
+            kept.removeLast()
+        }
+        return byteCount(texts()) > Limits.endpointsByteCount ? endpoints.map(\.description) : texts()
     }
 
     private static func byteCount(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count } }

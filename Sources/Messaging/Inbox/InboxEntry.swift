@@ -56,6 +56,8 @@ package final class InboxEntry {
     var heldByteCount = 0
     /// From which its places at rendezvous nodes follow, the present one first; empty for the contact inbox.
     var relaySeeds: [RelaySeed] = []
+    /// Until when it has a box at our mailbox; `nil`: it has none.
+    var boxUntil: Timestamp?
     /// How the directory lists it; `nil` for what is no conversation.
     var listing: InboxListing?
 

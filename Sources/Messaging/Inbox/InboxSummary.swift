@@ -37,6 +37,10 @@ package struct InboxSummary: Hashable, Sendable {
     package var endpointMark: UInt64
     /// See ``ConversationStateMachine/relaySeeds``; never empty.
     package var relaySeeds: [RelaySeed]
+    /// All members have agreed to a mailbox.
+    package var usesMailbox: Bool
+    /// See ``ConversationStateMachine/boxUntil``.
+    package var boxUntil: Timestamp?
     /// When a message last came or went; `nil`: never.
     package var lastActivity: Timestamp?
     /// When the conversation has something to do by itself, links and deliveries left out; `nil` for never.
@@ -56,6 +60,8 @@ package struct InboxSummary: Hashable, Sendable {
         outboxCount: Int,
         endpointMark: UInt64,
         relaySeeds: [RelaySeed],
+        usesMailbox: Bool = false,
+        boxUntil: Timestamp? = nil,
         lastActivity: Timestamp?,
         deadline: Timestamp?
     ) {
@@ -72,6 +78,8 @@ package struct InboxSummary: Hashable, Sendable {
         self.outboxCount = outboxCount
         self.endpointMark = endpointMark
         self.relaySeeds = relaySeeds
+        self.usesMailbox = usesMailbox
+        self.boxUntil = boxUntil
         self.lastActivity = lastActivity
         self.deadline = deadline
     }
@@ -86,7 +94,7 @@ package struct InboxSummary: Hashable, Sendable {
     /// Whether its members know this inbox at other endpoints than these, or do not know that they do.
     func isElsewhere(_ turn: Turn) -> Bool {
         guard !isRemoved, let seed = relaySeeds.first else { return false }
-        return endpointMark != Self.mark(turn.fittingEndpoints(of: seed).map(\.description))
+        return endpointMark != Self.mark(turn.endpointTexts(of: seed, usesMailbox: usesMailbox))
     }
 
     /// Of a conversation whose links are closed.
@@ -105,6 +113,8 @@ package struct InboxSummary: Hashable, Sendable {
             outboxCount: machine.outboxCount,
             endpointMark: machine.isFound ? Self.mark(machine.record.own.endpointTexts) : 0,
             relaySeeds: machine.relaySeeds,
+            usesMailbox: machine.usesMailbox,
+            boxUntil: machine.boxUntil,
             lastActivity: lastActivity,
             deadline: machine.nextDeadline
         )

@@ -16,6 +16,8 @@ struct InboxTable {
     private var relayOwners: [RelaySeed: InboxEntry] = [:]
     /// The seeds have changed since the contact inbox was told.
     var relaysHaveChanged = false
+    /// The same, of inboxes for which there are to be boxes at a mailbox.
+    var mailboxesHaveChanged = false
     /// There are rendezvous nodes.
     private(set) var usesRendezvous = false
 
@@ -92,6 +94,7 @@ struct InboxTable {
         switch entry.role {
         case .gone:
             setHeld(entry, 0)
+            setBox(entry, until: nil)
             setRelaySeeds(entry, [])
         case .unused(let key):
             if entry.relaySeeds.isEmpty { setRelaySeeds(entry, [RelaySeed(key: key, generation: 0)]) }
@@ -111,12 +114,14 @@ struct InboxTable {
             )
             setDeadline(entry, running.machine.nextDeadline(touching: member))
             setHeld(entry, running.machine.heldByteCount)
+            setBox(entry, until: running.machine.boxUntil)
             setRelaySeeds(entry, running.machine.relaySeeds)
         case .sleeping(let inbox):
             let summary = inbox.summary
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
             setDeadline(entry, inbox.wakeAt)
             setHeld(entry, 0)
+            setBox(entry, until: summary.boxUntil)
             setRelaySeeds(entry, summary.relaySeeds)
         }
     }
@@ -136,8 +141,15 @@ struct InboxTable {
         entry.heldByteCount = byteCount
     }
 
+    private mutating func setBox(_ entry: InboxEntry, until: Timestamp?) {
+        guard entry.boxUntil != until else { return }
+        entry.boxUntil = until
+        mailboxesHaveChanged = true
+    }
+
     private mutating func setRelaySeeds(_ entry: InboxEntry, _ seeds: [RelaySeed]) {
         guard entry.relaySeeds != seeds else { return }
+        if entry.boxUntil != nil { mailboxesHaveChanged = true }
         for seed in entry.relaySeeds { relayOwners[seed] = nil }
         for seed in seeds { relayOwners[seed] = entry }
         entry.relaySeeds = seeds

@@ -123,7 +123,7 @@ package struct JoiningStateMachine: Sendable {
         case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt,
             .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
-            .relayRequest, .relayAnswer, .punch:
+            .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
             return .pending([.close(link)])
         }
     }

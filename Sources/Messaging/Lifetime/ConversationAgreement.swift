@@ -114,10 +114,12 @@ struct ConversationAgreement: Sendable {
             case .expired(let id): result.append(names.event(.lifetimeExpired(id), turn))
             case .reset(let previous):
                 result.append(names.event(.lifetimeReset(previous: previous.lifetime), turn))
-                result += systemMessage("Messages are no longer kept: the session has ended", record, &turn)
+                let what = previous.keepsSomething ? "Messages are no longer kept" : Self.noMailbox
+                result += systemMessage("\(what): the session has ended", record, &turn)
             case .suspended(let previous):
                 result.append(names.event(.lifetimeSuspended(previous: previous.lifetime), turn))
-                result += systemMessage("Messages are not kept until the new member has agreed", record, &turn)
+                let what = previous.keepsSomething ? "Messages are not kept" : "A mailbox may not hold messages"
+                result += systemMessage("\(what) until the new member has agreed", record, &turn)
             case .rolledBack(let agreement):
                 result += eraseUnconfirmed(agreement, &members, turn)
                 result += systemMessage("The proposal was taken back: \(terms.displayName) is in force", record, &turn)
@@ -132,12 +134,19 @@ struct ConversationAgreement: Sendable {
         members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
     }
 
-    /// The seed's words.
+    /// The seed's words; its lifetimes know no mailbox.
     private static func text(_ terms: LifetimeTerms, previous: LifetimeTerms) -> String {
+        if !terms.keepsSomething {
+            let what = previous.keepsSomething ? "Messages are no longer kept" : "Messages are not kept"
+            if terms.mailbox != .no { return "\(what); a mailbox may hold them in memory" }
+            if !previous.keepsSomething, previous.mailbox != .no { return noMailbox }
+        }
         if !terms.keepsSomething { return "Messages are no longer kept (\(terms.displayName))" }
         return previous.keepsSomething
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
     }
+
+    private static let noMailbox = "A mailbox may no longer hold messages"
 
     /// Shown here only; expires with the contents around it (section 6, point 11).
     private func systemMessage(_ text: String, _ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {

@@ -41,21 +41,29 @@ package enum Lifetime: String, Sendable, Hashable, CaseIterable, Codable, Compar
 package enum LifetimePolicy: Hashable, Sendable, Codable {
     /// Ask the user.
     case ask
-    /// Accept up to this lifetime without asking; ask for a longer one.
-    case acceptUpTo(Lifetime)
+    /// Accept up to this lifetime without asking, and up to this use of a mailbox; ask for more.
+    case acceptUpTo(Lifetime, mailbox: MailboxConsent = .no)
     /// Reject every proposal.
     case refuse
 
-    /// `nil` unless it is `ask`, `refuse` or `accept-up-to:` and a lifetime.
+    /// `nil` unless it is `ask`, `refuse`, or `accept-up-to:` and a lifetime, with `:ram` or `:disk` behind it or nothing.
     package init?(_ text: some StringProtocol) {
         switch text {
         case "ask": self = .ask
         case "refuse": self = .refuse
         default:
             let prefix = "accept-up-to:"
-            guard text.hasPrefix(prefix), let lifetime = Lifetime(rawValue: String(text.dropFirst(prefix.count)))
-            else { return nil }
-            self = .acceptUpTo(lifetime)
+            guard text.hasPrefix(prefix) else { return nil }
+            let parts = text.dropFirst(prefix.count).split(separator: ":", omittingEmptySubsequences: false)
+            guard let first = parts.first, parts.count <= 2, let lifetime = Lifetime(rawValue: String(first)) else {
+                return nil
+            }
+            guard parts.count == 2 else {
+                self = .acceptUpTo(lifetime)
+                return
+            }
+            guard let mailbox = MailboxConsent(rawValue: String(parts[1])), mailbox != .no else { return nil }
+            self = .acceptUpTo(lifetime, mailbox: mailbox)
         }
     }
 
@@ -63,21 +71,23 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
     package var text: String {
         switch self {
         case .ask: "ask"
-        case .acceptUpTo(let lifetime): "accept-up-to:\(lifetime.rawValue)"
+        case .acceptUpTo(let lifetime, let mailbox):
+            "accept-up-to:\(lifetime.rawValue)\(mailbox == .no ? "" : ":\(mailbox.rawValue)")"
         case .refuse: "refuse"
         }
     }
 
     /// The narrowest policy that accepts these terms; `nil` when they may keep something for longer than any lifetime.
     package static func accepting(_ terms: LifetimeTerms) -> LifetimePolicy? {
-        Lifetime.allCases.map { .acceptUpTo($0) }.first { $0.accepts(terms) }
+        Lifetime.allCases.map { .acceptUpTo($0, mailbox: terms.mailbox) }.first { $0.accepts(terms) }
     }
 
     /// Whether it answers a proposal of these terms with yes, without asking: nothing would be kept for longer than it
-    /// says.
+    /// says, nor be held by a mailbox in a way that it does not name.
     package func accepts(_ terms: LifetimeTerms) -> Bool {
         switch self {
-        case .acceptUpTo(let longest): terms.longest <= longest.milliseconds ?? 0
+        case .acceptUpTo(let longest, let mailbox):
+            terms.longest <= longest.milliseconds ?? 0 && terms.mailbox <= mailbox
         case .ask, .refuse: false
         }
     }

@@ -59,6 +59,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             transcript.append(Array((terms.attachment?.rawValue ?? "").utf8))
             transcript.append(UInt64(clamping: terms.unopened ?? 0))
             transcript.append(Array(terms.timer.rawValue.utf8))
+            if terms.mailbox != .no { transcript.append(Array(terms.mailbox.rawValue.utf8)) }
             return transcript.digest("mayfly/lifetime_proposal")
         }
 

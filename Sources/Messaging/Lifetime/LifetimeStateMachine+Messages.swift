@@ -236,10 +236,10 @@ extension LifetimeStateMachine {
         record.isStanding = false
         if let before { record.earlier.removeAll { $0.id == before.id } }
         if wasStanding, let before {
-            // What stood before comes back at once or not at all, when it is the longer one: a proposer may not undo a
+            // What stood before comes back at once or not at all, when it is the wider one: a proposer may not undo a
             // tightening later.
             let isPrompt = record.settledAt.map { now - $0 <= Limits.withdrawalWindow } ?? false
-            record.isStanding = isPrompt || before.terms.longest <= head.terms.longest
+            record.isStanding = isPrompt || before.terms.isNoWider(than: head.terms)
             if inForce != nil {
                 for index in record.known.indices where record.known[index].id == before.id {
                     record.known[index].endedAt = nil

@@ -23,7 +23,7 @@ extension LifetimeStateMachine {
     }
 
     private func renewable(_ policy: LifetimePolicy) -> LifetimeTerms? {
-        guard let last = standing?.terms ?? record.renewable, last.keepsSomething, policy.accepts(last) else {
+        guard let last = standing?.terms ?? record.renewable, last.allowsSomething, policy.accepts(last) else {
             return nil
         }
         return last

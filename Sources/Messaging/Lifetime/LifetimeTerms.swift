@@ -1,4 +1,5 @@
-/// What members agree on: how long contents are kept, by kind, and from when (section 6, point 12).
+/// What members agree on: how long contents are kept, by kind, and from when (section 6, point 12), and whether a mailbox
+/// may hold them.
 package struct LifetimeTerms: Hashable, Sendable, Codable {
     /// From when a lifetime counts.
     package enum Timer: String, Hashable, Sendable, Codable, CaseIterable {
@@ -13,34 +14,48 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     /// What nobody has opened goes after this long, in milliseconds; `nil`: no sooner than what was opened.
     package let unopened: Milliseconds?
     package let timer: Timer
+    package let mailbox: MailboxConsent
 
     /// A lifetime of attachments that is that of texts is none of its own.
     package init(
         _ lifetime: Lifetime,
         attachment: Lifetime? = nil,
         unopened: Milliseconds? = nil,
-        timer: Timer = .send
+        timer: Timer = .send,
+        mailbox: MailboxConsent = .no
     ) {
         self.lifetime = lifetime
         self.attachment = attachment == lifetime ? nil : attachment
         self.unopened = unopened
         self.timer = timer
+        self.mailbox = mailbox
     }
 
-    /// Memory only: what holds without an agreement.
+    /// Memory only, no mailbox: what holds without an agreement.
     package static let ephemeral = LifetimeTerms(.ephemeral)
 
     /// What ``unopened`` may be: 1 min to 30 d.
     package static let unopenedRange: ClosedRange<Milliseconds> = .minute...30 * .day
 
-    /// Whether it is something that can be proposed: without anything kept there is nothing to count.
+    /// Whether it is something that can be proposed: without anything kept there is nothing to count, and nothing for a
+    /// mailbox's disk.
     package var isValid: Bool {
         if let unopened, !Self.unopenedRange.contains(unopened) { return false }
+        // What is kept by nobody is for no disk, and one slot holds contents of both kinds.
+        if mailbox == .disk, lifetime == .ephemeral || attachment == .ephemeral { return false }
         return keepsSomething || unopened == nil && timer == .send
     }
 
-    /// Whether anything is kept on the disk.
+    /// Whether anything differs from what holds without an agreement.
+    package var allowsSomething: Bool { keepsSomething || mailbox != .no }
+
+    /// Whether anything is kept on a member's disk.
     package var keepsSomething: Bool { lifetime != .ephemeral || (attachment ?? .ephemeral) != .ephemeral }
+
+    /// Whether nothing may be kept for longer than under `other`, nor be held by a mailbox that could not hold it there.
+    package func isNoWider(than other: LifetimeTerms) -> Bool {
+        longest <= other.longest && mailbox <= other.mailbox
+    }
 
     /// The lifetime of contents of this kind.
     package func lifetime(of kind: ContentKind) -> Lifetime {
@@ -73,12 +88,18 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         }
     }
 
-    /// For people, in the seed's words: `1 Day`, `1 Day (attachments 7 Days, unopened 1 Hour, from reading)`.
+    /// For people, in the seed's words: `1 Day`, `1 Day (attachments 7 Days, unopened 1 Hour, from reading)`,
+    /// `1 Day (mailbox on disk)`.
     package var displayName: String {
         var more: [String] = []
         if let attachment { more.append("attachments \(attachment.displayName)") }
         if let unopened { more.append("unopened \(Self.name(unopened))") }
         if timer == .read { more.append("from reading") }
+        switch mailbox {
+        case .no: break
+        case .ram: more.append("mailbox in memory")
+        case .disk: more.append("mailbox on disk")
+        }
         return more.isEmpty ? lifetime.displayName : "\(lifetime.displayName) (\(more.joined(separator: ", ")))"
     }
 

@@ -87,6 +87,17 @@ package enum NodeAction: Hashable, Sendable {
     /// Make a way through our own NAT to these addresses.
     case punch(PunchNonce, [Endpoint])
 
+    // MARK: Mailboxes
+
+    /// Seal contents and put them into a member's box; the answer is ``NodeStateMachine/mailed(_:_:client:_:)``.
+    case mail(ClientID, MailOrder)
+    /// Make keys of slices under this agreement, of those above the last that is known there, and send them.
+    case makeSlices(ClientID, AgreementID, above: UInt32?, LinkID)
+    /// Put these into the reserved slots, until they are there; before ``explode(_:_:fanOut:)``, with which the keys go.
+    case mailNotices(ConversationID, [MailNotice])
+    /// Of the boxes that this node keeps for others.
+    case mailbox(MailboxAction)
+
     /// A message to be sent, and its age at transmission.
     package struct AgedMessage: Hashable, Sendable {
         package let id: MessageID
@@ -144,6 +155,17 @@ package enum NodeAction: Hashable, Sendable {
         case askByInvite(ClientID, InviteID, [Endpoint])
         /// Bring our receipt to the creator's tombstone, once; it comes for it otherwise.
         case report(ConversationID, [Endpoint])
+    }
+}
+
+extension NodeAction {
+    /// Whether it says or does something on this link.
+    func concerns(_ link: LinkID) -> Bool {
+        switch self {
+        case .transmit(link, _), .forward(link, _), .close(link), .pauseReading(link, _), .transmitMessages(link, _, _):
+            true
+        default: false
+        }
     }
 }
 

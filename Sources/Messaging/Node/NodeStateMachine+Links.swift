@@ -86,7 +86,7 @@ extension NodeStateMachine {
         case .contact(let running):
             let actions = running.machine.receive(frame, from: open.remote, on: link, turn)
             // Counted there; it has its own limits.
-            if running.machine.relay.serves(link) { guests.leave(link) }
+            if running.machine.relay.serves(link) || running.machine.mailbox.serves(link) { guests.leave(link) }
             inboxes.reindex(inbox)
             return actions
         case .joining(let running):
@@ -354,6 +354,73 @@ extension NodeStateMachine {
         let past = explosions.records.flatMap(\.relaySeeds)
         return withContact(&turn) { contact, _ in contact.want(present + past) }
     }
+
+    // MARK: Mailboxes: what was put for others, what came for us, and for which inboxes there are to be boxes
+
+    /// An order has ended: see ``NodeAction/mail(_:_:)``.
+    package func mailed(_ order: MailOrder, _ result: MailResult, client: ClientID, _ turn: inout Turn) -> [NodeAction]
+    {
+        guard let inbox = inboxes[client] else { return [] }
+        return settle(withConversation(inbox) { $0.mailed(order, result, &turn) }, &turn)
+    }
+
+    /// A slot of our box has been opened.
+    /// - Parameters:
+    ///   - dwell: how long it was there, by the mailbox's word.
+    ///   - leastAge: of its contents, by our own clock.
+    /// - Returns: whether the slot is needed no longer, once what follows is durable.
+    package func receiveMailed(
+        _ frames: [Frame],
+        number: UInt64?,
+        from member: PublicKey,
+        dwell: Milliseconds,
+        leastAge: Milliseconds,
+        client: ClientID,
+        _ turn: inout Turn
+    ) -> (actions: [NodeAction], isTaken: Bool) {
+        guard let inbox = inboxes[client], let running = inbox.conversation, running.machine.members[member] != nil
+        else {
+            return ([], false)
+        }
+        var result: [NodeAction] = []
+        var isTaken = true
+        var hasEnded = false
+        for frame in frames {
+            let one = running.machine.receiveMailed(
+                frame,
+                from: member,
+                age: max(0, dwell),
+                leastAge: leastAge,
+                memoryAvailable: memoryAvailable,
+                &turn
+            )
+            result += one.actions
+            isTaken = isTaken && one.isTaken
+            // What is behind the end is nothing.
+            hasEnded = one.actions.contains { if case .explode = $0 { true } else { false } }
+            if hasEnded { break }
+        }
+        if isTaken, !hasEnded, let number { result += running.machine.took(number, of: member) }
+        inboxes.reindex(inbox)
+        return (settle(result, &turn), isTaken)
+    }
+
+    /// For which there are to be boxes, the oldest first: conversations, awake or asleep, that have agreed to a mailbox, or had
+    /// of late.
+    package func boxSeeds(now: Timestamp) -> [RelaySeed] {
+        inboxes.all.inOrderOfCreation().filter { $0.boxUntil.map { $0 > now } ?? false }.flatMap(\.relaySeeds)
+    }
+
+    package var boxesMayHaveChanged: Bool { inboxes.mailboxesHaveChanged }
+
+    /// ``boxSeeds(now:)`` may be others than when somebody has looked.
+    package func takeMailboxChange() -> Bool {
+        defer { inboxes.mailboxesHaveChanged = false }
+        return inboxes.mailboxesHaveChanged
+    }
+
+    /// Whose box it is.
+    package func owner(of seed: RelaySeed) -> ClientID? { inboxes.owner(of: seed)?.client }
 }
 
 extension Frame {
@@ -363,7 +430,7 @@ extension Frame {
         case .contents, .acknowledgement, .receipt, .ping, .attachmentRequest, .attachmentChunk: true
         case .session, .lifetime, .explosion, .memberLeft, .group, .profile, .joinCancelled, .pong, .unknown, .closing,
             .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer, .punch,
-            .attachmentGone:
+            .attachmentGone, .mailboxRequest, .mailboxAnswer, .mailbox:
             false
         }
     }

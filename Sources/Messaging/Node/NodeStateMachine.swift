@@ -136,7 +136,7 @@ package final class NodeStateMachine {
         let role: InboxRecord.Role
         switch inbox.role {
         case .unused: role = .unused
-        case .contact(let running): role = .contact(running.machine.record)
+        case .contact(let running): role = .contact(running.machine.savedRecord)
         case .joining(let running): role = .joining(running.machine.record)
         case .conversation(let running): role = .conversation(running.machine.savedRecord)
         case .sleeping, .gone: return nil

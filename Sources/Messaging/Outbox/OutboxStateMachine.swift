@@ -7,6 +7,7 @@ import DequeModule
 ///        ▲               │ ──link lost──▶ queued
 ///        └──no answer in time────────────┘
 ///     any ──deadline──▶ gone (expired undelivered)        any ──cancel──▶ gone (cancelled)
+///     queued ──its mailbox has it──▶ mailed ──link──▶ sent
 ///
 /// The bodies are in the archive; this machine holds names and times only.
 package struct OutboxStateMachine: Hashable, Sendable {
@@ -28,11 +29,13 @@ package struct OutboxStateMachine: Hashable, Sendable {
         package fileprivate(set) var nextAttempt: Timestamp?
         fileprivate let sequence: UInt64
         fileprivate var isInFlight = false
+        /// The member's mailbox has it.
+        package fileprivate(set) var isMailed = false
 
-        package var state: DeliveryState { attempts == 0 ? .queued : .sent }
+        package var state: DeliveryState { isMailed ? .mailed : attempts == 0 ? .queued : .sent }
         /// When it is given up.
         package var deadline: Timestamp {
-            guard attempts == 0, let unsentDeadline else { return lastDeadline }
+            guard attempts == 0, !isMailed, let unsentDeadline else { return lastDeadline }
             return min(lastDeadline, unsentDeadline)
         }
     }
@@ -80,10 +83,11 @@ package struct OutboxStateMachine: Hashable, Sendable {
         sentAt: Timestamp,
         deadline: Timestamp,
         unsentDeadline: Timestamp? = nil,
-        isStored: Bool
+        isStored: Bool,
+        isMailed: Bool = false
     ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
-        let entry = Entry(
+        var entry = Entry(
             message: message,
             sentAt: sentAt,
             lastDeadline: deadline,
@@ -91,6 +95,7 @@ package struct OutboxStateMachine: Hashable, Sendable {
             isStored: isStored,
             sequence: nextSequence
         )
+        entry.isMailed = isMailed
         entries[message] = entry
         nextSequence += 1
         waiting.append(message)
@@ -150,6 +155,43 @@ package struct OutboxStateMachine: Hashable, Sendable {
             waiting.prepend(entry.message)
         }
         inFlight.removeAll()
+    }
+
+    // MARK: The member's mailbox
+
+    /// What may be put into the member's mailbox while there is no link, in order.
+    /// - Parameter others: are left out.
+    func unmailed(
+        limit: Int,
+        now: Timestamp,
+        besides others: Set<MessageID> = []
+    ) -> [NodeAction.AgedMessage] {
+        var result: [NodeAction.AgedMessage] = []
+        for message in waiting where result.count < limit && !others.contains(message) {
+            guard let entry = entries[message], !entry.isMailed, !entry.isInFlight, entry.deadline > now else {
+                continue
+            }
+            result.append(NodeAction.AgedMessage(id: message, age: max(0, now - entry.sentAt)))
+        }
+        return result
+    }
+
+    /// Whether there is something that the member's mailbox does not have.
+    func hasUnmailed(now: Timestamp) -> Bool {
+        waiting.contains { message in
+            guard let entry = entries[message] else { return false }
+            return !entry.isMailed && !entry.isInFlight && entry.deadline > now
+        }
+    }
+
+    /// The member's mailbox has these. They stay here until the member has acknowledged them.
+    /// - Returns: those that are still waited for.
+    mutating func mailed(_ messages: [MessageID]) -> [MessageID] {
+        messages.filter { message in
+            guard entries[message] != nil else { return false }
+            entries[message]?.isMailed = true
+            return true
+        }
     }
 
     /// Something would be lost if this machine were.

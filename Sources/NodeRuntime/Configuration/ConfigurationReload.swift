@@ -91,7 +91,7 @@ package enum ConfigurationReload {
         if changed.contains(.storage) {
             services.storage.room.limit(to: services.configuration.storage ?? NodeConfiguration.Storage())
         }
-        if changed.contains(.rendezvous) { node.peers.rendezvous.changed() }
+        if changed.contains(.rendezvous) || changed.contains(.mailbox) { node.peers.rendezvous.changed() }
         if changed.contains(.listen) || changed.contains(.advertise) { node.network.listenersChanged() }
     }
 }
@@ -107,7 +107,9 @@ extension NodeOptions {
         case .mapPorts: mapPorts != nil
         case .logLevel: hasLogLevel
         case .metrics: hasMetrics
-        case .name, .advertise, .policy, .cap, .attachmentByteCount, .readReceipts, .storage, .hooks, .rendezvous: false
+        case .name, .advertise, .policy, .cap, .attachmentByteCount, .readReceipts, .storage, .hooks, .rendezvous,
+            .mailbox:
+            false
         }
     }
 }
@@ -119,7 +121,7 @@ extension NodeConfiguration.CodingKeys {
         case .discover, .datagrams, .mapPorts, .metrics: true
         case .name, .listen, .advertise, .policy, .capacity, .cap, .attachmentByteCount, .readReceipts, .storage,
             .hooks,
-            .rendezvous, .logLevel:
+            .rendezvous, .mailbox, .logLevel:
             false
         }
     }
@@ -145,6 +147,7 @@ extension NodeConfiguration.CodingKeys {
         case .hooks: other.hooks = one.hooks
         case .datagrams: other.datagrams = one.datagrams
         case .rendezvous: other.rendezvous = one.rendezvous
+        case .mailbox: other.mailbox = one.mailbox
         case .mapPorts: other.mapPorts = one.mapPorts
         case .logLevel: other.logLevel = one.logLevel
         case .metrics: other.metrics = one.metrics

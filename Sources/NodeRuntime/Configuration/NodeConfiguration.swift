@@ -27,6 +27,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var mapPorts: Bool?
     /// What this node does for others as a rendezvous node; nothing if absent.
     package var rendezvous: Rendezvous?
+    /// What this node does for others as a mailbox; nothing if absent.
+    package var mailbox: Mailbox?
     /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
@@ -170,6 +172,48 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
+    /// A mailbox's part: whether it serves its named peers, and how much it keeps.
+    package struct Mailbox: Hashable, Sendable, Codable {
+        package var serve: Bool?
+        /// Of all owners.
+        package var boxes: Int?
+        package var slotsPerBox: Int?
+        package var bytesPerBox: Int?
+        /// Bodies that no disk may see.
+        package var bytesInMemory: Int?
+        /// Nothing is kept for longer, but notices of explosions.
+        package var hours: Int?
+
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
+            case serve, boxes, slotsPerBox, bytesPerBox, bytesInMemory, hours
+        }
+
+        /// Where a number is too small or too large.
+        fileprivate var mistake: (name: String, reason: String)? {
+            let numbers: [(String, Int?, ClosedRange<Int>)] = [
+                ("boxes", boxes, 1...4_096), ("slotsPerBox", slotsPerBox, 1...512),
+                ("bytesPerBox", bytesPerBox, SlotSize.largest...(1 << 30)),
+                ("bytesInMemory", bytesInMemory, 0...(1 << 32)), ("hours", hours, 1...720),
+            ]
+            for (name, number, range) in numbers {
+                guard let number, !range.contains(number) else { continue }
+                return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
+            }
+            return nil
+        }
+
+        package var terms: MailboxTerms {
+            var terms = MailboxTerms()
+            terms.isServing = serve ?? false
+            terms.boxCount = boxes ?? terms.boxCount
+            terms.slotCount = slotsPerBox ?? terms.slotCount
+            terms.boxByteCount = bytesPerBox ?? terms.boxByteCount
+            terms.memoryByteCount = bytesInMemory ?? terms.memoryByteCount
+            if let hours { terms.longest = Milliseconds(hours) * .hour }
+            return terms
+        }
+    }
+
     /// Programs that are started when something happens; absent means none.
     package var hooks: [Hook]?
 
@@ -231,6 +275,14 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 reason: "`rendezvous.\(name)`: \(reason)"
             )
         }
+        if let (name, reason) = configuration.mailbox?.mistake {
+            throw HomeFileError(
+                kind: .malformed,
+                path: path,
+                line: HomeFile.line(of: ["mailbox", FilePathKey(stringValue: name)], in: bytes),
+                reason: "`mailbox.\(name)`: \(reason)"
+            )
+        }
         if LifetimePolicy(configuration.policy) == nil {
             throw HomeFileError(
                 kind: .malformed,
@@ -256,7 +308,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package enum CodingKeys: String, CodingKey, CaseIterable, Sendable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
-        case rendezvous, mapPorts, logLevel, metrics
+        case rendezvous, mailbox, mapPorts, logLevel, metrics
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
@@ -269,6 +321,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             }
             if let rendezvous = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "rendezvous") {
                 try rendezvous.refuseNames(besides: Rendezvous.CodingKeys.allCases.map(\.rawValue))
+            }
+            if let mailbox = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "mailbox") {
+                try mailbox.refuseNames(besides: Mailbox.CodingKeys.allCases.map(\.rawValue))
             }
             if let metrics = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "metrics") {
                 try metrics.refuseNames(besides: Metrics.CodingKeys.allCases.map(\.rawValue))

@@ -54,6 +54,18 @@ final class Peers: CorePart {
         _ = try change(name) { $0.rendezvous = isRendezvous ? true : nil }
     }
 
+    /// Has a peer keep what comes for us while we are away, or no longer.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/otherMailbox(_:)``,
+    ///   ``NodeError/homeFile(_:)``.
+    func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
+        let (peer, _) = try peer(name)
+        if isMailbox, !peer.isMailbox {
+            guard peer.card != nil else { throw .peerWithoutCard(name) }
+            if let other = book.peers.first(where: \.isMailbox) { throw .otherMailbox(other.name) }
+        }
+        _ = try change(name) { $0.mailbox = isMailbox ? true : nil }
+    }
+
     func isBlocked(_ key: PublicKey) -> Bool {
         book.peers.contains { $0.contact?.key == key && $0.isBlocked }
     }

@@ -24,9 +24,11 @@ package struct PeersFile: Hashable, Sendable, Codable {
         package var invitations: Invitations?
         /// Others may reach us through it; absent means no.
         package var rendezvous: Bool?
+        /// It keeps what comes for us while we are away; absent means no.
+        package var mailbox: Bool?
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
-            case name, contact, endpoints, blocked, invitations, rendezvous
+            case name, contact, endpoints, blocked, invitations, rendezvous, mailbox
         }
 
         package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
@@ -37,6 +39,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
         package var isBlocked: Bool { blocked ?? false }
         package var isRendezvous: Bool { rendezvous ?? false }
+        package var isMailbox: Bool { mailbox ?? false }
         package var invitationPolicy: Invitations { invitations ?? .ask }
 
         /// The card to dial with: its endpoints are ours if we have noted any.

@@ -33,6 +33,7 @@ final class InboxLoading: CorePart {
     private let explosions: Explosions
     let summaries: InboxSummaries
     private let rendezvous: RendezvousNodes
+    private let mailboxes: Mailboxes
     /// The store has been unlocked once, and what is in it taken up.
     private(set) var hasLoaded = false
 
@@ -48,7 +49,8 @@ final class InboxLoading: CorePart {
         _ removal: InboxRemoval,
         _ explosions: Explosions,
         _ summaries: InboxSummaries,
-        _ rendezvous: RendezvousNodes
+        _ rendezvous: RendezvousNodes,
+        _ mailboxes: Mailboxes
     ) {
         self.core = core
         self.endings = endings
@@ -62,6 +64,7 @@ final class InboxLoading: CorePart {
         self.explosions = explosions
         self.summaries = summaries
         self.rendezvous = rendezvous
+        self.mailboxes = mailboxes
     }
 
     // MARK: Loading
@@ -165,6 +168,8 @@ final class InboxLoading: CorePart {
             if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
             return try store.destroyRow(row)
         }
+        // A box of others, and no inbox of ours.
+        if let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) { return mailboxes.bodies.adopt(box, row) }
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
         let client = snapshot.record.client
         // Two inboxes with one clientId: the second is not taken.

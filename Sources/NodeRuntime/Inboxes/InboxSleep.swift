@@ -102,7 +102,7 @@ final class InboxSleep: CorePart {
         do throws(StoreError) {
             try inbox.archive.visitStored(from: place, now: now) { _, message, _ in
                 guard message.sender == nil, message.content.type != .systemMessage,
-                    message.state == .queued || message.state == .sent
+                    message.state.isWaiting
                 else { return true }
                 var current = message
                 current.content.payload = []

@@ -20,7 +20,7 @@ struct InboxTableEntry: Hashable {
     var invites: [InviteID]
     var notes: InboxNotes
 
-    private static let version: UInt8 = 5
+    private static let version: UInt8 = 6
 
     // MARK: Writing
 
@@ -44,7 +44,8 @@ struct InboxTableEntry: Hashable {
         time(summary.lastActivity)
         time(summary.deadline)
         number(summary.endpointMark)
-        bytes.append((summary.isLocked ? 1 : 0) | (summary.isRemoved ? 2 : 0))
+        bytes.append((summary.isLocked ? 1 : 0) | (summary.isRemoved ? 2 : 0) | (summary.usesMailbox ? 4 : 0))
+        time(summary.boxUntil)
         text(summary.lifetime.rawValue)
         text(summary.name)
         number(UInt16(clamping: summary.members.count))
@@ -99,6 +100,7 @@ struct InboxTableEntry: Hashable {
             let creator = reader.key(),
             let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
             let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first,
+            let boxUntil = reader.time(),
             let lifetimeText = reader.text(),
             let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
             let members = reader.list({ reader -> InboxSummary.Peer? in
@@ -132,6 +134,8 @@ struct InboxTableEntry: Hashable {
                 outboxCount: 0,
                 endpointMark: mark,
                 relaySeeds: seeds,
+                usesMailbox: flags & 4 != 0,
+                boxUntil: boxUntil,
                 lastActivity: lastActivity,
                 deadline: deadline
             ),

@@ -59,6 +59,7 @@ final class Dials: CorePart {
     private let routes: Routes
     private let counters: TokenCounters
     private let streams: RelayStreams
+    private let mailboxes: MailboxLinks
     private let listening: Listening
     private var dials: [UInt64: ActiveDial] = [:]
     private var groups: [UInt64: DialGroup] = [:]
@@ -69,12 +70,14 @@ final class Dials: CorePart {
         _ routes: Routes,
         _ counters: TokenCounters,
         _ streams: RelayStreams,
+        _ mailboxes: MailboxLinks,
         _ listening: Listening
     ) {
         self.core = core
         self.routes = routes
         self.counters = counters
         self.streams = streams
+        self.mailboxes = mailboxes
         self.listening = listening
     }
 
@@ -225,7 +228,9 @@ final class Dials: CorePart {
 
     /// Of the transport: a way has come to nothing.
     func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
-        guard !isStopped, !streams.dialEnded(number, hearing), let active = dials.removeValue(forKey: number) else {
+        guard !isStopped, !streams.dialEnded(number, hearing), !mailboxes.dialEnded(number, hearing),
+            let active = dials.removeValue(forKey: number)
+        else {
             return
         }
         services.counters.dialFailed(failure)

@@ -17,6 +17,7 @@ final class LinkEvents: CorePart {
     private let output: LinkOutput
     private let transfers: FileTransfers
     private let peers: Peers
+    private let mailboxes: MailboxLinks
     /// How often holders of invites wake what sleeps.
     private var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
 
@@ -29,7 +30,8 @@ final class LinkEvents: CorePart {
         _ streams: RelayStreams,
         _ output: LinkOutput,
         _ transfers: FileTransfers,
-        _ peers: Peers
+        _ peers: Peers,
+        _ mailboxes: MailboxLinks
     ) {
         self.core = core
         self.routes = routes
@@ -40,6 +42,7 @@ final class LinkEvents: CorePart {
         self.output = output
         self.transfers = transfers
         self.peers = peers
+        self.mailboxes = mailboxes
     }
 
     /// - Parameter knocks: answers what is no link.
@@ -129,7 +132,7 @@ final class LinkEvents: CorePart {
 
     /// - Returns: whose link it is; `nil` when it is none of an inbox, or was ended.
     private func dialled(_ connection: PeerConnection) -> ClientID? {
-        if streams.linkOpened(connection) { return nil }
+        if streams.linkOpened(connection) || mailboxes.linkOpened(connection) { return nil }
         guard !store.isLocked, let active = dials.opened(connection) else {
             connection.abort()
             return nil
@@ -174,7 +177,10 @@ final class LinkEvents: CorePart {
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
-        guard let link = links[id] else { return streams.receive(bytes, on: connection) }
+        guard let link = links[id] else {
+            if !mailboxes.receive(bytes, on: connection) { streams.receive(bytes, on: connection) }
+            return
+        }
         if link.isSilent {
             link.isSilent = false
             dials.confirmToken(of: link)
@@ -194,7 +200,10 @@ final class LinkEvents: CorePart {
 
     private func closed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
         let id = LinkID(connection.id)
-        guard let link = links[id] else { return streams.linkClosed(id) }
+        guard let link = links[id] else {
+            if !mailboxes.linkClosed(id) { streams.linkClosed(id) }
+            return
+        }
         peers.noteLastHeard(link)
         links.remove(link)
         services.counters.closed(reason, in: connection.bytesIn, out: connection.bytesOut)

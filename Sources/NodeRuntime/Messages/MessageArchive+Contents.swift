@@ -186,7 +186,7 @@ extension MessageArchive {
             }
             if message.sender == nil {
                 let current = try current(message)
-                if current.state == .queued || current.state == .sent { undelivered.append((current, arrivedAt)) }
+                if current.state.isWaiting { undelivered.append((current, arrivedAt)) }
             }
             guard case .reaction(let reaction) = message.content.body else { return true }
             found.append(

@@ -209,7 +209,7 @@ final class MessageArchive {
         for (index, entry) in entries.enumerated() {
             let isDone =
                 !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
-                && entry.message.state != .receiving
+                && entry.message.state != .mailed && entry.message.state != .receiving
             if index < entries.count / 2, isDone { continue }
             kept.append(entry)
         }
@@ -314,7 +314,7 @@ final class MessageArchive {
         if let index = heldIndex[id] {
             held[index].message.state = state
             // Nobody asks for its file any more.
-            if held[index].message.sender == nil, state != .sent { forgetHeldChunks(id) }
+            if held[index].message.sender == nil, state != .sent, state != .mailed { forgetHeldChunks(id) }
             held[index].message.merge(deliveries.removeValue(forKey: id) ?? [])
             return
         }
@@ -326,7 +326,11 @@ final class MessageArchive {
         guard !store.isLocked else { return }
         let status = MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? [])
         // Nothing is to be sent of it any more: what it says is on the disk alone.
-        if state == .queued { learn(status) } else { learned.add(status, at: outgoing.remove(id)?.place) }
+        if state == .queued || state == .mailed {
+            learn(status)
+        } else {
+            learned.add(status, at: outgoing.remove(id)?.place)
+        }
     }
 
     private func learn(_ status: MessageStatus) {
@@ -342,8 +346,17 @@ final class MessageArchive {
             return
         }
         deliveries[id, default: []].append(delivery)
-        guard delivery.state == .read, !store.isLocked else { return }
+        // What came by a mailbox comes once: it is learned at once, as is what some member's mailbox has.
+        guard delivery.state == .read || delivery.state == .mailed || delivery.state == .delivered && isMailed(id),
+            !store.isLocked
+        else { return }
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
+    }
+
+    /// Some member's mailbox has it, or may have it: after a start that is on the disk alone.
+    private func isMailed(_ id: Messaging.MessageID) -> Bool {
+        guard let known = outgoing.deliveries(of: id) else { return true }
+        return known.contains { $0.state == .mailed } || learned[id]?.said.contains { $0.state == .mailed } ?? false
     }
 
     func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {

@@ -225,7 +225,8 @@ extension Node {
             }
             return (count, total)
         case .failed: return (0, total)
-        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read: return (total, total)
+        case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read:
+            return (total, total)
         }
     }
 

@@ -171,7 +171,7 @@ extension Node {
         case .failed:
             // Our own is here, whatever the others made of it.
             if message.sender != nil { throw .attachmentLost(id) }
-        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read: break
+        case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read: break
         }
         return SavedAttachment(client: client, message: id, attachment: attachment)
     }

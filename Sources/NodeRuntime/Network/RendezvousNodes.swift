@@ -7,19 +7,22 @@ final class RendezvousNodes: CorePart {
     let core: ProtocolCore
     private let peers: PeerBook
     private let addresses: OwnAddresses
+    private let mailboxes: Mailboxes
     /// What the log has last said of each.
     private var noted: [RendezvousNote] = []
 
-    init(_ core: ProtocolCore, _ peers: PeerBook, _ addresses: OwnAddresses) {
+    init(_ core: ProtocolCore, _ peers: PeerBook, _ addresses: OwnAddresses, _ mailboxes: Mailboxes) {
         self.core = core
         self.peers = peers
         self.addresses = addresses
+        self.mailboxes = mailboxes
     }
 
     /// The configuration or the peers have changed, or the contact inbox is there.
     func changed() {
         guard core.machine.contact != nil else { return }
         serve()
+        mailboxes.changed()
         // They are dialled now.
         core.turn { core.machine.advance(&$0) }
     }
@@ -27,6 +30,9 @@ final class RendezvousNodes: CorePart {
     /// The inboxes have been loaded.
     func use() {
         serve()
+        mailboxes.bodies.prune()
+        mailboxes.notices.load()
+        mailboxes.changed()
         addresses.forgetRelayPlaces()
     }
 

@@ -311,6 +311,24 @@ extension Node {
         peers.rendezvous.standings()
     }
 
+    // MARK: Mailboxes
+
+    /// Has a peer keep what comes for us while we are away, or no longer; see ``Peers/setMailbox(_:_:)``.
+    package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
+        try peers.setMailbox(name, isMailbox)
+    }
+
+    /// Our mailbox, and how it stands; `nil` without one.
+    package var mailboxStanding: OwnMailboxStanding? { mailboxes.own.standing }
+
+    /// What this node keeps for others as a mailbox; `nil` if it serves nobody and keeps nothing.
+    package var mailboxService: MailboxServiceStanding? { mailboxes.service }
+
+    /// Whether contents for a member would go to its mailbox now, were it away.
+    package func isMailable(_ member: PublicKey, in conversation: ConversationStateMachine) -> Bool {
+        conversation.isMailable(member, now: services.now)
+    }
+
     /// What this node does for others; `nil` if it serves nobody.
     package var relayService: (terms: RelayTerms, counts: RelayCounts)? { peers.rendezvous.service }
 }

@@ -20,6 +20,7 @@ final class ActionPerformer: CorePart {
     private let output: LinkOutput
     private let transfers: FileTransfers
     private let network: NodeNetwork
+    private let mailboxes: Mailboxes
 
     init(
         _ core: ProtocolCore,
@@ -36,7 +37,8 @@ final class ActionPerformer: CorePart {
         _ punching: Punching,
         _ output: LinkOutput,
         _ transfers: FileTransfers,
-        _ network: NodeNetwork
+        _ network: NodeNetwork,
+        _ mailboxes: Mailboxes
     ) {
         self.core = core
         self.endings = endings
@@ -53,6 +55,7 @@ final class ActionPerformer: CorePart {
         self.output = output
         self.transfers = transfers
         self.network = network
+        self.mailboxes = mailboxes
     }
 
     func perform(_ actions: [NodeAction]) {
@@ -130,6 +133,11 @@ final class ActionPerformer: CorePart {
         case .gatherCandidates(let client, let remote): punching.gatherCandidates(client, remote)
         case .dialPunching(let client, let dial, let nonce): dials.dial(client, dial, punchingWith: nonce)
         case .punch(let nonce, let candidates): punching.punch(nonce, candidates)
+        case .mail(let client, let order): mailboxes.orders.mail(order, client)
+        case .makeSlices(let client, let agreement, let above, let link):
+            mailboxes.keys.send(agreement, above: above, client, on: link)
+        case .mailNotices(let conversation, let notices): mailboxes.notices.begin(conversation, notices)
+        case .mailbox(let action): mailboxes.bodies.perform(action)
         }
     }
 
@@ -142,7 +150,8 @@ final class ActionPerformer: CorePart {
         case .received, .failed: writer.changed(client)
         case .sent: break
         // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
-        case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: writer.commits.scheduleLate()
+        case .queued, .mailed, .delivered, .expiredUndelivered, .cancelled, .read, .receiving:
+            writer.commits.scheduleLate()
         }
     }
 
@@ -180,7 +189,8 @@ final class ActionPerformer: CorePart {
             .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify,
             .notifyMessages, .wake, .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward,
             .relayed,
-            .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
+            .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .mail, .makeSlices,
+            .mailNotices, .mailbox:
             return
         }
     }

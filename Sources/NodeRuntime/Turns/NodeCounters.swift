@@ -115,7 +115,7 @@ extension NodeCounters.MessageEvent {
         case .expiredUndelivered: self = .undelivered
         case .cancelled: self = .cancelled
         case .failed: self = .failed
-        case .queued, .received, .receiving: return nil
+        case .queued, .mailed, .received, .receiving: return nil
         }
     }
 }

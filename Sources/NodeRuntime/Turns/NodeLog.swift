@@ -15,6 +15,8 @@ enum Occurrence {
     case acknowledged(ClientID, AcknowledgementCounts)
     /// - Parameter number: the peer's place among the rendezvous nodes of `peers.json`, from 1.
     case rendezvous(number: Int, RelayReservationStateMachine.Standing?)
+    /// An order for a member's mailbox has ended.
+    case mailed(ClientID, slotCount: Int, isComplete: Bool)
     /// - Parameter counts: of its inbox, or of its explosion.
     case event(Event, EventCounts)
 }
@@ -102,6 +104,8 @@ struct LogLine {
                 nil,
                 ["number": "\(number)", "state": "\(state.kind)"]
             )
+        case .mailed(let client, let slotCount, let isComplete):
+            self.init(.debug, isComplete ? "mailed" : "not mailed", client, ["slots": "\(slotCount)"])
         case .event(let event, let counts): self.init(event, counts)
         }
     }

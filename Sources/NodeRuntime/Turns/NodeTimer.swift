@@ -22,6 +22,7 @@ final class NodeTimer: CorePart {
     private let peers: Peers
     private let network: NodeNetwork
     private let rendezvous: RendezvousNodes
+    private let mailboxes: Mailboxes
     private let codes: Codes
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
@@ -44,6 +45,7 @@ final class NodeTimer: CorePart {
         _ peers: Peers,
         _ network: NodeNetwork,
         _ rendezvous: RendezvousNodes,
+        _ mailboxes: Mailboxes,
         _ codes: Codes
     ) {
         self.core = core
@@ -61,6 +63,7 @@ final class NodeTimer: CorePart {
         self.peers = peers
         self.network = network
         self.rendezvous = rendezvous
+        self.mailboxes = mailboxes
         self.codes = codes
     }
 
@@ -93,6 +96,7 @@ final class NodeTimer: CorePart {
         lookForHome()
         network.look()
         core.turn { core.machine.advance(&$0) }
+        mailboxes.own.settle()
         rendezvous.noteStandings()
         codes.advance()
     }
@@ -113,6 +117,8 @@ final class NodeTimer: CorePart {
         if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
         if let deadline = expiry.next { next = min(next, deadline) }
         if let deadline = codes.nextDeadline { next = min(next, deadline) }
+        if mailboxes.own.isDue { next = now }
+        if let deadline = mailboxes.own.nextDeadline { next = min(next, deadline) }
         if let pause = routes.rollPause { next = min(next, now + pause) }
         // A locked storage gives nothing; it is asked again at the unlock.
         if !unread.isEmpty, !store.isLocked, let retry = unread.retryAt { next = min(next, retry) }

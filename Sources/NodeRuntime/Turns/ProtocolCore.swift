@@ -20,6 +20,8 @@ final class ProtocolCore: NodePart {
     private let addresses: OwnAddresses
     var machine: NodeStateMachine
     private var events: Events?
+    private var mailboxPlace: () -> MailboxPlace? = { nil }
+    private var keptSlots: (BoxID) -> [KeptSlot]? = { _ in [] }
 
     init(_ services: NodeServices, _ peers: PeerBook, _ addresses: OwnAddresses) {
         self.services = services
@@ -31,6 +33,12 @@ final class ProtocolCore: NodePart {
 
     /// To be called before the first turn.
     func connect(_ events: Events) { self.events = events }
+
+    /// What turns ask of mailboxes: ours, and what is in the boxes of others here.
+    func connectMailboxes(place: @escaping () -> MailboxPlace?, keptSlots: @escaping (BoxID) -> [KeptSlot]?) {
+        mailboxPlace = place
+        self.keptSlots = keptSlots
+    }
 
     /// Turns have no effect any more.
     func disconnect() { events = nil }
@@ -106,7 +114,9 @@ final class ProtocolCore: NodePart {
                 wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
             ),
             defaultCap: services.defaultCap,
-            sourceOf: { [links] link in links[link]?.connection.sourcePrefix }
+            sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
+            mailbox: mailboxPlace(),
+            keptSlots: keptSlots
         )
     }
 

@@ -26,6 +26,7 @@ extension StoredCodec {
     /// By their codes; 0 is no state.
     static let states: [DeliveryState?] = [
         nil, .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed,
+        .mailed,
     ]
     /// Most statuses of one record.
     private static let statusLimit = 1_024

@@ -28,6 +28,8 @@ struct DaemonOptions: Sendable {
     let discover: DiscoverySetting?
     /// Whether this is a rendezvous node; `nil` for the configured value.
     let isRendezvous: Bool?
+    /// Whether this is a mailbox; `nil` for the configured value.
+    let isMailbox: Bool?
     /// Whether gateways are asked for port mappings; `nil` for the configured value.
     let mapPorts: Bool?
     /// Where the figures are served; `nil` for the configured place.
@@ -57,6 +59,7 @@ enum Daemon {
         nodeOptions.datagrams = options.datagrams
         nodeOptions.discover = options.discover
         nodeOptions.isRendezvous = options.isRendezvous
+        nodeOptions.isMailbox = options.isMailbox
         nodeOptions.mapPorts = options.mapPorts
         nodeOptions.hasLogLevel = options.logLevel != nil
         nodeOptions.hasMetrics = options.metrics != nil

@@ -29,7 +29,11 @@ final class Metrics: Sendable {
     /// The figures of now, on the node's loop.
     func text() -> EventLoopFuture<String> {
         size().map { [self] size in
-            node.assumeIsolated { node in describe(NodeFigures(node), version: node.options.version, homeSize: size) }
+            node.assumeIsolated { node in
+                var text = describe(NodeFigures(node), version: node.options.version, homeSize: size)
+                describeMailboxes(&text, node.mailboxStanding, node.mailboxService)
+                return text.text
+            }
         }
     }
 
@@ -49,14 +53,14 @@ final class Metrics: Sendable {
         return size
     }
 
-    private func describe(_ figures: NodeFigures, version: String, homeSize: Int64) -> String {
+    private func describe(_ figures: NodeFigures, version: String, homeSize: Int64) -> MetricsText {
         var text = MetricsText()
         describeProcess(&text, version)
         describeStorage(&text, figures, homeSize)
         describeMessages(&text, figures)
         describeLinks(&text, figures)
         describeOthers(&text, figures)
-        return text.text
+        return text
     }
 
     private func describeProcess(_ text: inout MetricsText, _ version: String) {
@@ -184,5 +188,38 @@ final class Metrics: Sendable {
         text.counter("mayfly_rendezvous_opened_total", "Streams that were opened.", [.init(relay.opened)])
         text.counter("mayfly_rendezvous_bytes_total", "Bytes that were passed on.", [.init(relay.byteCount)])
         text.counter("mayfly_rendezvous_refused_total", "Requests that were refused.", [.init(relay.refused)])
+    }
+
+    private func describeMailboxes(
+        _ text: inout MetricsText,
+        _ own: OwnMailboxStanding?,
+        _ service: MailboxServiceStanding?
+    ) {
+        if let own {
+            let isGranted = if case .granted = own.standing { true } else { false }
+            text.gauge("mayfly_mailbox_granted", "Whether our mailbox keeps boxes for us.", [.init(isGranted ? 1 : 0)])
+            text.counter("mayfly_mailbox_fetched_total", "Slots taken from our boxes.", [.init(own.takenCount)])
+        }
+        guard let counts = service?.counts else { return }
+        text.gauge("mayfly_mailbox_owners", "Nodes for which boxes are kept.", [.init(counts.owners)])
+        text.gauge("mayfly_mailbox_boxes", "Boxes of theirs.", [.init(counts.boxes)])
+        text.gauge("mayfly_mailbox_slots", "Slots that are used.", [.init(counts.slots)])
+        text.gauge(
+            "mayfly_mailbox_bytes",
+            "Bytes that are kept for others.",
+            [
+                .init(counts.byteCount - counts.memoryByteCount, ("place", "disk")),
+                .init(counts.memoryByteCount, ("place", "memory")),
+            ]
+        )
+        text.counter(
+            "mayfly_mailbox_slots_total",
+            "Slots, by what has become of them; refused: requests.",
+            [
+                .init(counts.put, ("event", "put")), .init(counts.taken, ("event", "taken")),
+                .init(counts.discarded, ("event", "discarded")), .init(counts.expired, ("event", "expired")),
+                .init(counts.refused, ("event", "refused")),
+            ]
+        )
     }
 }

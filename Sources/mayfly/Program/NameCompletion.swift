@@ -6,6 +6,13 @@ import Messaging
 extension CompletionKind {
     /// The conversations of the running node.
     static var conversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).conversations } }
+    /// The conversations of the running node, and standing answers to proposals.
+    static var conversationAndPolicy: CompletionKind {
+        .custom { words, _, prefix in
+            let policies = NameCompletion.policies.filter { $0.hasPrefix(prefix) }
+            return NameCompletion(words).conversations + (prefix.isEmpty ? [] : policies)
+        }
+    }
     /// The conversations that the running node remembers as exploded.
     static var explodedConversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).exploded } }
     /// The words of a code, one after the other.
@@ -22,6 +29,15 @@ struct NameCompletion {
 
     /// The words of the command line as a shell has split them: quotes are still there, nothing is expanded.
     private let words: [String]
+
+    /// Standing answers to proposals.
+    static let policies: [String] =
+        ["ask", "refuse"]
+        + Lifetime.allCases.flatMap { lifetime in
+            MailboxConsent.allCases.filter { $0 != .disk || lifetime != .ephemeral }.map {
+                LifetimePolicy.acceptUpTo(lifetime, mailbox: $0).text
+            }
+        }
 
     init(_ words: [String]) { self.words = words }
 

@@ -119,6 +119,7 @@ extension Timestamp: ExpressibleByArgument {
 
 extension LifetimeValue: ExpressibleByArgument {}
 extension LifetimeTimer: ExpressibleByArgument {}
+extension LifetimeMailbox: ExpressibleByArgument {}
 
 extension Interval {
     /// How long the client waits for a node that itself waits this long.

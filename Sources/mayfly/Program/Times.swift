@@ -30,6 +30,15 @@ func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
     return "\(time) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
 }
 
+/// As it is given: `6h`, `90m`, `45s`.
+func length(_ interval: Interval) -> String {
+    let seconds = interval.milliseconds / 1_000
+    for (unit, letter) in [(86_400, "d"), (3_600, "h"), (60, "m")] where seconds % Int64(unit) == 0 {
+        return "\(seconds / Int64(unit))\(letter)"
+    }
+    return "\(seconds)s"
+}
+
 /// `2026-11-21 07:53:53`, by TZ.
 private func localText(of time: Timestamp) -> String {
     var seconds = time_t(time.milliseconds / 1_000)

@@ -8,6 +8,13 @@ package enum ConversationMethods {
     ]
 }
 
+/// Whether what is sent to a member while it is away goes to its mailbox.
+package enum MemberMailbox: String, JSONChoice, Hashable, Sendable {
+    case yes
+    /// It has named one; the keys to which contents are sealed have not come from it yet.
+    case named
+}
+
 /// A member of a conversation.
 package struct Member: JSONRecord, Hashable, Sendable {
     /// Short name within the conversation.
@@ -20,6 +27,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
     /// How it is reached now: `lan`, `direct`, `relayed` or `punched`; null while there is no link.
     package var path: String?
     package var link: Link?
+    /// Absent when it has no mailbox, or the members have not agreed to one, and in a list while the inbox sleeps.
+    package var mailbox: MemberMailbox?
 
     package init(
         member: String,
@@ -27,7 +36,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
         peer: String? = nil,
         online: Bool,
         path: String? = nil,
-        link: Link? = nil
+        link: Link? = nil,
+        mailbox: MemberMailbox? = nil
     ) {
         self.member = member
         self.profile = profile
@@ -35,6 +45,7 @@ package struct Member: JSONRecord, Hashable, Sendable {
         self.online = online
         self.path = path
         self.link = link
+        self.mailbox = mailbox
     }
 
     package init() {}
@@ -46,6 +57,7 @@ package struct Member: JSONRecord, Hashable, Sendable {
         try fields.field("online", &online)
         try fields.nullable("path", &path)
         try fields.nullable("link", &link)
+        try fields.field("mailbox", &mailbox)
     }
 }
 
@@ -62,6 +74,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
     package var members: [Member] = []
     /// The lifetime in force.
     package var lifetime: LifetimeValue = .ephemeral
+    /// What all have agreed about mailboxes; absent for nothing, and in a list while its inbox sleeps.
+    package var mailbox: LifetimeMailbox?
     /// When the whole conversation explodes; null when nothing is scheduled.
     package var expiresAt: Timestamp?
     /// No one can join.
@@ -90,7 +104,8 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         unread: Int = 0,
         profile: String? = nil,
         readReceipts: Bool? = nil,
-        inbox: String? = nil
+        inbox: String? = nil,
+        mailbox: LifetimeMailbox? = nil
     ) {
         self.conversation = conversation
         self.alias = alias
@@ -105,6 +120,7 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         self.profile = profile
         self.readReceipts = readReceipts
         self.inbox = inbox
+        self.mailbox = mailbox
     }
 
     package init() {}
@@ -116,6 +132,7 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
         try fields.field("role", &role)
         try fields.field("members", &members)
         try fields.field("lifetime", &lifetime)
+        try fields.field("mailbox", &mailbox)
         try fields.nullable("expiresAt", &expiresAt)
         try fields.field("locked", &locked)
         try fields.field("state", &state)

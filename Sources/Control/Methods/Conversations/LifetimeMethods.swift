@@ -33,7 +33,7 @@ package enum LifetimeTimer: String, JSONChoice, Hashable, Sendable {
 }
 
 /// An open proposal.
-package struct LifetimeProposal: JSONRecord, Hashable, Sendable {
+package struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
     package var lifetime: LifetimeValue = .ephemeral
     /// Of attachments; absent: as the others.
     package var attachments: LifetimeValue?
@@ -41,6 +41,8 @@ package struct LifetimeProposal: JSONRecord, Hashable, Sendable {
     package var unopened: Interval?
     /// Absent: from sending.
     package var timer: LifetimeTimer?
+    /// Absent: nothing goes to a mailbox.
+    package var mailbox: LifetimeMailbox?
     /// Who has yet to answer, as ``Message/from`` calls them.
     package var waiting: [String]?
     /// Its hash, in hex.
@@ -65,6 +67,7 @@ package struct LifetimeProposal: JSONRecord, Hashable, Sendable {
         try fields.field("attachments", &attachments)
         try fields.field("unopened", &unopened)
         try fields.field("timer", &timer)
+        try fields.field("mailbox", &mailbox)
         try fields.field("waiting", &waiting)
         try fields.field("id", &id)
         try fields.field("from", &from)
@@ -74,7 +77,7 @@ package struct LifetimeProposal: JSONRecord, Hashable, Sendable {
 }
 
 /// What was agreed, and by whom.
-package struct LifetimeAgreement: JSONRecord, Hashable, Sendable {
+package struct LifetimeAgreement: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
     /// Its hash, in hex.
     package var id = ""
     package var lifetime: LifetimeValue = .ephemeral
@@ -84,6 +87,8 @@ package struct LifetimeAgreement: JSONRecord, Hashable, Sendable {
     package var unopened: Interval?
     /// Absent: from sending.
     package var timer: LifetimeTimer?
+    /// Absent: nothing goes to a mailbox.
+    package var mailbox: LifetimeMailbox?
     package var agreedAt: Timestamp = Timestamp(milliseconds: 0)
     /// As ``Message/from`` calls them.
     package var members: [String] = []
@@ -103,6 +108,7 @@ package struct LifetimeAgreement: JSONRecord, Hashable, Sendable {
         try fields.field("attachments", &attachments)
         try fields.field("unopened", &unopened)
         try fields.field("timer", &timer)
+        try fields.field("mailbox", &mailbox)
         try fields.field("agreedAt", &agreedAt)
         try fields.field("members", &members)
     }
@@ -118,7 +124,7 @@ package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
     package var proposal: LifetimeProposal?
     /// Null when there is none.
     package var agreement: LifetimeAgreement?
-    /// The standing answer to proposals: `ask`, `refuse` or `accept-up-to:7d`.
+    /// The standing answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
     package var policy: String?
     /// Whether the policy accepts the agreement, or else the proposal, again after a restart; absent when there is neither.
     package var renewed: Bool?
@@ -218,7 +224,7 @@ package struct LifetimeCap: JSONRecord, Hashable, Sendable {
 
 /// A standing answer to proposals.
 package struct LifetimePolicy: JSONRecord, Hashable, Sendable {
-    /// `ask`, `refuse` or `accept-up-to:7d`.
+    /// `ask`, `refuse`, `accept-up-to:7d`, or with a mailbox `accept-up-to:7d:ram` and `accept-up-to:7d:disk`.
     package var policy = ""
     /// Absent for the default of new conversations.
     package var conversation: String?
@@ -261,6 +267,8 @@ package enum LifetimeProposeMethod: ControlMethod {
         package var unopened: Interval?
         /// Absent: from sending.
         package var timer: LifetimeTimer?
+        /// Absent: nothing goes to a mailbox.
+        package var mailbox: LifetimeMailbox?
         /// Widen the standing policy so that it accepts these terms again after a restart.
         package var renew: Bool?
 
@@ -270,6 +278,7 @@ package enum LifetimeProposeMethod: ControlMethod {
             attachments: LifetimeValue? = nil,
             unopened: Interval? = nil,
             timer: LifetimeTimer? = nil,
+            mailbox: LifetimeMailbox? = nil,
             renew: Bool? = nil
         ) {
             self.conversation = conversation
@@ -277,6 +286,7 @@ package enum LifetimeProposeMethod: ControlMethod {
             self.attachments = attachments
             self.unopened = unopened
             self.timer = timer
+            self.mailbox = mailbox
             self.renew = renew
         }
 
@@ -288,6 +298,7 @@ package enum LifetimeProposeMethod: ControlMethod {
             try fields.field("attachments", &attachments)
             try fields.field("unopened", &unopened)
             try fields.field("timer", &timer)
+            try fields.field("mailbox", &mailbox)
             try fields.field("renew", &renew)
         }
     }

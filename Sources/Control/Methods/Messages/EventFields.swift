@@ -11,8 +11,8 @@ extension EventKind {
         case .messageDelivery: ["message", "member", "state"]
         case .attachmentProgress: ["message", "member", "percent"]
         case .messageExpired: ["message"]
-        case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "ours", "proposal"]
-        case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "agreement", "automatic"]
+        case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "ours", "proposal"]
+        case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "agreement", "automatic"]
         case .lifetimeRejected: ["proposal", "reason"]
         case .lifetimeWithdrawn, .lifetimeExpired: ["proposal"]
         case .lifetimeReset, .lifetimeSuspended: ["previous"]
@@ -41,6 +41,7 @@ extension EventKind {
         case "lifetime", "attachments", "previous": LifetimeValue.allCases.map(\.rawValue)
         case "outcome": CodeEnd.allCases.map(\.rawValue)
         case "timer": LifetimeTimer.allCases.map(\.rawValue)
+        case "mailbox": LifetimeMailbox.allCases.filter { $0 != .no }.map(\.rawValue)
         case "stored", "ours", "automatic", "locked", "removed": ["true", "false"]
         default: []
         }

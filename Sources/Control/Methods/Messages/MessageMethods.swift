@@ -9,6 +9,8 @@ package enum MessageMethods {
 package enum DeliveryStage: String, JSONChoice, Hashable, Sendable {
     case queued
     case sent
+    /// In the mailboxes of all members that have not acknowledged it.
+    case mailed
     case delivered
 }
 
@@ -129,7 +131,8 @@ package struct Message: JSONRecord, Hashable, Sendable {
 
     /// How far a message may have come.
     package static let states = [
-        "received", "receiving", "queued", "sent", "delivered", "read", "failed", "cancelled", "expiredUndelivered",
+        "received", "receiving", "queued", "sent", "mailed", "delivered", "read", "failed", "cancelled",
+        "expiredUndelivered",
     ]
 
     package init(

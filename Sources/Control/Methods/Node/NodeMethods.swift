@@ -257,6 +257,8 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
     package var discovery: String?
     /// What it does for others as a rendezvous node; absent when it is none.
     package var rendezvous: RendezvousCounts?
+    /// Its mailbox, and what it keeps for others as one; absent without both.
+    package var mailbox: MailboxStatus?
     /// What gateways let in, for each address of ours toward one; absent when they are not asked.
     package var portMappings: [PortMappingStatus]?
     /// Where the figures are served over HTTP; absent when they are not.
@@ -279,6 +281,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         hooks: HookCounts? = nil,
         discovery: String? = nil,
         rendezvous: RendezvousCounts? = nil,
+        mailbox: MailboxStatus? = nil,
         portMappings: [PortMappingStatus]? = nil,
         metrics: String? = nil
     ) {
@@ -298,6 +301,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         self.hooks = hooks
         self.discovery = discovery
         self.rendezvous = rendezvous
+        self.mailbox = mailbox
         self.portMappings = portMappings
         self.metrics = metrics
     }
@@ -321,6 +325,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
         try fields.field("hooks", &hooks)
         try fields.field("discovery", &discovery)
         try fields.field("rendezvous", &rendezvous)
+        try fields.field("mailbox", &mailbox)
         try fields.field("portMappings", &portMappings)
         try fields.field("metrics", &metrics)
     }

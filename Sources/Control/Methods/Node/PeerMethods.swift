@@ -29,6 +29,8 @@ package struct Peer: JSONRecord, Hashable, Sendable {
     package var link: Link?
     /// Whether others may reach this node through it.
     package var rendezvous = false
+    /// Whether it keeps what comes for this node while it is away.
+    package var mailbox = false
 
     package init(
         name: String,
@@ -41,7 +43,8 @@ package struct Peer: JSONRecord, Hashable, Sendable {
         path: String? = nil,
         rttMs: Double? = nil,
         link: Link? = nil,
-        rendezvous: Bool = false
+        rendezvous: Bool = false,
+        mailbox: Bool = false
     ) {
         self.name = name
         self.endpoints = endpoints
@@ -54,6 +57,7 @@ package struct Peer: JSONRecord, Hashable, Sendable {
         self.rttMs = rttMs
         self.link = link
         self.rendezvous = rendezvous
+        self.mailbox = mailbox
     }
 
     package init() {}
@@ -70,6 +74,7 @@ package struct Peer: JSONRecord, Hashable, Sendable {
         try fields.nullable("rttMs", &rttMs)
         try fields.nullable("link", &link)
         try fields.field("rendezvous", &rendezvous)
+        try fields.field("mailbox", &mailbox)
     }
 }
 
@@ -190,7 +195,7 @@ package enum PeerSetMethod: ControlMethod {
     /// What `peer.set` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name = ""
-        /// `invitations`, `endpoints` or `rendezvous`.
+        /// `invitations`, `endpoints`, `rendezvous` or `mailbox`.
         package var key = ""
         package var value = ""
 

@@ -34,7 +34,10 @@ struct ConversationCommand: ParsableCommand {
             ("role", safe(conversation.role)),
             ("state", safe(conversation.state)),
             ("locked", conversation.locked ? "yes" : "no"),
-            ("lifetime", conversation.lifetime.rawValue),
+            (
+                "lifetime",
+                conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")
+            ),
             ("unread", unread(conversation.unread)),
             ("your name", conversation.profile.map(safe) ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
@@ -46,10 +49,11 @@ struct ConversationCommand: ParsableCommand {
     fileprivate static func members(_ conversation: Conversation, _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["NAME", "MEMBER", "ONLINE", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
+            ["NAME", "MEMBER", "ONLINE", "MAILBOX", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
                     (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
+                    member.mailbox?.rawValue ?? "-",
                     member.path.map(safe) ?? "-", member.link.map(shown) ?? "-", milliseconds(member.link?.rttMs),
                     shown(member.link?.since, now: now), member.link.map { Words.size($0.bytesIn) } ?? "-",
                     member.link.map { Words.size($0.bytesOut) } ?? "-",

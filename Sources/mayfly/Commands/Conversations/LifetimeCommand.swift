@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Messaging
 
 struct LifetimeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -10,6 +11,7 @@ struct LifetimeCommand: ParsableCommand {
 
             Examples:
               mayfly lifetime propose room 1d
+              mayfly lifetime propose room 1d --mailbox disk
               mayfly lifetime accept room --renew
               mayfly lifetime policy room accept-up-to:7d
               mayfly lifetime policy --default ask
@@ -29,8 +31,7 @@ struct LifetimeCommand: ParsableCommand {
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    let terms = terms(proposal.lifetime, proposal.attachments, proposal.unopened, proposal.timer)
-                    return "\(terms) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
+                    return "\(terms(proposal)) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
             ),
             ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
@@ -41,42 +42,27 @@ struct LifetimeCommand: ParsableCommand {
                     "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(list(agreement.members))"
                 } ?? "-"
             ),
-            (
-                "terms",
-                status.agreement.map { terms($0.lifetime, $0.attachments, $0.unopened, $0.timer) } ?? "-"
-            ),
+            ("terms", status.agreement.map { terms($0) } ?? "-"),
             ("policy", status.policy.map(safe)),
         ])
     }
 
     fileprivate static func list(_ names: [String]) -> String { names.map(safe).joined(separator: ", ") }
 
-    fileprivate static func terms(
-        _ lifetime: LifetimeValue,
-        _ attachments: LifetimeValue?,
-        _ unopened: Interval?,
-        _ timer: LifetimeTimer?
-    ) -> String {
-        var text = lifetime.rawValue
-        if let attachments { text += ", attachments \(attachments.rawValue)" }
-        if let unopened { text += ", unopened \(length(unopened))" }
-        if timer == .read { text += ", from reading" }
+    fileprivate static func terms(_ terms: some LifetimeTermsFields) -> String {
+        var text = terms.lifetime.rawValue
+        if let attachments = terms.attachments { text += ", attachments \(attachments.rawValue)" }
+        if let unopened = terms.unopened { text += ", unopened \(length(unopened))" }
+        if terms.timer == .read { text += ", from reading" }
+        if let mailbox = terms.mailboxWords { text += ", \(mailbox)" }
         return text
-    }
-
-    /// As it is given: `6h`, `90m`, `45s`.
-    private static func length(_ interval: Interval) -> String {
-        let seconds = interval.milliseconds / 1_000
-        for (unit, letter) in [(86_400, "d"), (3_600, "h"), (60, "m")] where seconds % Int64(unit) == 0 {
-            return "\(seconds / Int64(unit))\(letter)"
-        }
-        return "\(seconds)s"
     }
 
     /// Says what a restart does to what was agreed, and the cure.
     fileprivate static func noteEnd(_ status: LifetimeStatus, _ conversation: String, _ terminal: Terminal) {
         let lifetime = status.agreement?.lifetime ?? status.proposal?.lifetime ?? .ephemeral
-        guard status.renewed == false, lifetime != .ephemeral else { return }
+        let mailbox = status.agreement.map(\.mailbox) ?? status.proposal?.mailbox
+        guard status.renewed == false, lifetime != .ephemeral || mailbox != nil else { return }
         let cure = status.renewal.map { renewal in
             "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
         }
@@ -87,7 +73,7 @@ struct LifetimeCommand: ParsableCommand {
         let agreement = record.agreement
         terminal.fields([
             ("agreement", safe(agreement.id)), ("state", safe(record.state)),
-            ("terms", terms(agreement.lifetime, agreement.attachments, agreement.unopened, agreement.timer)),
+            ("terms", terms(agreement)),
             ("signed by", list(agreement.members)),
             ("signatures", record.verified ? "all hold" : "NOT ALL HOLD"),
         ])
@@ -101,6 +87,14 @@ extension LifetimeCommand {
             discussion: """
                 Nothing changes until everybody has accepted. Wait for that with
                   mayfly watch room --until lifetimeAgreed --timeout 60
+
+                With --mailbox what is sent while a member is away goes, sealed, to that member's mailbox: a node of \
+                its choice (`mayfly peer set hub mailbox=on`), which keeps it in its memory alone (ram) or on its disk, \
+                too (disk), for the lifetime at most. ephemeral allows ram only.
+
+                Examples:
+                  mayfly lifetime propose room 1d --mailbox disk
+                  mayfly lifetime propose room ephemeral --mailbox ram
                 """
         )
 
@@ -115,6 +109,13 @@ extension LifetimeCommand {
         var unopened: Interval?
         @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
         var timer: LifetimeTimer?
+        @Option(
+            help: ArgumentHelp(
+                "Where a member's mailbox may keep what comes while that member is away; no unless given.",
+                valueName: "no|ram|disk"
+            )
+        )
+        var mailbox: LifetimeMailbox?
         @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
         var renew = false
         @OptionGroup var global: GlobalOptions
@@ -126,6 +127,7 @@ extension LifetimeCommand {
                 attachments: attachments,
                 unopened: unopened,
                 timer: timer,
+                mailbox: mailbox,
                 renew: renew ? true : nil
             )
             try call(LifetimeProposeMethod.self, params, terminal) {
@@ -138,18 +140,22 @@ extension LifetimeCommand {
     struct Policy: NodeCommand {
         static let configuration = CommandConfiguration(
             abstract: "Show or set the standing answer to proposals.",
-            usage: "mayfly lifetime policy (<conversation> | --default) [accept-up-to:7d | ask | refuse]",
+            usage: "mayfly lifetime policy (<conversation> | --default) [accept-up-to:7d[:ram|:disk] | ask | refuse]",
             discussion: """
+                accept-up-to:7d accepts what keeps nothing for more than 7 days and uses no mailbox; behind it, :ram \
+                also allows mailboxes that keep it in memory, :disk on their disks.
+
                 Examples:
                   mayfly lifetime policy room
                   mayfly lifetime policy room accept-up-to:1d
+                  mayfly lifetime policy room accept-up-to:1d:disk
                   mayfly lifetime policy --default refuse
                 """
         )
 
         @Argument(
             help: ArgumentHelp("The conversation, unless --default; then the policy.", valueName: "word"),
-            completion: .conversation
+            completion: .conversationAndPolicy
         )
         var words: [String] = []
         @Flag(name: .customLong("default"), help: "The one for new conversations.") var isDefault = false
@@ -159,13 +165,11 @@ extension LifetimeCommand {
             let most = isDefault ? 1 : 2
             if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
             if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
-            guard let policy = words.dropFirst(isDefault ? 0 : 1).first, policy != "ask", policy != "refuse" else {
-                return
-            }
-            let prefix = "accept-up-to:"
-            guard policy.hasPrefix(prefix), LifetimeValue(rawValue: String(policy.dropFirst(prefix.count))) != nil
-            else {
-                throw ValidationError("'\(policy)' is no policy; use accept-up-to:7d, ask or refuse")
+            guard let policy = words.dropFirst(isDefault ? 0 : 1).first else { return }
+            if Messaging.LifetimePolicy(policy) == nil {
+                throw ValidationError(
+                    "'\(policy)' is no policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse"
+                )
             }
         }
 

@@ -16,6 +16,7 @@ struct PeerCommand: ParsableCommand {
               mayfly peer ping ann
               mayfly peer set ann invitations=accept
               mayfly peer set hub rendezvous=on                    be reached through it
+              mayfly peer set hub mailbox=on                       have it keep what comes while this node is away
             """,
         subcommands: [
             Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
@@ -31,6 +32,7 @@ struct PeerCommand: ParsableCommand {
             ("blocked", peer.blocked ? "yes" : "no"),
             ("invitations", safe(peer.invitations)),
             ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("mailbox", peer.mailbox ? "yes" : "no"),
             ("online", peer.online ? "yes" : "no"),
             ("last seen", shown(peer.lastSeen, now: wallClock())),
             ("path", peer.path.map(safe) ?? "-"),
@@ -212,14 +214,20 @@ extension PeerCommand {
             abstract: "Change one property of a named node.",
             discussion: """
                 Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
-                rendezvous (on, off).
+                rendezvous (on, off), mailbox (on, off).
 
                 With rendezvous=on others may reach this node through that one, which has to run with --rendezvous and
                 has to have this node among its peers. It passes sealed bytes on, and sees addresses, sizes and times.
 
+                With mailbox=on it keeps, sealed, what others send while this node is away, in conversations whose \
+                members have agreed to it (`mayfly lifetime propose C 1d --mailbox disk`). It has to run with --mailbox \
+                and has to have this node among its peers; there is one at a time. It reads nothing, and sees \
+                addresses, times, size classes and how much waits. `mayfly mailbox status` shows how it stands.
+
                 Example:
                   mayfly peer set ann invitations=accept
                   mayfly peer set hub rendezvous=on
+                  mayfly peer set hub mailbox=on
                 """
         )
 

@@ -152,5 +152,5 @@ struct AwaitedAgreement {
         }
     }
 
-    private static let terms: Set = ["lifetime", "attachments", "unopened", "timer"]
+    private static let terms: Set = ["lifetime", "attachments", "unopened", "timer", "mailbox"]
 }

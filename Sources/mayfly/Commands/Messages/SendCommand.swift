@@ -25,11 +25,12 @@ struct SendCommand: NodeCommand {
     )
 
     enum Wait: String, ExpressibleByArgument, CaseIterable {
-        case sent, delivered
+        case sent, mailed, delivered
 
         var stage: DeliveryStage {
             switch self {
             case .sent: .sent
+            case .mailed: .mailed
             case .delivered: .delivered
             }
         }
@@ -41,7 +42,8 @@ struct SendCommand: NodeCommand {
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The text, or `-`; with --file what to say to it, or nothing.") var text: String?
-    @Option(help: "End only when it has come this far.") var wait: Wait?
+    @Option(help: "End only when it has come this far; mailed: to everybody, or to the mailbox of who is away.")
+    var wait: Wait?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(

@@ -60,6 +60,8 @@ struct RunCommand: AsyncParsableCommand {
     var mapPorts: Bool?
     @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.")
     var rendezvous = false
+    @Flag(help: "Be a mailbox: keep, sealed, what comes for the nodes in peers.json while they are away.")
+    var mailbox = false
     @Option(
         help: ArgumentHelp(
             "Serve the node's figures as GET /metrics on this port of this machine.",
@@ -94,6 +96,7 @@ struct RunCommand: AsyncParsableCommand {
                 datagrams: udp,
                 discover: try checkedDiscovery(discover),
                 isRendezvous: rendezvous ? true : nil,
+                isMailbox: mailbox ? true : nil,
                 mapPorts: mapPorts,
                 metrics: try checkedMetrics(),
                 logLevel: logLevel?.rawValue

@@ -40,7 +40,8 @@ struct StatusCommand: NodeCommand {
             ("outbox", String(status.outbox)),
             ("next expiry", shown(status.nextExpiry, now: wallClock())),
         ]
-        terminal.fields(fields + mappings)
+        let mailbox = status.mailbox?.own.map { [("our mailbox", Optional($0.words))] } ?? []
+        terminal.fields(fields + mailbox + mappings)
         if let relay = status.rendezvous {
             terminal.fields([
                 ("rendezvous", "for \(relay.everybody ? "everybody who holds the card" : "named peers")"),
@@ -56,6 +57,7 @@ struct StatusCommand: NodeCommand {
                 ("refused", "\(relay.refused) requests; \(relay.violations) streams ended for a violation"),
             ])
         }
+        if let service = status.mailbox?.service { terminal.fields(service.fields) }
         if status.locked { terminal.note("unlock it with `mayfly unlock`") }
     }
 }

@@ -148,6 +148,12 @@ private func nodeError(_ error: NodeError) -> ControlError {
             "\(Limits.rendezvousCount) rendezvous nodes are in use already",
             hint: "take one out: mayfly peer set NAME rendezvous=off"
         )
+    case .otherMailbox(let name):
+        return ControlError(
+            .failed,
+            "\(name) is the mailbox already",
+            hint: "a node has one mailbox; first: mayfly peer set \(name) mailbox=off"
+        )
     case .notRenewable:
         return ControlError(
             .usage,

@@ -53,7 +53,7 @@ enum LifetimeHandlers {
                     throw ControlError(
                         .usage,
                         "`\(text)` is not a policy",
-                        hint: "write accept-up-to:7d, ask or refuse"
+                        hint: "write accept-up-to:7d, accept-up-to:7d:disk, ask or refuse"
                     )
                 }
                 if let conversation = params.conversation {
@@ -115,10 +115,18 @@ enum LifetimeHandlers {
             Lifetime(params.lifetime),
             attachment: params.attachments.map { Lifetime($0) },
             unopened: params.unopened?.milliseconds,
-            timer: params.timer == .read ? .read : .send
+            timer: params.timer == .read ? .read : .send,
+            mailbox: MailboxConsent(params.mailbox ?? .no)
         )
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+        }
+        if terms.mailbox == .disk, !terms.keepsSomething {
+            throw ControlError(
+                .usage,
+                "what no member keeps on a disk cannot be on a mailbox's disk",
+                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk"
+            )
         }
         guard terms.isValid else {
             throw ControlError(

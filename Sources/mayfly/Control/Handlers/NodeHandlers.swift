@@ -20,6 +20,7 @@ struct NodeHandlers: Sendable {
         router.on(StatusMethod.self) { [hooks, metricsEndpoint] node, _ in
             StatusView.status(node, hooks: hooks, metrics: metricsEndpoint)
         }
+        router.on(MailboxStatusMethod.self) { node, _ in MailboxView.status(node, withBoxes: true) }
         router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }
         router.on(StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }

@@ -49,11 +49,17 @@ enum PeerHandlers {
                 }
                 try node.setRendezvous(params.name, params.value == "on")
                 return try peer(params.name, node)
+            case "mailbox":
+                guard ["on", "off"].contains(params.value) else {
+                    throw ControlError(.usage, "mailbox: `\(params.value)` is not one of on, off")
+                }
+                try node.setMailbox(params.name, params.value == "on")
+                return try peer(params.name, node)
             default:
                 throw ControlError(
                     .usage,
                     "`\(params.key)` cannot be set",
-                    hint: "keys: invitations, endpoints, rendezvous"
+                    hint: "keys: invitations, endpoints, rendezvous, mailbox"
                 )
             }
         }

@@ -175,6 +175,7 @@ final class PendingSends: @unchecked Sendable {
         switch state {
         case .queued, .received, .receiving: reached = .queued
         case .sent: reached = .sent
+        case .mailed: reached = .mailed
         case .delivered, .read: reached = .delivered
         case .failed:
             return fail(
@@ -210,6 +211,7 @@ extension DeliveryStage {
         switch other {
         case .queued: true
         case .sent: self != .queued
+        case .mailed: self == .mailed || self == .delivered
         case .delivered: self == .delivered
         }
     }

@@ -19,7 +19,8 @@ enum ConversationView {
                     peer: node.peerName(of: one.key, in: machine.client),
                     online: isOnline,
                     path: isOnline ? paths[one.key]?.kind.rawValue : nil,
-                    link: isOnline ? paths[one.key].map { PeerView.link($0) } : nil
+                    link: isOnline ? paths[one.key].map { PeerView.link($0) } : nil,
+                    mailbox: mailbox(of: one, machine, node)
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
@@ -29,8 +30,18 @@ enum ConversationView {
             unread: node.unreadCount(machine.client),
             profile: machine.record.own.profile,
             readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
-            inbox: machine.client.description
+            inbox: machine.client.description,
+            mailbox: (machine.agreement?.terms.mailbox).flatMap { LifetimeMailbox(shown: $0) }
         )
+    }
+
+    private static func mailbox(
+        of member: Messaging.Member,
+        _ machine: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> MemberMailbox? {
+        guard machine.usesMailbox, member.mailbox != nil else { return nil }
+        return node.isMailable(member.key, in: machine) ? .yes : .named
     }
 
     static func conversation(_ listed: ListedConversation, _ node: isolated Node) -> Conversation {

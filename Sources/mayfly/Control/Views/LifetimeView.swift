@@ -33,6 +33,7 @@ enum LifetimeView {
         shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
+        shown.mailbox = LifetimeMailbox(shown: proposal.terms.mailbox)
         shown.waiting = machine.unanswered.map { MemberName.shown($0, machine, node) }
         shown.id = proposal.id.description
         return shown
@@ -54,6 +55,7 @@ enum LifetimeView {
         shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = agreement.terms.timer == .send ? nil : .read
+        shown.mailbox = LifetimeMailbox(shown: agreement.terms.mailbox)
         return shown
     }
 
@@ -107,7 +109,29 @@ enum LifetimeView {
             details.append(.init("unopened", .interval(Interval(milliseconds: unopened))))
         }
         if terms.timer == .read { details.append(.init("timer", .text(terms.timer.rawValue))) }
+        if terms.mailbox != .no { details.append(.init("mailbox", .text(terms.mailbox.rawValue))) }
         return details
+    }
+}
+
+extension LifetimeMailbox {
+    /// `nil` for what is not shown: nothing goes to a mailbox.
+    init?(shown consent: MailboxConsent) {
+        switch consent {
+        case .no: return nil
+        case .ram: self = .ram
+        case .disk: self = .disk
+        }
+    }
+}
+
+extension MailboxConsent {
+    init(_ mailbox: LifetimeMailbox) {
+        switch mailbox {
+        case .no: self = .no
+        case .ram: self = .ram
+        case .disk: self = .disk
+        }
     }
 }
 

@@ -53,7 +53,7 @@ enum MessageView {
             switch message.state {
             case .receiving: "receiving"
             case .failed: message.sender == nil ? "complete" : "failed"
-            case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read: "complete"
+            case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read: "complete"
             }
         let progress = node.progress(of: message, client: client) ?? (0, 0)
         return MessageFile(

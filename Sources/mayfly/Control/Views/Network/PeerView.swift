@@ -24,7 +24,8 @@ enum PeerView {
             path: presence?.path?.kind.rawValue,
             rttMs: presence?.rttMilliseconds.map { PeerView.rounded($0) },
             link: presence?.path.map(link),
-            rendezvous: peer.isRendezvous
+            rendezvous: peer.isRendezvous,
+            mailbox: peer.isMailbox
         )
     }
 

@@ -50,6 +50,8 @@ enum StatusView {
             )
         }
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
+        let mailbox = MailboxView.status(node, withBoxes: false)
+        checks += MailboxView.checks(node, mailbox)
         checks += (NetworkView.portMappings(node) ?? []).map(NetworkView.portMappingCheck)
         return NodeStatus(
             running: true,
@@ -68,6 +70,7 @@ enum StatusView {
             hooks: hooks?.counts,
             discovery: node.discovery,
             rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
+            mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox,
             portMappings: NetworkView.portMappings(node),
             metrics: metrics
         )

@@ -1,0 +1,391 @@
+import Crypto
+
+/// What a conversation keeps about mailboxes: which slots come next, and to which keys contents are sealed.
+package struct MailboxRecord: Hashable, Sendable, Codable {
+    /// Of the box of one other member, into which we put.
+    package struct Outgoing: Hashable, Sendable, Codable {
+        package var box: BoxID
+        /// The number of the next slot.
+        package var next: UInt64
+        package var slices: KnownSlices?
+    }
+
+    /// Of what one other member puts into our box.
+    package struct Incoming: Hashable, Sendable, Codable {
+        /// One more than the highest number that we have taken.
+        package var next: UInt64 = 0
+        /// Numbers below it that were not taken, the newest last: at most ``Limits/slotGapCount``.
+        package var gaps: [UInt64] = []
+
+        package init() {}
+
+        package func hasTaken(_ number: UInt64) -> Bool { number < next && !gaps.contains(number) }
+
+        mutating func take(_ number: UInt64) {
+            guard number >= next else {
+                gaps.removeAll { $0 == number }
+                return
+            }
+            let first = max(next, number - min(number, UInt64(Limits.slotGapCount)))
+            gaps += first..<number
+            gaps.removeFirst(max(0, gaps.count - Limits.slotGapCount))
+            next = number + 1
+        }
+    }
+
+    package var outgoing: [PublicKey: Outgoing] = [:]
+    package var incoming: [PublicKey: Incoming] = [:]
+    /// What we owe those from whom something came by our box: it leaves over a link or by theirs.
+    package var acknowledgements: [PublicKey: Acknowledgement] = [:]
+
+    package init() {}
+}
+
+/// Contents for a member that is away, on their way to its mailbox.
+package struct MailOrder: Hashable, Sendable {
+    package var member: PublicKey
+    package var address: MailboxAddress
+    package var kind: SlotKind
+    package var keeping: SlotKeeping
+    /// To which contents are sealed.
+    package var slice: UInt32
+    package var key: PublicKey
+    package var agreement: AgreementID
+    /// Of the first slot; at most ``Limits/mailSlotCount`` follow.
+    package var number: UInt64
+    /// From the archive, in this order.
+    package var messages: [NodeAction.AgedMessage]
+    /// Behind them.
+    package var frames: [Frame]
+}
+
+/// What became of an order.
+package struct MailResult: Hashable, Sendable {
+    /// Messages that the mailbox has.
+    package var mailed: [MessageID]
+    /// Messages that no slot holds: they wait for a link.
+    package var tooLarge: [MessageID]
+    /// Slots that were used.
+    package var slotCount: Int
+    /// The mailbox has all of it.
+    package var isComplete: Bool
+
+    package init(mailed: [MessageID], tooLarge: [MessageID], slotCount: Int, isComplete: Bool) {
+        self.mailed = mailed
+        self.tooLarge = tooLarge
+        self.slotCount = slotCount
+        self.isComplete = isComplete
+    }
+}
+
+/// One side of the mailboxes of a conversation: what we put into the boxes of members that are away.
+///
+///     idle ──no link for 2 s, something to say──▶ putting ──the mailbox has it──▶ idle
+///      ▲                                             └──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
+///      └──link
+struct ConversationMailbox: Sendable {
+    typealias Members = [PublicKey: ConversationMember]
+
+    private enum State: Hashable, Sendable {
+        case idle
+        case waiting(until: Timestamp)
+        case putting
+    }
+
+    /// For which keys a member was asked last, over which link, and when it is asked again.
+    private struct Asked: Hashable, Sendable {
+        var link: LinkID
+        var agreement: AgreementID
+        var again: Timestamp
+    }
+
+    private struct Side: Hashable, Sendable {
+        var state = State.idle
+        var failures = 0
+        var asked: Asked?
+        /// The version of our description that its mailbox has.
+        var described: UInt64 = 0
+        var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
+        /// Each key that comes is a point to be checked.
+        var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
+        /// No slot holds them.
+        var tooLarge: Set<MessageID> = []
+    }
+
+    private let names: ConversationNames
+    var record: MailboxRecord
+    private var sides: [PublicKey: Side] = [:]
+    /// The agreement under which mailboxes are used, when somebody last looked.
+    private var agreement: AgreementID?
+
+    init(_ names: ConversationNames, record: MailboxRecord) {
+        self.names = names
+        self.record = record
+    }
+
+    /// What it is told of the conversation.
+    struct Context {
+        let members: [PublicKey: ConversationMember]
+        let described: [Member]
+        let own: Member
+        let told: [PublicKey: UInt64]
+        /// `nil`: none is in force.
+        let agreement: Agreement?
+
+        var consent: MailboxConsent { agreement?.terms.mailbox ?? .no }
+
+        func address(of member: PublicKey) -> MailboxAddress? {
+            guard consent != .no else { return nil }
+            return described.first { $0.key == member }?.mailbox
+        }
+    }
+
+    /// Whether a member could be written to now, were it away.
+    func reaches(_ member: PublicKey, _ context: Context, now: Timestamp) -> Bool {
+        guard context.address(of: member) != nil, let agreement = context.agreement,
+            let slices = record.outgoing[member]?.slices, slices.agreement == agreement.id
+        else { return false }
+        return slices.key(now: now, width: SliceSchedule(agreement.terms).width) != nil
+    }
+
+    /// - Returns: whether mailboxes are used under another agreement now.
+    mutating func isNews(_ agreement: AgreementID?) -> Bool {
+        defer { self.agreement = agreement }
+        return self.agreement != agreement
+    }
+
+    // MARK: Keys
+
+    /// The keys of members' slices are asked for: with each session, when an agreement begins or a member names a box, and
+    /// again when an eighth of their time has passed.
+    mutating func askForSlices(_ context: Context, now: Timestamp) -> [NodeAction] {
+        guard context.consent != .no else { return [] }
+        return context.members.keys.sorted().flatMap { askForSlices(of: $0, context, now: now) }
+    }
+
+    private mutating func askForSlices(of member: PublicKey, _ context: Context, now: Timestamp) -> [NodeAction] {
+        guard let link = context.members[member]?.establishedLink, context.address(of: member) != nil,
+            let agreement = context.agreement
+        else { return [] }
+        let asked = sides[member]?.asked
+        guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? now) <= now else { return [] }
+        let schedule = SliceSchedule(agreement.terms)
+        let known = record.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
+        sides[member, default: Side()].asked = Asked(
+            link: link,
+            agreement: agreement.id,
+            again: now + schedule.horizon / 8
+        )
+        return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
+    }
+
+    /// A member asks for keys of ours.
+    mutating func wanted(
+        _ agreement: AgreementID,
+        above: UInt32?,
+        by member: PublicKey,
+        on link: LinkID,
+        _ context: Context,
+        _ tally: inout FrameTally,
+        now: Timestamp
+    ) -> [NodeAction] {
+        guard context.consent != .no, context.agreement?.id == agreement, context.own.mailbox != nil,
+            sides[member, default: Side()].requests.take(now: now) == nil
+        else {
+            tally.dropped += 1
+            return []
+        }
+        return [.makeSlices(names.client, agreement, above: above, link)]
+    }
+
+    /// A member's keys have come.
+    mutating func receive(
+        _ keys: SliceKeys,
+        from member: PublicKey,
+        _ context: Context,
+        _ tally: inout FrameTally,
+        now: Timestamp
+    ) -> [NodeAction] {
+        guard let agreement = context.agreement, keys.agreement == agreement.id,
+            let address = context.address(of: member), keys.keys.count <= Limits.sliceKeyCount,
+            sides[member, default: Side()].keyFrames.take(now: now) == nil
+        else {
+            tally.dropped += 1
+            return []
+        }
+        let width = SliceSchedule(agreement.terms).width
+        guard keys.left > 0, keys.left <= width else {
+            tally.dropped += 1
+            return []
+        }
+        var known = outgoing(member, address.box)
+        if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
+        // What waits in the outbox is sealed to the slice in which it was sent.
+        known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
+        record.outgoing[member] = known
+        return [.save(names.client)]
+    }
+
+    private func outgoing(_ member: PublicKey, _ box: BoxID) -> MailboxRecord.Outgoing {
+        // Numbers go on from box to box: an owner may come back to an earlier one.
+        guard let known = record.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
+        return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
+    }
+
+    // MARK: Putting
+
+    /// What came to us by our box is acknowledged by the sender's, where there is no link.
+    mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey) {
+        if !record.acknowledgements[member, default: Acknowledgement()].merge(said) {
+            record.acknowledgements[member] = said
+        }
+    }
+
+    /// A link is there: what waits goes over it.
+    mutating func linked(_ member: PublicKey) -> Acknowledgement {
+        if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
+        sides[member]?.failures = 0
+        return record.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
+    }
+
+    /// When ``advance(_:now:_:)`` has something to do; `nil` for never.
+    func nextDeadline(_ members: Members) -> Timestamp? {
+        var earliest: Timestamp?
+        for (member, side) in sides {
+            var due: [Timestamp] = []
+            let isLinked = members[member]?.isEstablished ?? true
+            if !isLinked, case .waiting(let until) = side.state { due.append(until) }
+            if let asked = side.asked, members[member]?.establishedLink == asked.link { due.append(asked.again) }
+            for time in due { earliest = min(earliest ?? time, time) }
+        }
+        return earliest
+    }
+
+    /// Something waits for a member without a link: its mailbox is written to after a moment.
+    mutating func waits(for member: PublicKey, now: Timestamp) {
+        var side = sides[member] ?? Side()
+        if case .idle = side.state { side.state = .waiting(until: now + Limits.mailDelay) }
+        sides[member] = side
+    }
+
+    /// Writes to the mailboxes of those that are away, and asks the others for keys.
+    mutating func advance(_ context: Context, _ turn: Turn) -> [NodeAction] {
+        guard context.consent != .no || !sides.isEmpty else { return [] }
+        var result: [NodeAction] = []
+        for member in sides.keys.sorted() {
+            guard let state = context.members[member] else {
+                sides[member] = nil
+                record.outgoing[member] = nil
+                record.acknowledgements[member] = nil
+                continue
+            }
+            if state.isEstablished {
+                if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
+                result += askForSlices(of: member, context, now: turn.now)
+            } else if case .waiting(let until)? = sides[member]?.state, until <= turn.now {
+                result += put(to: member, state, context, turn)
+            }
+        }
+        return result
+    }
+
+    private mutating func put(
+        to member: PublicKey,
+        _ state: ConversationMember,
+        _ context: Context,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard var side = sides[member] else { return [] }
+        side.state = .idle
+        defer { sides[member] = side }
+        guard let agreement = context.agreement, let address = context.address(of: member), !turn.isLocked else {
+            return []
+        }
+        let schedule = SliceSchedule(agreement.terms)
+        var known = outgoing(member, address.box)
+        guard let slices = known.slices, slices.agreement == agreement.id,
+            slices.key(now: turn.now, width: schedule.width) != nil
+        else { return [] }
+        let waiting = state.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: side.tooLarge)
+        // A key ends with the contents of its slice, so each content goes to that of its sending. Those of other slices follow.
+        guard
+            let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width)
+        else { return [] }
+        let messages = waiting.filter {
+            slices.key(now: turn.now - $0.age, width: schedule.width)?.slice == slice
+        }
+        var frames: [Frame] = []
+        if let said = record.acknowledgements[member] { frames.append(.acknowledgement(said)) }
+        if context.told[member] != context.own.version, side.described != context.own.version {
+            frames.append(.profile(context.own))
+        }
+        guard !messages.isEmpty || !frames.isEmpty else { return [] }
+        let order = MailOrder(
+            member: member,
+            address: address,
+            kind: context.consent == .disk ? .disk : .memory,
+            keeping: .holding(schedule.unread),
+            slice: slice,
+            key: key,
+            agreement: agreement.id,
+            number: known.next,
+            messages: messages,
+            frames: frames
+        )
+        // Numbers are durable before they are used: after a crash some are left out, and none is used twice.
+        known.next += UInt64(Limits.mailSlotCount)
+        record.outgoing[member] = known
+        side.state = .putting
+        return [.save(names.client), .mail(names.client, order)]
+    }
+
+    /// An order has ended.
+    /// - Returns: messages that the mailbox has.
+    mutating func ended(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
+        guard var side = sides[order.member] else { return }
+        side.state = .idle
+        if var known = record.outgoing[order.member], known.box == order.address.box,
+            known.next == order.number + UInt64(Limits.mailSlotCount)
+        {
+            known.next = order.number + UInt64(result.slotCount)
+            record.outgoing[order.member] = known
+        }
+        side.tooLarge.formUnion(result.tooLarge)
+        if result.isComplete {
+            side.failures = 0
+            for frame in order.frames {
+                if case .profile(let member) = frame { side.described = member.version }
+                if case .acknowledgement(let said) = frame, record.acknowledgements[order.member] == said {
+                    record.acknowledgements[order.member] = nil
+                }
+            }
+            let isProgress = !result.mailed.isEmpty || !result.tooLarge.isEmpty || !order.frames.isEmpty
+            if isMore || owes(order.member) {
+                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetryLongest)
+            }
+        } else {
+            let wait = min(Limits.mailRetryFirst << Milliseconds(min(side.failures, 20)), Limits.mailRetryLongest)
+            side.failures += 1
+            side.state = .waiting(until: now + wait)
+        }
+        sides[order.member] = side
+    }
+
+    /// Whether what came by our box is not acknowledged yet.
+    func owes(_ member: PublicKey) -> Bool { record.acknowledgements[member] != nil }
+
+    // MARK: Taking
+
+    /// From which number on slots of a member are looked for in our box.
+    func firstNumber(of member: PublicKey) -> UInt64 { record.incoming[member]?.next ?? 0 }
+
+    /// Whether a slot of a member was taken. Its contents may have ended here since.
+    func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {
+        record.incoming[member]?.hasTaken(number) ?? false
+    }
+
+    /// A slot of a member was taken.
+    mutating func took(_ number: UInt64, of member: PublicKey) {
+        record.incoming[member, default: MailboxRecord.Incoming()].take(number)
+    }
+}

@@ -1,0 +1,65 @@
+extension Limits {
+    // MARK: Mailbox, specification: peers rely on these.
+
+    /// Most labels of one claim.
+    package static let boxLabelCount = 128
+    /// Most tags of one request.
+    package static let slotTagCount = 32
+    /// Most slots that an answer lists, and that a purge names.
+    package static let slotListCount = 512
+    /// The owner's answer to a notice: a sealed receipt.
+    package static let slotAnswerByteCount = 256
+    /// Most slice keys that one frame carries.
+    package static let sliceKeyCount = 256
+    /// How far ahead of its clock an owner makes slice keys: a day for lifetimes of an hour.
+    package static let sliceHorizon: Milliseconds = 7 * .day
+    package static let sliceHorizonOfHour: Milliseconds = .day
+    /// How long a mailbox keeps contents that have no lifetime of their own, in its memory.
+    package static let mailedMemoryLifetime: Milliseconds = .day
+
+    // MARK: Mailbox, implementation: may be tuned.
+
+    /// Boxes of a mailbox in all.
+    package static let boxCount = 128
+    /// Of one box: slots, bytes of their bodies, and notices.
+    package static let slotCount = 256
+    package static let boxByteCount = 4 << 20
+    package static let noticeCount = 32
+    /// Bodies that a mailbox keeps in memory, of all boxes, in bytes.
+    package static let mailboxMemoryByteCount = 32 << 20
+    /// Puts into one box: 256 at once, then 64 a minute. From one network: twice that.
+    package static let putBurst = 256
+    package static let putInterval: Milliseconds = .minute / 64
+    package static let putSourceBurst = 512
+    package static let putSourceInterval: Milliseconds = .minute / 128
+    /// Networks whose puts are counted.
+    package static let putSourceCount = 1_024
+    /// Box of an owner that has not come for this long.
+    package static let boxSilence: Milliseconds = 60 * .day
+    /// An owner's link is asked after this long, and given up after that.
+    package static let mailboxKeepalive: Milliseconds = .minute
+    package static let mailboxSilence: Milliseconds = 150 * .second
+    /// Waits before a mailbox that cannot be reached, or that refuses, is dialled again.
+    package static let mailboxRedialFirst: Milliseconds = .second
+    package static let mailboxRedialLongest: Milliseconds = 5 * .minute
+    /// A member that has no link for this long is written to by its mailbox.
+    package static let mailDelay: Milliseconds = 2 * .second
+    /// Waits after a mailbox has not taken what was put.
+    package static let mailRetryFirst: Milliseconds = 4 * .second
+    package static let mailRetryLongest: Milliseconds = 15 * .minute
+    /// Messages and slots of one order.
+    package static let mailOrderCount = 256
+    package static let mailSlotCount = 32
+    /// How far an owner looks for a member's slot numbers beyond the last that it knows.
+    package static let slotWindow = 8_192
+    /// Numbers that were left out, and may come yet.
+    package static let slotGapCount = 1_024
+    /// Requests of one member for slice keys: 3 at once, then one each 10 s.
+    package static let sliceRequestInterval: Milliseconds = 10 * .second
+    package static let sliceRequestBurst = 3
+    /// Frames of keys from one member: 64 at once, then one a second.
+    package static let sliceFrameInterval: Milliseconds = .second
+    package static let sliceFrameBurst = 64
+    /// Slice keys that are made in one step: each may be a write of the disk.
+    package static let sliceStepCount = 16
+}

@@ -1,0 +1,143 @@
+import Crypto
+
+/// One inbox's box at its mailbox: 16 bytes that owner and mailbox compute from a label (``MailboxSecret``), and that the
+/// members are told by the owner's description.
+package struct BoxID: FixedBytes {
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
+}
+
+/// Stands for one inbox of an owner at one mailbox; those two alone see it.
+package struct BoxLabel: FixedBytes {
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
+}
+
+/// Opens one slot: who shows it may take and discard what is there. Sender and owner alone can make it.
+package struct SlotTag: FixedBytes {
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
+}
+
+/// Names a slot in its box: BLAKE2b-128 of the tag, so that who sees a put cannot take.
+package struct SlotID: FixedBytes {
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
+
+    package init(_ tag: SlotTag) { self.init(unchecked: BLAKE2b.hash(tag.bytes, byteCount: Self.byteCount)) }
+}
+
+/// What an owner and a mailbox derive from their contact inboxes' static-static ECDH.
+package final class MailboxSecret: Sendable {
+    private let shared: SecretBytes
+    private let info: [UInt8]
+
+    /// - Parameter own: the contact inbox of one of the two.
+    package init(mailbox: PublicKey, owner: PublicKey, own: IdentityKey) {
+        let other = own.publicKey == mailbox ? owner : mailbox
+        shared = own.secret.sharedSecret(with: other)
+        info = mailbox.bytes + owner.bytes
+    }
+
+    /// The same on both sides, and after a restart of either. Another user of the mailbox cannot claim it.
+    package func box(_ label: BoxLabel) -> BoxID {
+        BoxID(unchecked: derive("mayfly/1 mailbox box", label.bytes, BoxID.byteCount))
+    }
+
+    /// 32 bytes that say at the mailbox who holds a link that was made under a key of its own.
+    package func proof(of link: PublicKey) -> [UInt8] { derive("mayfly/1 mailbox claim", link.bytes, 32) }
+
+    private func derive(_ purpose: String, _ argument: [UInt8], _ byteCount: Int) -> [UInt8] {
+        let derived = shared.withBytes { HKDF.derive(secret: $0, info: Array(purpose.utf8) + info + argument) }
+        return derived.withBytes { Array($0.prefix(byteCount)) }
+    }
+}
+
+extension RelaySeed {
+    /// What a mailbox is told: another label for each mailbox, and another than a rendezvous node is told.
+    package func boxLabel(at mailbox: PublicKey) -> BoxLabel {
+        let info = Array("mayfly/1 mailbox label".utf8) + mailbox.bytes
+        return bytes.withUnsafeBytes { seed in
+            let derived = HKDF.derive(secret: seed, info: info)
+            return BoxLabel(unchecked: derived.withBytes { Array($0.prefix(BoxLabel.byteCount)) })
+        }
+    }
+}
+
+/// Our mailbox, as far as addresses of boxes go.
+package struct MailboxPlace: Sendable {
+    let endpoint: Endpoint
+    package let key: PublicKey
+    let routingSecret: [UInt8]
+    let secret: MailboxSecret
+
+    /// `nil` for a card without a direct address.
+    package init?(_ card: ContactCard, own: IdentityKey) {
+        guard let endpoint = card.endpoints.first(where: { $0.relay == nil && $0.port > 0 }) else { return nil }
+        self.endpoint = endpoint
+        key = card.key
+        routingSecret = card.routingSecret
+        secret = MailboxSecret(mailbox: card.key, owner: own.publicKey, own: own)
+    }
+
+    package func box(of seed: RelaySeed) -> BoxID { secret.box(seed.boxLabel(at: key)) }
+
+    /// What a claim shows over a link that has this key of ours.
+    package func proof(of link: PublicKey) -> [UInt8] { secret.proof(of: link) }
+
+    func address(of seed: RelaySeed) -> MailboxAddress? {
+        let address = MailboxAddress(
+            host: endpoint.host,
+            port: endpoint.port,
+            key: key,
+            routingSecret: routingSecret,
+            box: box(of: seed)
+        )
+        return address.text.utf8.count <= Limits.endpointByteCount ? address : nil
+    }
+}
+
+/// Where an owner's box is: `mailbox://HOST:PORT/` and unpadded base64url of the mailbox's contact key ‖ routing secret ‖
+/// box, in the owner's signed description.
+package struct MailboxAddress: Hashable, Sendable {
+    package let host: String
+    package let port: UInt16
+    /// Of the mailbox's contact inbox.
+    package let key: PublicKey
+    /// As in its contact card.
+    package let routingSecret: [UInt8]
+    package let box: BoxID
+
+    private static let scheme = "mailbox://"
+    private static let byteCount = PublicKey.byteCount + ContactCard.routingSecretByteCount + BoxID.byteCount
+
+    package init(host: String, port: UInt16, key: PublicKey, routingSecret: [UInt8], box: BoxID) {
+        self.host = host
+        self.port = port
+        self.key = key
+        self.routingSecret = routingSecret
+        self.box = box
+    }
+
+    /// `nil` unless `text` is the whole text form.
+    package init?(_ text: String) {
+        guard text.utf8.count <= Limits.endpointByteCount, text.hasPrefix(Self.scheme) else { return nil }
+        let rest = text.dropFirst(Self.scheme.count)
+        guard let slash = rest.firstIndex(of: "/"), let address = Endpoint("tcp://" + rest[..<slash]), address.port > 0
+        else { return nil }
+        let coded = rest[rest.index(after: slash)...]
+        guard let bytes = Base64URL.decode(coded), bytes.count == Self.byteCount, Base64URL.encode(bytes) == coded,
+            let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)),
+            let box = BoxID(bytes.suffix(BoxID.byteCount))
+        else { return nil }
+        let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)
+        self.init(host: address.host, port: address.port, key: key, routingSecret: Array(secret), box: box)
+    }
+
+    package var endpoint: Endpoint { Endpoint(host: host, port: port) }
+
+    package var text: String {
+        let address = host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
+        return "\(Self.scheme)\(address)/\(Base64URL.encode(key.bytes + routingSecret + box.bytes))"
+    }
+}

@@ -1,0 +1,182 @@
+import Crypto
+
+/// Our boxes at our mailbox: one link under a key of its own, over which they are claimed, and over which the mailbox says
+/// when something has come.
+///
+///     idle ──wanted, its time──▶ dialling ──link──▶ asked ──granted──▶ granted ──more or fewer boxes──▶ granted
+///       ▲                          │                 └──refused, no answer──▶ idle
+///       └──failed, link lost, nothing wanted─────────────┘
+package struct MailboxOwnerStateMachine: Hashable, Sendable {
+    private enum State: Hashable, Sendable {
+        /// Goes to `dialling` at its time, if boxes are wanted.
+        case idle(until: Timestamp)
+        /// Goes to `asked` and `idle`.
+        case dialling
+        /// Goes to `granted` and `idle`.
+        case asked(LinkID, at: Timestamp)
+        /// Goes to `idle`.
+        case granted(LinkID, MailboxGrant)
+    }
+
+    package enum Action: Hashable, Sendable {
+        case dial
+        case claim(LinkID, [BoxLabel])
+        case drop(LinkID, [BoxLabel])
+        case ping(LinkID)
+        case close(LinkID)
+    }
+
+    /// How it stands, for the user.
+    package enum Standing: Hashable, Sendable {
+        /// No conversation has agreed to a mailbox.
+        case unused
+        case unreachable
+        case asking
+        case granted(MailboxGrant)
+        case refused(MailboxRefusal)
+    }
+
+    private var state: State
+    private var wanted: [BoxLabel] = []
+    /// Claimed over the present link.
+    private var claimed: [BoxLabel] = []
+    private var refusal: MailboxRefusal?
+    private var failures = 0
+    private var heardAt = Timestamp(milliseconds: 0)
+    private var isAsked = false
+
+    package init(now: Timestamp) { state = .idle(until: now) }
+
+    package var standing: Standing {
+        if wanted.isEmpty { return .unused }
+        return switch state {
+        case .idle, .dialling: refusal.map { .refused($0) } ?? .unreachable
+        case .asked: .asking
+        case .granted(_, let grant): .granted(grant)
+        }
+    }
+
+    /// The link in use.
+    package var link: LinkID? {
+        switch state {
+        case .idle, .dialling: nil
+        case .asked(let link, _), .granted(let link, _): link
+        }
+    }
+
+    package var isGranted: Bool { if case .granted = state { true } else { false } }
+
+    /// When ``advance(now:)`` has something to do; `nil` for never.
+    package var nextDeadline: Timestamp? {
+        switch state {
+        case .idle(let until): wanted.isEmpty ? nil : until
+        case .dialling: nil
+        case .asked(_, let at): at + Limits.reservationPatience
+        case .granted:
+            heardAt + (isAsked ? Limits.mailboxKeepalive + Limits.reservationPatience : Limits.mailboxKeepalive)
+        }
+    }
+
+    /// These boxes are to be claimed: the first ``Limits/boxLabelCount``, each of them once.
+    /// - Parameter kept: labels that are not claimed again, and whose boxes stay until the mailbox forgets them.
+    package mutating func want(_ labels: [BoxLabel], keeping kept: Set<BoxLabel> = [], now: Timestamp) -> [Action] {
+        wanted = Array(labels.prefix(Limits.boxLabelCount))
+        let set = Set(wanted)
+        switch state {
+        case .idle, .dialling: return advance(now: now)
+        case .asked(let link, _), .granted(let link, _):
+            let gone = claimed.filter { !set.contains($0) && !kept.contains($0) }
+            let known = Set(claimed)
+            let new = wanted.filter { !known.contains($0) }
+            claimed = wanted
+            var result: [Action] = []
+            if !gone.isEmpty { result.append(.drop(link, gone)) }
+            if !new.isEmpty { result.append(.claim(link, new)) }
+            guard wanted.isEmpty else { return result }
+            state = .idle(until: now)
+            return result + [.close(link)]
+        }
+    }
+
+    package mutating func opened(_ link: LinkID, now: Timestamp) -> [Action] {
+        guard state == .dialling else { return [.close(link)] }
+        guard !wanted.isEmpty else {
+            state = .idle(until: now)
+            return [.close(link)]
+        }
+        state = .asked(link, at: now)
+        heardAt = now
+        isAsked = false
+        claimed = wanted
+        return [.claim(link, wanted)]
+    }
+
+    package mutating func dialFailed(now: Timestamp) {
+        guard state == .dialling else { return }
+        rest(now: now)
+    }
+
+    package mutating func closed(_ link: LinkID, now: Timestamp) {
+        guard self.link == link else { return }
+        rest(now: now)
+    }
+
+    private mutating func rest(now: Timestamp) {
+        let wait = min(Limits.mailboxRedialFirst << Milliseconds(min(failures, 20)), Limits.mailboxRedialLongest)
+        failures += 1
+        state = .idle(until: now + wait)
+        claimed = []
+    }
+
+    /// A frame has come over a link.
+    package mutating func heard(_ link: LinkID, now: Timestamp) {
+        guard self.link == link else { return }
+        heardAt = now
+        isAsked = false
+    }
+
+    package mutating func granted(_ grant: MailboxGrant, on link: LinkID) {
+        guard self.link == link else { return }
+        failures = 0
+        refusal = nil
+        state = .granted(link, grant)
+    }
+
+    package mutating func refused(_ refusal: MailboxRefusal, on link: LinkID, now: Timestamp) -> [Action] {
+        guard self.link == link else { return [] }
+        self.refusal = refusal
+        // It may have granted before.
+        failures = max(failures, 6)
+        rest(now: now)
+        return [.close(link)]
+    }
+
+    package mutating func advance(now: Timestamp) -> [Action] {
+        switch state {
+        case .idle(let until):
+            guard !wanted.isEmpty, until <= now else { return [] }
+            state = .dialling
+            return [.dial]
+        case .dialling: return []
+        case .asked(let link, let at):
+            guard now - at >= Limits.reservationPatience else { return [] }
+            rest(now: now)
+            return [.close(link)]
+        case .granted(let link, _):
+            guard let due = nextDeadline, due <= now else { return [] }
+            guard isAsked else {
+                isAsked = true
+                return [.ping(link)]
+            }
+            rest(now: now)
+            return [.close(link)]
+        }
+    }
+
+    /// Dials now instead of at the end of the wait.
+    package mutating func hurry(now: Timestamp) -> [Action] {
+        if case .idle = state { state = .idle(until: now) }
+        failures = min(failures, 1)
+        return advance(now: now)
+    }
+}

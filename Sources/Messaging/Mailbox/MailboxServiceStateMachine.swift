@@ -1,0 +1,390 @@
+import Crypto
+
+/// The mailbox's part: it keeps boxes for its named peers, and in them sealed bodies of a few sizes, which it can neither
+/// read nor tell apart, until their owner has them or their time is over.
+///
+/// A link to the contact inbox is, for the mailbox,
+///
+///     guest ──claim, granted──▶ holder ──silent, closed, another link of this owner──▶ gone
+///     guest ──put, take, discard──▶ guest
+///
+/// Who shows a slot's tag may take and discard it, on whatever link; who knows a box may put into it. A holder alone lists and
+/// purges. Boxes are durable; their slots are known once somebody has asked for the box.
+package struct MailboxServiceStateMachine: Sendable {
+    private struct Box: Sendable {
+        var record: BoxRecord
+        /// `nil` until the disk has been asked.
+        var slots: [SlotID: KeptSlot]?
+        var byteCount = 0
+        var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
+    }
+
+    private struct Holder: Sendable {
+        let owner: PublicKey
+        let secret: MailboxSecret
+        var heardAt: Timestamp
+    }
+
+    package private(set) var terms = MailboxTerms()
+    private var boxes: [BoxID: Box] = [:]
+    private var holders: [LinkID: Holder] = [:]
+    private var holdersByOwner: [PublicKey: LinkID] = [:]
+    private var sources: [UInt64: TokenBucket] = [:]
+    private var counted = MailboxCounts()
+    private var memoryByteCount = 0
+    /// Not after the first moment at which a known slot ends.
+    private var slotsEnd: Timestamp?
+
+    package init(_ records: [BoxRecord] = []) {
+        for record in records { boxes[record.box] = Box(record: record) }
+    }
+
+    /// As they are to be saved, in a fixed order.
+    package var records: [BoxRecord] { boxes.values.map(\.record).sorted { $0.box < $1.box } }
+
+    package var counts: MailboxCounts {
+        var result = counted
+        result.owners = Set(boxes.values.map(\.record.owner)).count
+        result.boxes = boxes.count
+        result.slots = boxes.values.reduce(0) { $0 + ($1.slots?.count ?? 0) }
+        result.byteCount = boxes.values.reduce(0) { $0 + $1.byteCount }
+        result.memoryByteCount = memoryByteCount
+        return result
+    }
+
+    /// What is known of each box: for `mailbox status` of who runs the mailbox.
+    package var occupancy: [Occupancy] {
+        records.map {
+            Occupancy(record: $0, slotCount: boxes[$0.box]?.slots?.count, byteCount: boxes[$0.box]?.byteCount ?? 0)
+        }
+    }
+
+    package struct Occupancy: Hashable, Sendable {
+        package let record: BoxRecord
+        /// `nil` while nobody has asked for the box since the start.
+        package let slotCount: Int?
+        package let byteCount: Int
+    }
+
+    /// Whether this link is a holder's: it may stay as long as it is used.
+    package func serves(_ link: LinkID) -> Bool { holders[link] != nil }
+
+    package var nextDeadline: Timestamp? {
+        let silence = holders.values.map { $0.heardAt + Limits.mailboxSilence }.min()
+        let away = boxes.values.filter { holdersByOwner[$0.record.owner] == nil }
+        let forgotten = away.map { $0.record.seenAt + Limits.boxSilence }.min()
+        return [silence, forgotten, slotsEnd].compactMap { $0 }.min()
+    }
+
+    // MARK: Admission
+
+    /// The configuration, or the list of peers, has changed: boxes of those who may no longer have any are destroyed.
+    package mutating func configure(_ terms: MailboxTerms, _ client: ClientID, isPeer: (PublicKey) -> Bool)
+        -> [NodeAction]
+    {
+        self.terms = terms
+        var result: [NodeAction] = []
+        for link in holders.keys.sorted() {
+            guard let owner = holders[link]?.owner, !terms.isServing || !isPeer(owner) else { continue }
+            let refusal: MailboxRefusal = terms.isServing ? .unknownPeer : .notServing
+            result += [.forward(link, .mailboxAnswer(.refused(refusal))), .close(link)]
+            forget(link)
+        }
+        let gone = boxes.values.map(\.record).filter { !isPeer($0.owner) }.map(\.box).sorted()
+        return result + destroy(gone, client)
+    }
+
+    private mutating func destroy(_ gone: [BoxID], _ client: ClientID) -> [NodeAction] {
+        guard !gone.isEmpty else { return [] }
+        for box in gone {
+            memoryByteCount -= memory(of: boxes[box]?.slots?.values.map(\.self) ?? [])
+            boxes[box] = nil
+        }
+        return gone.map { .mailbox(.destroy($0)) } + [.save(client)]
+    }
+
+    private func memory(of slots: [KeptSlot]) -> Int {
+        slots.reduce(0) { $0 + ($1.kind == .memory ? $1.byteCount : 0) }
+    }
+
+    private mutating func forget(_ link: LinkID) {
+        guard let holder = holders.removeValue(forKey: link) else { return }
+        guard holdersByOwner[holder.owner] == link else { return }
+        holdersByOwner[holder.owner] = nil
+        // It has been here until now.
+        for (box, known) in boxes where known.record.owner == holder.owner && known.record.seenAt < holder.heardAt {
+            boxes[box]?.record.seenAt = holder.heardAt
+        }
+    }
+
+    package mutating func linkClosed(_ link: LinkID) { forget(link) }
+
+    package mutating func heard(_ link: LinkID, now: Timestamp) { holders[link]?.heardAt = now }
+
+    // MARK: Requests
+
+    /// - Parameter remote: the key of the link, which is of this link alone.
+    package mutating func receive(
+        _ request: MailboxRequest,
+        from remote: PublicKey,
+        on link: LinkID,
+        client: ClientID,
+        own: IdentityKey,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        heard(link, now: turn.now)
+        switch request {
+        case .claim(let owner, let proof, let labels):
+            return claim(owner, proof, labels, from: remote, on: link, client, own, turn)
+        case .drop(let labels):
+            guard let holder = holders[link] else { return [.close(link)] }
+            let gone = labels.map(holder.secret.box).filter { boxes[$0]?.record.owner == holder.owner }
+            return destroy(gone, client)
+        case .list(let box): return list(box, on: link, turn)
+        case .purge(let box, let ids):
+            guard isHeld(box, by: link), ids.count <= Limits.slotListCount, !turn.isLocked, load(box, turn) else {
+                return [.close(link)]
+            }
+            return discard(box, ids.filter { boxes[box]?.slots?[$0] != nil }, on: link)
+        case .put(let box, let put): return self.put(put, into: box, on: link, client, turn)
+        case .take(let box, let tags): return take(tags, from: box, on: link, turn)
+        case .discard(let box, let tags, let answer): return discard(tags, of: box, answer, on: link, client, turn)
+        }
+    }
+
+    private func isHeld(_ box: BoxID, by link: LinkID) -> Bool {
+        guard let owner = holders[link]?.owner else { return false }
+        return boxes[box]?.record.owner == owner
+    }
+
+    private mutating func claim(
+        _ owner: PublicKey,
+        _ proof: [UInt8],
+        _ labels: [BoxLabel],
+        from remote: PublicKey,
+        on link: LinkID,
+        _ client: ClientID,
+        _ own: IdentityKey,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        func refuse(_ refusal: MailboxRefusal) -> [NodeAction] {
+            counted.refused += 1
+            return [.forward(link, .mailboxAnswer(.refused(refusal)))]
+        }
+        guard labels.count <= Limits.boxLabelCount else { return [.close(link)] }
+        guard terms.isServing else { return refuse(.notServing) }
+        // Before the proof costs a curve operation.
+        guard turn.isNamedPeer(owner) else { return refuse(.unknownPeer) }
+        guard !turn.isLocked, !own.isWiped else { return refuse(.unavailable) }
+        var result: [NodeAction] = []
+        let secret: MailboxSecret
+        if let holder = holders[link] {
+            guard holder.owner == owner else { return [.close(link)] }
+            secret = holder.secret
+        } else {
+            secret = MailboxSecret(mailbox: own.publicKey, owner: owner, own: own)
+            guard equalInConstantTime(secret.proof(of: remote), proof) else { return refuse(.unknownPeer) }
+            // Its link of before is lost, whatever we know of it.
+            if let before = holdersByOwner[owner] {
+                forget(before)
+                result.append(.close(before))
+            }
+            holders[link] = Holder(owner: owner, secret: secret, heardAt: turn.now)
+            holdersByOwner[owner] = link
+        }
+        var isChanged = false
+        var held = boxes.values.count { $0.record.owner == owner }
+        for box in labels.map(secret.box) {
+            if let known = boxes[box] {
+                // A record is worth a write once an hour.
+                if turn.now - known.record.seenAt > .hour { isChanged = true }
+                boxes[box]?.record.seenAt = turn.now
+            } else if boxes.count < terms.boxCount {
+                boxes[box] = Box(record: BoxRecord(box: box, owner: owner, seenAt: turn.now), slots: [:])
+                held += 1
+                isChanged = true
+            }
+        }
+        if isChanged { result.append(.save(client)) }
+        let grant = MailboxGrant(
+            boxCount: max(0, held + terms.boxCount - boxes.count),
+            slotCount: terms.slotCount,
+            byteCount: terms.boxByteCount,
+            longest: terms.longest
+        )
+        // A box that is granted is durable.
+        result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
+        for box in labels.map(secret.box) where boxes[box] != nil && load(box, turn) {
+            if boxes[box]?.slots?.isEmpty == false { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }
+        }
+        return result
+    }
+
+    private mutating func list(_ box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard isHeld(box, by: link) else { return [.close(link)] }
+        guard load(box, turn), let slots = boxes[box]?.slots else { return [.close(link)] }
+        let ids = slots.values.filter { $0.until > turn.now && !$0.isAnswer }.map(\.id).sorted()
+        return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
+    }
+
+    /// Asks the disk for what is in a box, once.
+    /// - Returns: whether it is known.
+    private mutating func load(_ box: BoxID, _ turn: Turn) -> Bool {
+        guard let known = boxes[box] else { return false }
+        if known.slots != nil { return true }
+        guard let kept = turn.keptSlots(box) else { return false }
+        boxes[box]?.slots = Dictionary(kept.map { ($0.id, $0) }) { first, _ in first }
+        boxes[box]?.byteCount = kept.reduce(0) { $0 + $1.byteCount }
+        for slot in kept { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
+        return true
+    }
+
+    private mutating func put(
+        _ put: SlotPut,
+        into box: BoxID,
+        on link: LinkID,
+        _ client: ClientID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        func answer(_ outcome: PutOutcome) -> [NodeAction] {
+            if outcome != .stored { counted.refused += 1 }
+            return [.transmit(link, .mailboxAnswer(.put(box, put.id, outcome)))]
+        }
+        guard SlotSize.byteCounts.contains(put.body.count), (put.keeping == .fortyFiveDays) == (put.kind == .notice),
+            put.kind != .notice || put.body.count == SlotSize.byteCounts[0]
+        else { return [.close(link)] }
+        guard terms.isServing else { return answer(.notServing) }
+        guard boxes[box] != nil else { return answer(.unknownBox) }
+        guard takesPut(into: box, from: turn.sourceOf(link), now: turn.now) else { return answer(.tooFast) }
+        guard put.kind == .memory || !turn.isLocked && turn.hasRoom(client), load(box, turn),
+            let slots = boxes[box]?.slots
+        else {
+            return answer(.unavailable)
+        }
+        // The answer to an earlier put of it was lost, or somebody repeats what was seen: nothing changes.
+        if slots[put.id] != nil { return answer(.stored) }
+        let isNotice = put.kind == .notice
+        let alike = slots.values.count { ($0.kind == .notice) == isNotice }
+        guard alike < (isNotice ? Limits.noticeCount : terms.slotCount),
+            isNotice || boxes[box]!.byteCount + put.body.count <= terms.boxByteCount,
+            put.kind != .memory || memoryByteCount + put.body.count <= terms.memoryByteCount
+        else { return answer(.full) }
+        let time = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, terms.longest)
+        let slot = KeptSlot(
+            id: put.id,
+            kind: put.kind,
+            isAnswer: false,
+            byteCount: put.body.count,
+            keptAt: turn.now,
+            until: turn.now + time
+        )
+        boxes[box]!.slots![put.id] = slot
+        boxes[box]!.byteCount += slot.byteCount
+        if put.kind == .memory { memoryByteCount += slot.byteCount }
+        slotsEnd = min(slotsEnd ?? slot.until, slot.until)
+        counted.put += 1
+        var result: [NodeAction] = [.mailbox(.keep(box, slot, put.body))] + answer(.stored)
+        if let holder = holdersByOwner[boxes[box]!.record.owner] {
+            result.append(.transmit(holder, .mailboxAnswer(.waiting(box))))
+        }
+        return result
+    }
+
+    private mutating func takesPut(into box: BoxID, from source: UInt64?, now: Timestamp) -> Bool {
+        if let source {
+            if sources.count >= Limits.putSourceCount { sources = sources.filter { !$0.value.isFull(now: now) } }
+            guard sources.count < Limits.putSourceCount || sources[source] != nil else { return false }
+            let usual = TokenBucket(interval: Limits.putSourceInterval, burst: Limits.putSourceBurst)
+            guard sources[source, default: usual].take(now: now) == nil else { return false }
+        }
+        return boxes[box]?.puts.take(now: now) == nil
+    }
+
+    private mutating func take(_ tags: [SlotTag], from box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard tags.count <= Limits.slotTagCount else { return [.close(link)] }
+        let isKnown = load(box, turn)
+        // The disk does not say now what is there.
+        if !isKnown, boxes[box] != nil { return [.close(link)] }
+        return tags.map { tag in
+            let id = SlotID(tag)
+            guard isKnown, let slot = boxes[box]?.slots?[id], slot.until > turn.now else {
+                return .transmit(link, .mailboxAnswer(.absent(box, id)))
+            }
+            counted.taken += 1
+            return .mailbox(.give(link, box, slot, dwell: max(0, turn.now - slot.keptAt)))
+        }
+    }
+
+    private mutating func discard(
+        _ tags: [SlotTag],
+        of box: BoxID,
+        _ answer: [UInt8],
+        on link: LinkID,
+        _ client: ClientID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard tags.count <= Limits.slotTagCount, answer.count <= Limits.slotAnswerByteCount,
+            answer.isEmpty || tags.count == 1
+        else { return [.close(link)] }
+        guard !turn.isLocked, load(box, turn) else { return [.close(link)] }
+        let ids = tags.map(SlotID.init).filter { boxes[box]?.slots?[$0] != nil }
+        guard !answer.isEmpty, let id = ids.first, var slot = boxes[box]?.slots?[id], slot.kind == .notice else {
+            return discard(box, ids, on: link)
+        }
+        // Whoever has put the notice finds the answer in its place.
+        slot.isAnswer = true
+        boxes[box]?.byteCount += answer.count - slot.byteCount
+        slot.byteCount = answer.count
+        boxes[box]?.slots?[id] = slot
+        return [
+            .mailbox(.erase(box, [id])), .mailbox(.keep(box, slot, answer)),
+            .transmit(link, .mailboxAnswer(.discarded(box, [id]))),
+        ]
+    }
+
+    private mutating func discard(_ box: BoxID, _ named: [SlotID], on link: LinkID) -> [NodeAction] {
+        let ids = Set(named).sorted()
+        remove(ids, from: box)
+        counted.discarded += UInt64(ids.count)
+        let erased: [NodeAction] = ids.isEmpty ? [] : [.mailbox(.erase(box, ids))]
+        return erased + [.transmit(link, .mailboxAnswer(.discarded(box, ids)))]
+    }
+
+    private mutating func remove(_ ids: [SlotID], from box: BoxID) {
+        for id in ids {
+            guard let slot = boxes[box]?.slots?.removeValue(forKey: id) else { continue }
+            boxes[box]?.byteCount -= slot.byteCount
+            if slot.kind == .memory { memoryByteCount -= slot.byteCount }
+        }
+    }
+
+    /// What the shell could not keep, or has lost.
+    package mutating func lost(_ ids: [SlotID], of box: BoxID) { remove(ids, from: box) }
+
+    // MARK: Time
+
+    /// Slots whose time is over, holders that have fallen silent, boxes whose owner has not come for long.
+    package mutating func advance(_ client: ClientID, now: Timestamp) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for link in holders.keys.sorted() {
+            guard let heardAt = holders[link]?.heardAt, now - heardAt >= Limits.mailboxSilence else { continue }
+            forget(link)
+            result.append(.close(link))
+        }
+        let away = boxes.values.map(\.record).filter { holdersByOwner[$0.owner] == nil }
+        let forgotten = away.filter { now - $0.seenAt >= Limits.boxSilence }.map(\.box).sorted()
+        result += destroy(forgotten, client)
+        guard let due = slotsEnd, due <= now else { return result }
+        slotsEnd = nil
+        for box in boxes.keys.sorted() {
+            let over = boxes[box]?.slots?.values.filter { $0.until <= now }.map(\.id).sorted() ?? []
+            if !over.isEmpty {
+                remove(over, from: box)
+                counted.expired += UInt64(over.count)
+                result.append(.mailbox(.erase(box, over)))
+            }
+            if let next = boxes[box]?.slots?.values.map(\.until).min() { slotsEnd = min(slotsEnd ?? next, next) }
+        }
+        return result
+    }
+}

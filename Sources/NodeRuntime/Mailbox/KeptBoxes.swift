@@ -1,0 +1,170 @@
+import Crypto
+import Messaging
+import Store
+import Wire
+
+/// The bodies that this node keeps for others as a mailbox: on the disk a row of the store for each box, so that a slot ends
+/// with its bucket's page and a box with its row's; in memory, for those that no disk may see.
+final class KeptBoxes: CorePart {
+    let core: ProtocolCore
+    private let writer: InboxWriter
+    private let held: HeldEffects
+    private var rows: [BoxID: RowID] = [:]
+    private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
+
+    init(_ core: ProtocolCore, _ writer: InboxWriter, _ held: HeldEffects) {
+        self.core = core
+        self.writer = writer
+        self.held = held
+    }
+
+    /// What is saved as the state of a box's row: nothing of it says whose it is.
+    struct Snapshot: Codable {
+        var box: BoxID
+    }
+
+    private var client: ClientID? { core.machine.contact?.client }
+
+    // MARK: Loading
+
+    /// A row of the store is a box's.
+    func adopt(_ snapshot: Snapshot, _ row: RowID) {
+        rows[snapshot.box] = row
+        store.release(row)
+    }
+
+    /// Destroys what a crash has left of boxes that are gone.
+    func prune() {
+        // Without the contact inbox, which the disk may give later, it is not known which are gone.
+        guard let contact = core.machine.contact else { return }
+        let known = Set(contact.mailbox.records.map(\.box))
+        for box in rows.keys where !known.contains(box) { destroy(box) }
+    }
+
+    /// What is in a box; `nil` when the disk does not say.
+    func slots(of box: BoxID) -> [KeptSlot]? {
+        let inMemory = memory[box]?.values.map(\.slot) ?? []
+        guard let row = rows[box] else { return inMemory }
+        guard !store.isLocked else { return nil }
+        var onDisk: [KeptSlot] = []
+        do throws(StoreError) {
+            try store.visit(row, now: now.milliseconds) { _, stored in
+                if let slot = Self.slot(stored.payload, id: SlotID(stored.id)) { onDisk.append(slot) }
+                return true
+            }
+        } catch {
+            say("a box could not be read", of: error)
+            return nil
+        }
+        return inMemory + onDisk
+    }
+
+    // MARK: Actions
+
+    func perform(_ action: MailboxAction) {
+        switch action {
+        case .keep(let box, let slot, let body):
+            if slot.kind == .memory {
+                memory[box, default: [:]][slot.id] = (slot, body)
+            } else {
+                keep(slot, body, in: box)
+            }
+        case .erase(let box, let ids): erase(ids, in: box)
+        case .destroy(let box): destroy(box)
+        case .give(let link, let box, let slot, let dwell): give(slot, of: box, dwell, on: link)
+        }
+    }
+
+    private func keep(_ slot: KeptSlot, _ body: [UInt8], in box: BoxID) {
+        guard let client else { return }
+        writer.storing(client) { _ throws(StoreError) in
+            let row = try row(of: box)
+            try store.append(
+                row,
+                id: slot.id.bytes,
+                tier: Self.tier(slot),
+                expiresAt: slot.until.milliseconds,
+                payload: Self.head(slot) + body
+            )
+        }
+        // What is said over the contact inbox's links waits for the commit.
+        writer.changed(client)
+        storage.room.took(byteCount: body.count)
+    }
+
+    private func row(of box: BoxID) throws(StoreError) -> RowID {
+        if let row = rows[box] { return row }
+        let row = try store.createRow()
+        rows[box] = row
+        try store.saveState(row, StoredCodec.encode(record: Snapshot(box: box)))
+        return row
+    }
+
+    private func erase(_ ids: [SlotID], in box: BoxID) {
+        for id in ids { memory[box]?[id] = nil }
+        guard let row = rows[box], let client, !store.isLocked else { return }
+        var isChanged = false
+        for id in ids {
+            // What has expired the store has overwritten by itself.
+            do throws(StoreError) {
+                try store.erase(row, id: id.bytes)
+                isChanged = true
+            } catch {
+                if error != .unknownMessage { say("a slot could not be overwritten", of: error) }
+            }
+        }
+        if isChanged { writer.changed(client) }
+    }
+
+    private func destroy(_ box: BoxID) {
+        memory[box] = nil
+        guard let row = rows.removeValue(forKey: box) else { return }
+        do throws(StoreError) { try store.destroyRow(row) } catch {
+            say("a box could not be destroyed", of: error)
+        }
+        writer.commits.schedule()
+    }
+
+    private func give(_ slot: KeptSlot, of box: BoxID, _ dwell: Milliseconds, on link: LinkID) {
+        let body = memory[box]?[slot.id]?.body ?? rows[box].flatMap { stored(slot.id, $0) }
+        let answer: MailboxAnswer =
+            body.map { .slot(box, slot.id, dwell: dwell, isAnswer: slot.isAnswer, body: $0) } ?? .absent(box, slot.id)
+        held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
+    }
+
+    private func stored(_ id: SlotID, _ row: RowID) -> [UInt8]? {
+        guard !store.isLocked, let payload = try? store.read(row, id: id.bytes, now: now.milliseconds) else {
+            return nil
+        }
+        return Array(payload.dropFirst(Self.headByteCount))
+    }
+
+    // MARK: Bytes: kind (1) ‖ answer (1) ‖ kept at (8) ‖ until (8) ‖ body; numbers big-endian
+
+    private static let headByteCount = 18
+
+    private static func head(_ slot: KeptSlot) -> [UInt8] {
+        [UInt8(truncatingIfNeeded: slot.kind.rawValue), slot.isAnswer ? 1 : 0]
+            + bigEndian(slot.keptAt.milliseconds) + bigEndian(slot.until.milliseconds)
+    }
+
+    private static func slot(_ payload: [UInt8], id: SlotID) -> KeptSlot? {
+        guard payload.count > headByteCount, let kind = SlotKind(rawValue: UInt32(payload[0]))
+        else { return nil }
+        func time(_ offset: Int) -> Messaging.Timestamp {
+            Timestamp(milliseconds: payload[offset..<(offset + 8)].reduce(0) { $0 << 8 | Int64($1) })
+        }
+        return KeptSlot(
+            id: id,
+            kind: kind,
+            isAnswer: payload[1] != 0,
+            byteCount: payload.count - headByteCount,
+            keptAt: time(2),
+            until: time(10)
+        )
+    }
+
+    private static func tier(_ slot: KeptSlot) -> Tier {
+        Lifetime.holding(slot.until - slot.keptAt).tier ?? .thirtyDays
+    }
+}

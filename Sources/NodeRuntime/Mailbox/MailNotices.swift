@@ -1,0 +1,199 @@
+import Crypto
+import Messaging
+import NIOCore
+import Store
+import Wire
+
+/// Notices of explosions on their way into the boxes of members that may be away, and, at the creator, their answers. Kept
+/// outside the inbox, whose keys are gone, for as long as a tombstone; a member's own go when the mailbox has them.
+final class MailNotices: CorePart {
+    /// Members with an open link have this long to confirm over it.
+    private static let delay: Milliseconds = 5 * .second
+
+    private struct Entry: Codable {
+        let member: PublicKey
+        /// As in the member's description.
+        let address: String
+        let tag: SlotTag
+        let body: String
+        let answerKey: String
+        /// The mailbox has it.
+        var isPut = false
+    }
+
+    /// What is saved, sealed, under the store's control row.
+    private struct List: Codable {
+        let mailNotices: ConversationID
+        let until: Messaging.Timestamp
+        var entries: [Entry]
+    }
+
+    private struct Round {
+        var list: List
+        var failures = 0
+        var isUnderWay = 0
+        var timer: Scheduled<Void>?
+    }
+
+    let core: ProtocolCore
+    private let links: MailboxLinks
+    private let writer: InboxWriter
+    private var rounds: [ConversationID: Round] = [:]
+
+    init(_ core: ProtocolCore, _ links: MailboxLinks, _ writer: InboxWriter) {
+        self.core = core
+        self.links = links
+        self.writer = writer
+    }
+
+    // MARK: Lists
+
+    func begin(_ conversation: ConversationID, _ notices: [MailNotice]) {
+        let entries = notices.map { one in
+            Entry(
+                member: one.member,
+                address: one.address.text,
+                tag: one.tag,
+                body: Base64URL.encode(one.body),
+                answerKey: Base64URL.encode(one.answerKey)
+            )
+        }
+        let list = List(mailNotices: conversation, until: now + Limits.tombstoneLifetime, entries: entries)
+        rounds[conversation] = Round(list: list)
+        save(conversation)
+        schedule(conversation, in: Self.delay)
+    }
+
+    /// At the start: what an earlier run has left.
+    func load() {
+        guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return }
+        for message in stored {
+            guard let list = try? StoredCodec.decode(List.self, message.payload), rounds[list.mailNotices] == nil else {
+                continue
+            }
+            rounds[list.mailNotices] = Round(list: list)
+            schedule(list.mailNotices, in: Self.delay)
+        }
+    }
+
+    private static func id(_ conversation: ConversationID) -> [UInt8] {
+        BLAKE2b.hash(Array("mayfly mail notices".utf8), conversation.bytes, byteCount: 16)
+    }
+
+    private func save(_ conversation: ConversationID) {
+        guard let list = rounds[conversation]?.list, !store.isLocked else { return }
+        do throws(StoreError) {
+            try store.saveFanOut(
+                id: Self.id(conversation),
+                expiresAt: list.until.milliseconds,
+                payload: StoredCodec.encode(record: list)
+            )
+        } catch {
+            say("the notices for mailboxes could not be written", of: error)
+        }
+        writer.commits.schedule()
+    }
+
+    /// After an unlock: what came meanwhile.
+    func saveAll() { for conversation in rounds.keys.sorted() { save(conversation) } }
+
+    private func remove(_ conversation: ConversationID) {
+        rounds.removeValue(forKey: conversation)?.timer?.cancel()
+        guard !store.isLocked else { return }
+        try? store.removeFanOut(id: Self.id(conversation))
+        writer.commits.schedule()
+    }
+
+    // MARK: Rounds
+
+    private func schedule(_ conversation: ConversationID, in time: Milliseconds) {
+        rounds[conversation]?.timer?.cancel()
+        rounds[conversation]?.timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { [weak self] in
+            self?.attempt(conversation)
+        }
+    }
+
+    private func attempt(_ conversation: ConversationID) {
+        guard !isStopped, var round = rounds[conversation], round.isUnderWay == 0 else { return }
+        round.timer = nil
+        let record = core.machine.tombstone(conversation)
+        round.list.entries.removeAll { record?.confirmed[$0.member] != nil }
+        rounds[conversation] = round
+        guard record != nil, round.list.until > now, !round.list.entries.isEmpty else { return remove(conversation) }
+        for entry in round.list.entries {
+            guard let address = MailboxAddress(entry.address) else { continue }
+            let remote = MailboxLinks.Remote(
+                endpoints: [address.endpoint],
+                key: address.key,
+                routingSecret: address.routingSecret
+            )
+            rounds[conversation]?.isUnderWay += 1
+            let isOpen = links.open(
+                remote,
+                for: MailboxLinks.Purpose(
+                    opened: { [weak self] link in self?.ask(entry, address, on: link) },
+                    answered: { [weak self] in self?.answered($0, on: $1, entry, address, conversation) },
+                    heard: { _ in },
+                    ended: { [weak self] in self?.ended(conversation) }
+                )
+            )
+            if !isOpen { ended(conversation) }
+        }
+    }
+
+    private func ask(_ entry: Entry, _ address: MailboxAddress, on link: LinkID) {
+        guard !entry.isPut else { return links.say(.take(address.box, [entry.tag]), on: link) }
+        guard let body = Base64URL.decode(entry.body) else { return links.close(link) }
+        let put = SlotPut(id: SlotID(entry.tag), kind: .notice, keeping: .fortyFiveDays, body: body)
+        links.say(.put(address.box, put), on: link)
+    }
+
+    private func answered(
+        _ answer: MailboxAnswer,
+        on link: LinkID,
+        _ entry: Entry,
+        _ address: MailboxAddress,
+        _ conversation: ConversationID
+    ) {
+        links.close(link)
+        switch answer {
+        case .put(address.box, SlotID(entry.tag), .stored): put(entry, conversation)
+        case .slot(address.box, SlotID(entry.tag), _, true, let body):
+            guard let key = Base64URL.decode(entry.answerKey), key.count == 32,
+                let sealed = SlotSealing.answer(in: body, key: SecretBytes(copying: key), box: address.box)
+            else { return }
+            core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
+        case .absent(address.box, SlotID(entry.tag)):
+            // The mailbox has lost it, or says so.
+            change(entry, conversation) { $0.isPut = false }
+        case .put, .slot, .absent, .granted, .refused, .waiting, .slots, .discarded: break
+        }
+    }
+
+    private func put(_ entry: Entry, _ conversation: ConversationID) {
+        rounds[conversation]?.failures = 0
+        guard core.machine.tombstone(conversation)?.role == .creator else {
+            // A member has nothing more to say, and is owed nothing.
+            rounds[conversation]?.list.entries.removeAll { $0.tag == entry.tag }
+            return save(conversation)
+        }
+        change(entry, conversation) { $0.isPut = true }
+    }
+
+    private func change(_ entry: Entry, _ conversation: ConversationID, _ body: (inout Entry) -> Void) {
+        guard let index = rounds[conversation]?.list.entries.firstIndex(where: { $0.tag == entry.tag }) else { return }
+        body(&rounds[conversation]!.list.entries[index])
+        save(conversation)
+    }
+
+    private func ended(_ conversation: ConversationID) {
+        guard var round = rounds[conversation] else { return }
+        round.isUnderWay -= 1
+        rounds[conversation] = round
+        guard round.isUnderWay == 0 else { return }
+        guard !round.list.entries.isEmpty else { return remove(conversation) }
+        let wait = min(Limits.mailRetryFirst << Milliseconds(min(round.failures, 20)), Limits.mailRetryLongest)
+        rounds[conversation]?.failures += 1
+        schedule(conversation, in: wait)
+    }
+}

@@ -1,0 +1,213 @@
+import Crypto
+import Messaging
+import Transport
+import Wire
+
+/// Contents on their way into the boxes of members that are away: packed, sealed, put, and answered to the core.
+final class MailOrders: CorePart {
+    /// Slots that are on their way without an answer.
+    private static let windowCount = 4
+
+    /// One order under way.
+    private final class Delivery {
+        let order: MailOrder
+        let client: ClientID
+        var waiting: ArraySlice<Parcel>
+        var result: MailResult
+        var underWay: [SlotID: Parcel] = [:]
+        var link: LinkID?
+        var hasEnded = false
+        /// Slots that the mailbox may have seen.
+        var saidCount = 0
+
+        init(_ order: MailOrder, _ client: ClientID, _ parcels: [Parcel], tooLarge: [Messaging.MessageID]) {
+            self.order = order
+            self.client = client
+            waiting = parcels[...]
+            result = MailResult(mailed: [], tooLarge: tooLarge, slotCount: parcels.count, isComplete: false)
+        }
+    }
+
+    /// A sealed slot, and the messages in it.
+    private struct Parcel {
+        let put: SlotPut
+        let messages: [Messaging.MessageID]
+    }
+
+    let core: ProtocolCore
+    private let links: MailboxLinks
+    private let held: HeldEffects
+
+    init(_ core: ProtocolCore, _ links: MailboxLinks, _ held: HeldEffects) {
+        self.core = core
+        self.links = links
+        self.held = held
+    }
+
+    /// Begins when the slots' numbers are durable.
+    func mail(_ order: MailOrder, _ client: ClientID) {
+        held.leave(
+            .run { [weak self] isDurable in
+                guard let self else { return }
+                if isDurable { begin(order, client) } else { fail(order, client) }
+            },
+            for: client
+        )
+    }
+
+    private func fail(_ order: MailOrder, _ client: ClientID) {
+        end(order, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false), client)
+    }
+
+    private func begin(_ order: MailOrder, _ client: ClientID) {
+        guard !isStopped, let inbox = inboxes[client], let key = inbox.key, !key.isWiped,
+            let conversation = core.machine.conversationID(client)
+        else { return fail(order, client) }
+        let (parcels, tooLarge) = parcels(of: order, inbox, key, conversation)
+        let delivery = Delivery(order, client, parcels, tooLarge: tooLarge)
+        guard !parcels.isEmpty else {
+            delivery.result.isComplete = true
+            return end(delivery)
+        }
+        let remote = MailboxLinks.Remote(
+            endpoints: [order.address.endpoint],
+            key: order.address.key,
+            routingSecret: order.address.routingSecret
+        )
+        let purpose = MailboxLinks.Purpose(
+            opened: { [weak self] link in
+                delivery.link = link
+                self?.putMore(of: delivery)
+            },
+            answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) },
+            heard: { _ in },
+            ended: { [weak self] in self?.end(delivery) }
+        )
+        if !links.open(remote, for: purpose) { end(delivery) }
+    }
+
+    // MARK: Packing
+
+    /// The messages in their order, in as few slots as they fit into.
+    private func parcels(
+        of order: MailOrder,
+        _ inbox: Inbox,
+        _ key: IdentityKey,
+        _ conversation: ConversationID
+    ) -> (parcels: [Parcel], tooLarge: [Messaging.MessageID]) {
+        let secret = SlotSecret(
+            sender: key.publicKey,
+            owner: order.member,
+            box: order.address.box,
+            conversation: conversation,
+            own: key
+        )
+        var packing = Packing()
+        var parcels: [Parcel] = []
+        var tooLarge: [Messaging.MessageID] = []
+        func seal() {
+            guard !packing.isEmpty, parcels.count < Limits.mailSlotCount else { return }
+            let number = order.number + UInt64(parcels.count)
+            let body = SlotSealing.seal(
+                packing.frames,
+                to: order.key,
+                SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
+                number: number,
+                secret,
+                box: order.address.box
+            )
+            if let body {
+                let id = SlotID(secret.tag(number))
+                let put = SlotPut(id: id, kind: order.kind, keeping: order.keeping, body: body)
+                parcels.append(Parcel(put: put, messages: packing.messages))
+            }
+            packing = Packing()
+        }
+        for frame in order.frames {
+            let bytes = FrameCodec.encode(frame)
+            if !packing.hasRoom(for: bytes.count) { seal() }
+            packing.others.append(bytes)
+        }
+        let now = now
+        for message in order.messages {
+            guard let content = inbox.archive.content(message.id, now: now) else { continue }
+            let aged = AgedContent(content, age: message.age)
+            let byteCount = FrameCodec.encode(.contents([aged])).count
+            if !packing.hasRoom(for: byteCount) { seal() }
+            // The others follow with the next order.
+            if parcels.count == Limits.mailSlotCount { break }
+            guard packing.hasRoom(for: byteCount) else {
+                tooLarge.append(message.id)
+                continue
+            }
+            packing.add(aged, byteCount: byteCount)
+        }
+        seal()
+        return (parcels, tooLarge)
+    }
+
+    /// What goes into one slot.
+    private struct Packing {
+        var others: [[UInt8]] = []
+        private var contents: [AgedContent] = []
+        private var contentsByteCount = 0
+
+        var isEmpty: Bool { others.isEmpty && contents.isEmpty }
+        var messages: [Messaging.MessageID] { contents.map(\.content.id) }
+        /// Each has 4 bytes of length before it; a frame of contents has 4 of its own.
+        private var byteCount: Int { others.reduce(0) { $0 + $1.count + 4 } + contentsByteCount + 8 }
+
+        var frames: [[UInt8]] { others + (contents.isEmpty ? [] : [FrameCodec.encode(.contents(contents))]) }
+
+        func hasRoom(for count: Int) -> Bool {
+            byteCount + count + 8 <= SlotSealing.capacity && contents.count < Limits.contentsCount
+        }
+
+        mutating func add(_ aged: AgedContent, byteCount: Int) {
+            contents.append(aged)
+            contentsByteCount += byteCount
+        }
+    }
+
+    // MARK: Putting
+
+    private func putMore(of delivery: Delivery) {
+        guard let link = delivery.link else { return }
+        while delivery.underWay.count < Self.windowCount, let parcel = delivery.waiting.popFirst() {
+            delivery.underWay[parcel.put.id] = parcel
+            delivery.saidCount += 1
+            links.say(.put(delivery.order.address.box, parcel.put), on: link)
+        }
+        guard delivery.underWay.isEmpty, delivery.waiting.isEmpty else { return }
+        delivery.result.isComplete = true
+        links.close(link)
+        end(delivery)
+    }
+
+    private func answered(_ answer: MailboxAnswer, on link: LinkID, _ delivery: Delivery) {
+        guard case .put(delivery.order.address.box, let id, let outcome) = answer,
+            let parcel = delivery.underWay.removeValue(forKey: id)
+        else { return links.abort(link) }
+        guard outcome == .stored else {
+            delivery.waiting = []
+            links.close(link)
+            return end(delivery)
+        }
+        delivery.result.mailed += parcel.messages
+        putMore(of: delivery)
+    }
+
+    private func end(_ delivery: Delivery) {
+        // Its link ends after its order.
+        guard !delivery.hasEnded else { return }
+        delivery.hasEnded = true
+        delivery.result.slotCount = delivery.saidCount
+        end(delivery.order, delivery.result, delivery.client)
+    }
+
+    private func end(_ order: MailOrder, _ result: MailResult, _ client: ClientID) {
+        guard !isStopped else { return }
+        note(.mailed(client, slotCount: result.slotCount, isComplete: result.isComplete))
+        core.turn { core.machine.mailed(order, result, client: client, &$0) }
+    }
+}

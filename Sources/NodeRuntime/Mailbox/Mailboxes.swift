@@ -1,0 +1,72 @@
+import Messaging
+
+/// What this node does with mailboxes: its own boxes, contents for others' boxes, and the boxes that it keeps for others.
+final class Mailboxes: CorePart {
+    let core: ProtocolCore
+    let bodies: KeptBoxes
+    let own: OwnMailbox
+    let orders: MailOrders
+    let keys: SliceKeyMaker
+    let notices: MailNotices
+
+    init(
+        _ core: ProtocolCore,
+        _ peers: PeerBook,
+        _ links: MailboxLinks,
+        _ sleep: InboxSleep,
+        _ writer: InboxWriter,
+        _ held: HeldEffects
+    ) {
+        self.core = core
+        bodies = KeptBoxes(core, writer, held)
+        keys = SliceKeyMaker(core, held)
+        own = OwnMailbox(core, peers, links, sleep, keys, held)
+        orders = MailOrders(core, links, held)
+        notices = MailNotices(core, links, writer)
+        core.connectMailboxes(
+            place: { [weak own] in own?.place },
+            keptSlots: { [weak bodies] in bodies?.slots(of: $0) }
+        )
+    }
+
+    /// The configuration, the peers or the storage have changed, or the contact inbox is there.
+    func changed() {
+        guard core.machine.contact != nil else { return }
+        let terms = terms
+        core.turn { core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) } }
+        own.changed()
+        notices.saveAll()
+    }
+
+    private var terms: MailboxTerms {
+        var terms = configuration.mailbox?.terms ?? MailboxTerms()
+        if let isMailbox = options.isMailbox { terms.isServing = isMailbox }
+        return terms
+    }
+
+    /// What this node does for others; `nil` if it serves nobody and keeps nothing.
+    var service: MailboxServiceStanding? {
+        guard let mailbox = core.machine.contact?.mailbox, mailbox.terms.isServing || mailbox.counts.boxes > 0 else {
+            return nil
+        }
+        return MailboxServiceStanding(terms: mailbox.terms, counts: mailbox.counts, boxes: mailbox.occupancy)
+    }
+}
+
+/// How our mailbox stands.
+package struct OwnMailboxStanding: Sendable {
+    /// In `peers.json`.
+    package let name: String
+    package let standing: MailboxOwnerStateMachine.Standing
+    /// Conversations for which there is a box.
+    package let boxCount: Int
+    /// Slots that were taken since the start.
+    package let takenCount: UInt64
+}
+
+/// What a mailbox keeps for others.
+package struct MailboxServiceStanding: Sendable {
+    package let terms: MailboxTerms
+    package let counts: MailboxCounts
+    package let boxes: [MailboxServiceStateMachine.Occupancy]
+}

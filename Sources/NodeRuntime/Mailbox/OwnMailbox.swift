@@ -1,0 +1,445 @@
+import Crypto
+import Logging
+import Messaging
+import NIOCore
+import Store
+import Wire
+
+/// Our boxes at our mailbox: claims them, takes what has come, opens it, and discards what is durable here.
+final class OwnMailbox: CorePart {
+    /// Slots that are asked for at once.
+    private static let batchCount = 16
+    /// A box whose contents have no room here, or whose inbox cannot be woken, is looked at again after this.
+    private static let retryPause: Milliseconds = 15 * .second
+    /// A mailbox that does not answer for so long is dialled anew.
+    private static let patience: Milliseconds = 30 * .second
+    /// Slots far beyond those that are known are looked for no more often: it takes a second for 31 members.
+    private static let searchPause: Milliseconds = 10 * .minute
+
+    /// One slot of ours in the box that is being emptied.
+    private struct Match {
+        let tag: SlotTag
+        let member: PublicKey
+        /// `nil`: its sender's notice.
+        let number: UInt64?
+    }
+
+    /// The box that is being emptied: one at a time.
+    private struct Drain {
+        let box: BoxID
+        let client: ClientID
+        let conversation: ConversationID
+        let link: LinkID
+        var secrets: [PublicKey: SlotSecret] = [:]
+        var waiting: ArraySlice<Match> = []
+        var asked: [SlotID: Match] = [:]
+        var taken: [SlotTag] = []
+        /// The mailbox has said what is there.
+        var isListed = false
+        /// Something could not be taken.
+        var isBlocked = false
+        /// When the mailbox last answered.
+        var answeredAt: Messaging.Timestamp
+    }
+
+    let core: ProtocolCore
+    private let peers: PeerBook
+    private let links: MailboxLinks
+    private let sleep: InboxSleep
+    private let keys: SliceKeyMaker
+    private let held: HeldEffects
+    private var machine: MailboxOwnerStateMachine?
+    private var card: ContactCard?
+    private(set) var place: MailboxPlace?
+    private var seeds: [BoxID: RelaySeed] = [:]
+    /// Whose boxes they are, and were.
+    private var conversations: [BoxLabel: ConversationID] = [:]
+    private var waiting: [BoxID] = []
+    private var drain: Drain?
+    /// Of the last dial.
+    private var dialNumber: UInt64 = 0
+    /// When a box was last looked into in vain.
+    private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
+    /// When slots of a box were last looked for in all of the window.
+    private var searchedAt: [BoxID: Messaging.Timestamp] = [:]
+    /// Slots that were taken since the start.
+    private(set) var takenCount: UInt64 = 0
+
+    init(
+        _ core: ProtocolCore,
+        _ peers: PeerBook,
+        _ links: MailboxLinks,
+        _ sleep: InboxSleep,
+        _ keys: SliceKeyMaker,
+        _ held: HeldEffects
+    ) {
+        self.core = core
+        self.peers = peers
+        self.links = links
+        self.sleep = sleep
+        self.keys = keys
+        self.held = held
+    }
+
+    /// How it stands; `nil` without a mailbox.
+    var standing: OwnMailboxStanding? {
+        guard let peer = peers.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
+        return OwnMailboxStanding(
+            name: peer.name,
+            standing: machine?.standing ?? .unreachable,
+            boxCount: seeds.count,
+            takenCount: takenCount
+        )
+    }
+
+    // MARK: Which mailbox, and which boxes
+
+    /// The peers have changed, or the contact inbox is there.
+    func changed() {
+        let wanted = peers.peers.first { $0.isMailbox && !$0.isBlocked }?.card
+        guard let contact = core.machine.contact, !contact.key.isWiped else { return }
+        if wanted != card {
+            if let link = machine?.link { links.close(link) }
+            card = wanted
+            place = wanted.flatMap { MailboxPlace($0, own: contact.key) }
+            machine = place.map { _ in MailboxOwnerStateMachine(now: now) }
+            waiting = []
+            drain = nil
+            core.turn { core.machine.endpointsChanged(&$0) }
+        }
+        settle(isForced: true)
+    }
+
+    /// At a tick: which conversations have agreed to a mailbox may have changed, and something may be due.
+    func settle(isForced: Bool = false) {
+        let isChanged = core.machine.takeMailboxChange()
+        guard let place, !store.isLocked, !isStopped else { return }
+        if isChanged || isForced {
+            seeds = [:]
+            var labels: [BoxLabel] = []
+            for seed in core.machine.boxSeeds(now: now).prefix(Limits.boxLabelCount) {
+                seeds[place.box(of: seed)] = seed
+                let label = seed.boxLabel(at: place.key)
+                labels.append(label)
+                conversations[label] = core.machine.owner(of: seed).flatMap { core.machine.conversationID($0) }
+            }
+            // In the box of a conversation that has exploded its members find our receipt.
+            let wanted = Set(labels)
+            conversations = conversations.filter { wanted.contains($0.key) || core.machine.tombstone($0.value) != nil }
+            perform(machine?.want(labels, keeping: Set(conversations.keys), now: now) ?? [])
+        } else {
+            perform(machine?.advance(now: now) ?? [])
+        }
+        if let drain, now - drain.answeredAt > Self.patience { links.close(drain.link) }
+        if drain == nil { next() }
+    }
+
+    /// Conversations have agreed to a mailbox, or do so no longer.
+    var isDue: Bool { place != nil && !store.isLocked && core.machine.boxesMayHaveChanged }
+
+    var nextDeadline: Messaging.Timestamp? { store.isLocked ? nil : machine?.nextDeadline }
+
+    private func perform(_ actions: [MailboxOwnerStateMachine.Action]) {
+        for action in actions {
+            switch action {
+            case .dial: dial()
+            case .claim(let link, let labels): claim(labels, on: link)
+            case .drop(let link, let labels): links.say(.drop(labels), on: link)
+            case .ping(let link): links.ping(link)
+            case .close(let link): links.close(link)
+            }
+        }
+    }
+
+    private func claim(_ labels: [BoxLabel], on link: LinkID) {
+        guard let place, let contact = core.machine.contact, let key = links.key(of: link) else { return }
+        links.say(.claim(owner: contact.key.publicKey, proof: place.proof(of: key), labels), on: link)
+    }
+
+    private func dial() {
+        guard let card else { return }
+        let remote = MailboxLinks.Remote(
+            endpoints: card.endpoints.filter { $0.relay == nil },
+            key: card.key,
+            routingSecret: card.routingSecret
+        )
+        dialNumber += 1
+        let number = dialNumber
+        var opened: LinkID?
+        let purpose = MailboxLinks.Purpose(
+            patience: nil,
+            opened: { [weak self] link in
+                opened = link
+                guard let self else { return }
+                guard number == dialNumber else { return links.close(link) }
+                perform(machine?.opened(link, now: now) ?? [.close(link)])
+                core.schedule()
+            },
+            answered: { [weak self] answer, link in self?.answered(answer, on: link) },
+            heard: { [weak self] link in
+                guard let self else { return }
+                machine?.heard(link, now: now)
+            },
+            ended: { [weak self] in self?.ended(opened, dial: number) }
+        )
+        if !links.open(remote, for: purpose) { machine?.dialFailed(now: now) }
+    }
+
+    /// A dial has failed, or its link is closed: of an earlier one nothing follows.
+    private func ended(_ link: LinkID?, dial number: UInt64) {
+        if let link {
+            machine?.closed(link, now: now)
+            if drain?.link == link { drain = nil }
+        } else if number == dialNumber {
+            machine?.dialFailed(now: now)
+        }
+        core.schedule()
+    }
+
+    // MARK: Answers
+
+    private func answered(_ answer: MailboxAnswer, on link: LinkID) {
+        guard machine?.link == link else { return }
+        machine?.heard(link, now: now)
+        switch answer {
+        case .granted(let grant): machine?.granted(grant, on: link)
+        case .refused(let refusal): perform(machine?.refused(refusal, on: link, now: now) ?? [])
+        case .waiting(let box):
+            guard seeds[box] != nil else { return }
+            if !waiting.contains(box) { waiting.append(box) }
+            if drain == nil { next() }
+        case .slots(let box, let ids):
+            drain?.answeredAt = now
+            guard drain?.box == box, drain?.isListed == false else { return links.abort(link) }
+            drain?.isListed = true
+            listed(ids)
+        case .slot(let box, let id, let dwell, _, let body):
+            guard drain?.box == box, let match = drain?.asked.removeValue(forKey: id) else { return links.abort(link) }
+            drain?.answeredAt = now
+            take(body, match, dwell: dwell)
+            if drain?.asked.isEmpty ?? false { settleBatch() }
+        case .absent(let box, let id):
+            guard drain?.box == box, drain?.asked.removeValue(forKey: id) != nil else { return links.abort(link) }
+            if drain?.asked.isEmpty ?? false { settleBatch() }
+        case .discarded: break
+        case .put: links.abort(link)
+        }
+        core.schedule()
+    }
+
+    // MARK: Emptying a box
+
+    private func next() {
+        guard drain == nil, !store.isLocked, let link = machine?.link, machine?.isGranted ?? false else { return }
+        while !waiting.isEmpty {
+            let box = waiting.removeFirst()
+            guard let seed = seeds[box], let client = core.machine.owner(of: seed) else { continue }
+            if let last = emptyAt[box], now - last < .second {
+                again(box, in: .second)
+                continue
+            }
+            sleep.wakeIfPossible(client, .pushNotification)
+            guard let conversation = core.machine.conversation(client)?.conversation, inboxes[client]?.key != nil else {
+                again(box)
+                continue
+            }
+            drain = Drain(box: box, client: client, conversation: conversation, link: link, answeredAt: now)
+            return links.say(.list(box), on: link)
+        }
+    }
+
+    /// Looks at a box once more after a while.
+    private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(pause)) { [weak self] in
+            guard let self, seeds[box] != nil, !waiting.contains(box) else { return }
+            waiting.append(box)
+            if drain == nil { next() }
+        }
+    }
+
+    /// Finds out whose slots these are, notices first, and purges what nobody can have made.
+    private func listed(_ ids: [SlotID]) {
+        guard var drain, let key = inboxes[drain.client]?.key, !key.isWiped,
+            let conversation = core.machine.conversation(drain.client)
+        else { return finish() }
+        var open = Set(ids)
+        var notices: [Match] = []
+        var found: [Match] = []
+        var isWhole = false
+        for member in conversation.currentMembers.map(\.key).sorted() {
+            let secret = SlotSecret(
+                sender: member,
+                owner: key.publicKey,
+                box: drain.box,
+                conversation: conversation.conversation,
+                own: key
+            )
+            drain.secrets[member] = secret
+            let tag = secret.noticeTag
+            if open.remove(SlotID(tag)) != nil { notices.append(Match(tag: tag, member: member, number: nil)) }
+        }
+        for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
+            if window == Limits.slotWindow {
+                // What cannot be told now stays; whoever fills the box with noise costs no more than this.
+                guard searchedAt[drain.box].map({ now - $0 >= Self.searchPause }) ?? true else { break }
+                searchedAt[drain.box] = now
+                isWhole = true
+            }
+            for (member, secret) in drain.secrets.sorted(by: { $0.key < $1.key }) where !open.isEmpty {
+                let first = conversation.firstSlot(of: member)
+                // What was not discarded after it was taken lies a little before.
+                let start = first - min(first, UInt64(min(window, 1_024)))
+                for number in start..<(first + UInt64(window)) where !open.isEmpty {
+                    let tag = secret.tag(number)
+                    if open.remove(SlotID(tag)) != nil { found.append(Match(tag: tag, member: member, number: number)) }
+                }
+            }
+        }
+        if !open.isEmpty, isWhole { links.say(.purge(drain.box, open.sorted()), on: drain.link) }
+        // What was taken, and not discarded, is not opened again: its contents may have ended here.
+        let done = found.filter { match in
+            match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
+        }
+        found.removeAll { match in match.number.map { conversation.hasTaken($0, of: match.member) } ?? false }
+        for start in stride(from: 0, to: done.count, by: Limits.slotTagCount) {
+            let tags = done[start..<min(start + Limits.slotTagCount, done.count)].map(\.tag)
+            links.say(.discard(drain.box, tags, answer: []), on: drain.link)
+        }
+        if notices.isEmpty, found.isEmpty { emptyAt[drain.box] = now }
+        found.sort { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
+        drain.waiting = (notices + found)[...]
+        self.drain = drain
+        takeMore()
+    }
+
+    private func takeMore() {
+        guard var drain else { return }
+        guard !drain.waiting.isEmpty else { return finish() }
+        let batch = drain.waiting.prefix(Self.batchCount)
+        drain.waiting = drain.waiting.dropFirst(Self.batchCount)
+        for match in batch { drain.asked[SlotID(match.tag)] = match }
+        self.drain = drain
+        links.say(.take(drain.box, batch.map(\.tag)), on: drain.link)
+    }
+
+    private func finish() {
+        guard let drain else { return }
+        if drain.isBlocked { again(drain.box) }
+        self.drain = nil
+        next()
+    }
+
+    /// What was asked for has come. What was taken is discarded when it is durable here.
+    private func settleBatch() {
+        guard let drain else { return }
+        let taken = drain.taken
+        self.drain?.taken = []
+        guard !taken.isEmpty else { return takeMore() }
+        takenCount += UInt64(taken.count)
+        held.leave(
+            .run { [weak self] isDurable in
+                guard let self else { return }
+                // Otherwise it is taken again: the box has it still.
+                guard isDurable else { return again(drain.box) }
+                links.say(.discard(drain.box, taken, answer: []), on: drain.link)
+            },
+            for: drain.client
+        )
+        takeMore()
+    }
+
+    private func take(_ body: [UInt8], _ match: Match, dwell: Milliseconds) {
+        guard let drain, let secret = drain.secrets[match.member] else { return }
+        guard let number = match.number else { return takeNotice(body, match, secret) }
+        let frames: [Frame]
+        let sinceEnd: Milliseconds
+        let sinceStart: Milliseconds
+        switch open(body, number, secret, drain) {
+        case .opened(let decoded, let end, let start): (frames, sinceEnd, sinceStart) = (decoded, end, start)
+        case .dead:
+            self.drain?.taken.append(match.tag)
+            return
+        case .unavailable:
+            self.drain?.isBlocked = true
+            return
+        }
+        var isTaken = true
+        core.turn { turn in
+            let result = core.machine.receiveMailed(
+                frames,
+                number: number,
+                from: match.member,
+                // Whatever the mailbox says, it was not there before its slice, and not younger than it.
+                dwell: min(dwell, max(0, sinceStart)),
+                leastAge: max(0, sinceEnd),
+                client: drain.client,
+                &turn
+            )
+            isTaken = result.isTaken
+            return result.actions
+        }
+        if isTaken { self.drain?.taken.append(match.tag) } else { self.drain?.isBlocked = true }
+    }
+
+    private enum Opened {
+        /// With the time since the end and the start of its slice, by our clock.
+        case opened([Frame], sinceEnd: Milliseconds, sinceStart: Milliseconds)
+        /// Its key is gone, or nobody who could has sealed it.
+        case dead
+        /// The inbox sleeps, or the disk does not answer: later.
+        case unavailable
+    }
+
+    private func open(_ body: [UInt8], _ number: UInt64, _ secret: SlotSecret, _ drain: Drain) -> Opened {
+        guard let inbox = inboxes[drain.client], let conversation = core.machine.conversation(drain.client),
+            !store.isLocked
+        else { return .unavailable }
+        guard let hint = SlotSealing.hint(of: body, number: number, secret),
+            let terms = conversation.knownTerms(of: hint)
+        else { return .dead }
+        let schedule = SliceSchedule(terms)
+        do throws(StoreError) {
+            guard let key = try keys.key(hint.slice, schedule, inbox, isMade: false),
+                let frames = SlotSealing.open(body, with: key, number: number, secret, box: drain.box)
+            else { return .dead }
+            let decoded = frames.compactMap { try? FrameCodec.decode($0) }
+            let sinceEnd = now - schedule.end(of: hint.slice)
+            return .opened(decoded, sinceEnd: sinceEnd, sinceStart: sinceEnd + schedule.width)
+        } catch {
+            say("a key of a slice could not be had", of: error)
+            return .unavailable
+        }
+    }
+
+    // MARK: Notices
+
+    /// The conversation ends with it; the receipt takes its place, and that of the other members' notices.
+    private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
+        guard let drain else { return }
+        if core.machine.tombstone(drain.conversation) == nil {
+            guard let notice = SlotSealing.notice(in: body, secret, box: drain.box) else {
+                self.drain?.taken.append(match.tag)
+                return
+            }
+            core.turn { turn in
+                core.machine.receiveMailed(
+                    [.explosion(notice)],
+                    number: nil,
+                    from: match.member,
+                    dwell: 0,
+                    leastAge: 0,
+                    client: drain.client,
+                    &turn
+                )
+                .actions
+            }
+        }
+        // Without an end it is one for later, or nobody's word: it stays until its time.
+        guard let receipt = core.machine.tombstone(drain.conversation)?.receipt else { return }
+        let answer = SlotSealing.seal(answer: receipt, secret, box: drain.box)
+        links.say(.discard(drain.box, [match.tag], answer: answer), on: drain.link)
+        // Contents are nothing any more.
+        self.drain?.waiting.removeAll { $0.number != nil }
+        self.drain?.taken = []
+    }
+}

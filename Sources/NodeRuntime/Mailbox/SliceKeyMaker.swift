@@ -1,0 +1,84 @@
+import Crypto
+import Messaging
+import NIOCore
+import Store
+
+/// Keys of slices: each follows from its inbox's row and from the bucket in which the last content under it ends. The store
+/// overwrites that bucket's page, and the key is gone, whoever has kept the contents.
+final class SliceKeyMaker: CorePart {
+    /// Between two steps, each of ``Limits/sliceStepCount`` keys: a new bucket is a write that the loop waits for.
+    private static let pause: Milliseconds = 20
+
+    let core: ProtocolCore
+    private let held: HeldEffects
+
+    init(_ core: ProtocolCore, _ held: HeldEffects) {
+        self.core = core
+        self.held = held
+    }
+
+    /// Sends the public keys of slices from the present one on, or from the one after `above`, as far as they are made.
+    func send(_ agreement: AgreementID, above: UInt32?, _ client: ClientID, on link: LinkID) {
+        guard !isStopped, !store.isLocked, links[link] != nil, let inbox = inboxes[client],
+            let conversation = core.machine.conversation(client), conversation.agreement?.id == agreement,
+            let terms = conversation.agreement?.terms
+        else { return }
+        let schedule = SliceSchedule(terms)
+        let now = now
+        let present = schedule.slice(at: now)
+        let final = schedule.last(at: now)
+        // What the other side names may be any number.
+        let first = max(present, min(above ?? 0, final) + (above == nil ? 0 : 1))
+        let last = min(final, first + UInt32(Limits.sliceStepCount - 1))
+        var keys: [PublicKey] = []
+        for slice in first..<max(first, last + 1) {
+            do throws(StoreError) {
+                guard let key = try key(slice, schedule, inbox, isMade: true)?.publicKey else { break }
+                keys.append(key)
+            } catch {
+                say("a key of a slice could not be made", of: error)
+                break
+            }
+        }
+        let message = SliceKeys(
+            agreement: agreement,
+            first: first,
+            present: present,
+            left: max(1, schedule.end(of: present) - now),
+            keys: keys
+        )
+        held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
+        guard !keys.isEmpty, last < final else { return }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) {
+            self.send(agreement, above: last, client, on: link)
+        }
+    }
+
+    /// - Returns: `nil` for a slice whose key is gone.
+    /// - Throws: what the store refuses now.
+    func key(
+        _ slice: UInt32,
+        _ schedule: SliceSchedule,
+        _ inbox: Inbox,
+        isMade: Bool
+    ) throws(StoreError) -> SecretKey? {
+        let end = schedule.keyEnd(of: slice)
+        // What is due is not opened, whether the page is overwritten yet or not.
+        guard end > readClock().hide, let tier = schedule.tier.tier else { return nil }
+        for attempt in 0..<4 {
+            // One derivation in 2^127 is not a valid key.
+            let secret = try store.secret(
+                inbox.row,
+                tier: tier,
+                expiresAt: end.milliseconds,
+                label: "mailbox slice \(slice) \(schedule.width) \(attempt)",
+                isMade: isMade
+            )
+            switch consume secret {
+            case .none: return nil
+            case .some(let secret): if let key = try? SecretKey(secret) { return key }
+            }
+        }
+        return nil
+    }
+}

@@ -1,0 +1,178 @@
+import Control
+import Crypto
+import Messaging
+import NodeRuntime
+
+/// Mailboxes as they are shown, from both sides.
+enum MailboxView {
+    /// - Parameter withBoxes: with a line for each box that is kept for others.
+    static func status(_ node: isolated Node, withBoxes: Bool) -> MailboxStatus {
+        MailboxStatus(
+            own: node.mailboxStanding.map { own($0, isLocked: node.status().isLocked) },
+            service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) }
+        )
+    }
+
+    // MARK: Ours
+
+    private static func own(_ standing: OwnMailboxStanding, isLocked: Bool) -> OwnMailboxStatus {
+        var status = describe(standing.name, standing.standing, boxCount: standing.boxCount, isLocked: isLocked)
+        status.boxes = standing.boxCount
+        status.taken = Int64(clamping: standing.takenCount)
+        if case .granted(let grant) = standing.standing {
+            status.boxesMax = grant.boxCount
+            status.slotsPerBox = grant.slotCount
+            status.bytesPerBox = Int64(grant.byteCount)
+            status.longest = Interval(milliseconds: grant.longest)
+        }
+        return status
+    }
+
+    private static func describe(
+        _ name: String,
+        _ standing: MailboxOwnerStateMachine.Standing,
+        boxCount: Int,
+        isLocked: Bool
+    ) -> OwnMailboxStatus {
+        func status(_ state: MailboxStanding, _ message: String, _ hint: String? = nil) -> OwnMailboxStatus {
+            OwnMailboxStatus(peer: name, state: state, message: message, hint: hint)
+        }
+        if isLocked { return status(.unreachable, "is not asked: this node is locked", "open it with `mayfly unlock`") }
+        switch standing {
+        case .granted(let grant) where grant.boxCount < boxCount:
+            return status(
+                .granted,
+                "keeps what comes for \(grant.boxCount) of \(boxCount) conversations",
+                "ask its operator for more: `boxes` of `mailbox` in config.json there"
+            )
+        case .granted:
+            return status(.granted, "keeps what comes for \(boxCount) conversation\(boxCount == 1 ? "" : "s")")
+        case .unused:
+            return status(
+                .unused,
+                "is not used: no conversation has agreed to a mailbox",
+                "propose it: `mayfly lifetime propose C 1d --mailbox disk`"
+            )
+        case .asking: return status(.asking, "has not answered yet", "look again in a moment")
+        case .unreachable:
+            return status(.unreachable, "is unreachable", "check that its node runs: `mayfly peer ping \(name)`")
+        case .refused(let refusal):
+            var result = refused(name, refusal)
+            result.reason = "\(refusal)"
+            return result
+        }
+    }
+
+    private static func refused(_ name: String, _ refusal: MailboxRefusal) -> OwnMailboxStatus {
+        func status(_ message: String, _ hint: String) -> OwnMailboxStatus {
+            OwnMailboxStatus(peer: name, state: .refused, message: message, hint: hint)
+        }
+        switch refusal {
+        case .notServing:
+            return status("is no mailbox", "ask its operator to run: mayfly run --mailbox; it is asked again by itself")
+        case .unknownPeer:
+            return status(
+                "does not know this node",
+                "ask its operator to run: mayfly peer add NAME CARD, with the card that `mayfly peer card` prints "
+                    + "here; it is asked again by itself"
+            )
+        case .full:
+            return status(
+                "has as many boxes as it may",
+                "ask its operator for more: `boxes` of `mailbox` in config.json there; it is asked again by itself"
+            )
+        case .unavailable:
+            return status("is locked", "ask its operator to run: mayfly unlock; it is asked again by itself")
+        case .other: return status("refuses, for a reason of a later version", "bring this node up to date")
+        }
+    }
+
+    // MARK: Of others
+
+    private static func service(
+        _ standing: MailboxServiceStanding,
+        _ peers: PeersFile?,
+        _ withBoxes: Bool
+    ) -> MailboxServiceStatus {
+        let (terms, counts) = (standing.terms, standing.counts)
+        var status = MailboxServiceStatus()
+        status.serving = terms.isServing
+        status.owners = counts.owners
+        status.boxes = counts.boxes
+        status.boxesMax = terms.boxCount
+        status.slots = counts.slots
+        status.slotsPerBox = terms.slotCount
+        status.bytes = Int64(counts.byteCount - counts.memoryByteCount)
+        status.bytesPerBox = Int64(terms.boxByteCount)
+        status.memoryBytes = Int64(counts.memoryByteCount)
+        status.memoryBytesMax = Int64(terms.memoryByteCount)
+        status.longest = Interval(milliseconds: terms.longest)
+        status.put = Int64(clamping: counts.put)
+        status.taken = Int64(clamping: counts.taken)
+        status.discarded = Int64(clamping: counts.discarded)
+        status.expired = Int64(clamping: counts.expired)
+        status.refused = Int64(clamping: counts.refused)
+        guard withBoxes else { return status }
+        var names: [PublicKey: String] = [:]
+        for peer in peers?.peers ?? [] { if let key = peer.contact?.key { names[key] = peer.name } }
+        status.kept = standing.boxes
+            .map { box in
+                KeptBox(
+                    peer: names[box.record.owner],
+                    slots: box.slotCount,
+                    bytes: box.slotCount == nil ? nil : Int64(box.byteCount),
+                    lastSeen: Control.Timestamp(box.record.seenAt)
+                )
+            }
+            .sorted { ($0.peer ?? "", $0.lastSeen.milliseconds) < ($1.peer ?? "", $1.lastSeen.milliseconds) }
+        return status
+    }
+
+    // MARK: For doctor
+
+    static func checks(_ node: isolated Node, _ status: MailboxStatus) -> [HealthCheck] {
+        func check(_ state: CheckState, _ message: String, _ hint: String? = nil) -> HealthCheck {
+            HealthCheck(name: "mailbox", state: state, message: message, hint: hint)
+        }
+        var checks: [HealthCheck] = []
+        if let own = status.own {
+            let state: CheckState = (own.state == .granted && own.hint == nil) || own.state == .unused ? .ok : .warning
+            checks.append(check(state, "`\(own.peer)` \(own.message)", own.hint))
+        } else {
+            let count = conversationsWithMailbox(node)
+            if count > 0 {
+                checks.append(
+                    check(
+                        .warning,
+                        "\(count) conversation\(count == 1 ? " has" : "s have") agreed to a mailbox, and this node has "
+                            + "none",
+                        "what others send waits with them while this node is away; name one: "
+                            + "`mayfly peer set NAME mailbox=on`"
+                    )
+                )
+            }
+        }
+        if status.service?.serving ?? false {
+            let count = (try? node.peersFile())?.peers.filter { $0.contact != nil && !$0.isBlocked }.count ?? 0
+            checks.append(
+                count == 0
+                    ? check(
+                        .warning,
+                        "this node is a mailbox for nobody: there is no named peer with a card",
+                        "name whom it serves: `mayfly peer add NAME CARD`"
+                    ) : check(.ok, "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")")
+            )
+        }
+        return checks
+    }
+
+    /// Whose members have all agreed to a mailbox.
+    private static func conversationsWithMailbox(_ node: isolated Node) -> Int {
+        ((try? node.conversations()) ?? []).count { listed in
+            switch listed {
+            case .awake(let machine): machine.usesMailbox
+            case .asleep(let summary): summary.usesMailbox
+            }
+        }
+    }
+}

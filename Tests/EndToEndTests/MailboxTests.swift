@@ -1,0 +1,167 @@
+import Foundation
+import Testing
+
+/// Members that are never online together, and a third node that holds sealed contents for them.
+@Suite("Mailboxes with real nodes")
+struct MailboxTests {
+    /// `hub` is a mailbox, which all the others use; they have a room under these terms, and can write to each other's boxes.
+    private func withHub(
+        _ names: [String] = ["ann", "bob"],
+        terms: [String] = ["1d", "--mailbox", "disk"],
+        accepts: (TestNode) -> Bool = { _ in true },
+        _ body: (_ hub: TestNode, _ members: [TestNode]) throws -> Void
+    ) throws {
+        try withDirectory { directory in
+            let nodes = (["hub"] + names).map { TestNode(name: $0, directory: directory) }
+            let (hub, members) = (nodes[0], Array(nodes.dropFirst()))
+            defer { for node in nodes { node.crash() } }
+            for node in nodes { try node.initialise() }
+            try hub.start(["--mailbox"])
+            for node in members {
+                try node.start()
+                try hub.ok("peer", "add", node.name, try node.ok("peer", "card")["contact"].string ?? "")
+                try node.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
+                try node.ok("peer", "set", "hub", "mailbox=on")
+            }
+            try members[0].ok("conversation", "create", "--name", "room", "--as", members[0].name)
+            for node in members.dropFirst() {
+                let invite = try members[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+                try node.ok("join", invite, "--as", node.name, "--timeout", "60")
+            }
+            for node in members {
+                try eventually("all have met") {
+                    let known = try node.ok("conversation", "members", "room").json["members"].list
+                    return known.count { $0["online"].bool == true } == names.count - 1
+                }
+            }
+            let proposed = try members[0].run(["lifetime", "propose", "room"] + terms)
+            #expect(proposed.code == 0, "\(proposed)")
+            for node in members.dropFirst() {
+                try node.wait("lifetimeProposed:ours=false")
+                guard accepts(node) else {
+                    try node.ok("lifetime", "reject", "room")
+                    return try body(hub, members)
+                }
+                try node.ok("lifetime", "accept", "room")
+            }
+            for node in members { try mailable(node, names.count - 1) }
+            try body(hub, members)
+        }
+    }
+
+    private func mailable(_ node: TestNode, _ count: Int) throws {
+        try eventually("keys of all slices") {
+            let members = try node.ok("conversation", "members", "room").json["members"].list
+            return members.count { $0["mailbox"].string == "yes" } == count
+        }
+    }
+
+    private func kept(_ hub: TestNode) throws -> JSON { try hub.ok("mailbox", "status").json["service"] }
+
+    @Test("Two that are never online together hold a conversation: shown at the start, with its own expiry, both ways")
+    func neverTogether() throws {
+        try withHub { hub, members in
+            let (ann, bob) = (members[0], members[1])
+            try bob.stop()
+            let sent = try ann.ok("send", "room", "while you were away", "--wait", "mailed", "--timeout", "60")
+            #expect(sent["state"].string == "mailed")
+            let expiry = try message("while you were away", at: ann)["expiresAt"].string
+            #expect(hub.files(holding: "while you were away").isEmpty)
+            try ann.stop()
+            try bob.start()
+            try eventually("the message") { try bob.texts().contains("while you were away") }
+            let shown = try message("while you were away", at: bob)
+            #expect(shown["stored"].bool == true && shown["expiresAt"].string?.prefix(16) == expiry?.prefix(16))
+            try bob.ok("send", "room", "an answer", "--wait", "mailed", "--timeout", "60")
+            try bob.stop()
+            try ann.start()
+            try eventually("the answer, and the acknowledgement") {
+                try ann.texts().contains("an answer")
+                    && message("while you were away", at: ann)["state"].string == "delivered"
+            }
+            #expect(try ann.texts().count { $0 == "an answer" } == 1)
+        }
+    }
+
+    @Test(
+        "What a mailbox has on its disk survives kill -9 of it and of both members; nothing is lost, and nothing shown twice"
+    )
+    func killed() throws {
+        try withHub { hub, members in
+            let (ann, bob) = (members[0], members[1])
+            bob.crash()
+            for index in 0..<3 {
+                try ann.ok("send", "room", "before \(index)", "--wait", "mailed", "--timeout", "60")
+            }
+            hub.crash()
+            ann.crash()
+            try hub.start(["--mailbox"])
+            try bob.start()
+            try eventually("all of them") { try bob.texts().count { $0.hasPrefix("before") } == 3 }
+            bob.crash()
+            try bob.start()
+            try ann.start()
+            try eventually("all are delivered") {
+                try (0..<3).allSatisfy { try message("before \($0)", at: ann)["state"].string == "delivered" }
+            }
+            #expect(try bob.texts().filter { $0.hasPrefix("before") } == ["before 0", "before 1", "before 2"])
+        }
+    }
+
+    @Test("An explosion reaches a member that was away, though its creator is gone since, and its receipt comes back")
+    func explosion() throws {
+        try withHub(["ann", "bob", "cyd"]) { hub, members in
+            let (ann, bob, cyd) = (members[0], members[1], members[2])
+            try bob.stop()
+            try ann.ok("send", "room", "doomed", "--wait", "sent", "--timeout", "60")
+            let room = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+            try ann.ok("explode", "room", "--force")
+            try eventually("the notice is in the box") {
+                try kept(hub)["kept"].list.contains { $0["peer"].string == "bob" && $0["slots"].integer ?? 0 > 1 }
+            }
+            try ann.stop()
+            try cyd.stop()
+            try bob.start()
+            try eventually("the end") { try bob.ok("explode", "list").lines.count == 1 }
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+            try bob.stop()
+            try ann.start()
+            try eventually("the receipt") {
+                let status = try ann.ok("explode", "status", room).json
+                return status["waiting"].list.isEmpty
+            }
+        }
+    }
+
+    @Test("A refusal of one member means no mailbox: no box, no slot, and nobody names one")
+    func consent() throws {
+        let accepts = { (node: TestNode) in node.name != "cyd" }
+        try withHub(["ann", "bob", "cyd"], accepts: accepts) { hub, members in
+            try members[0].wait("lifetimeRejected")
+            try members[2].stop()
+            try members[0].ok("send", "room", "for those who are here")
+            for node in members.dropLast() {
+                let known = try node.ok("conversation", "members", "room").json["members"].list
+                #expect(known.allSatisfy { $0["mailbox"].string == nil }, "\(known)")
+                #expect(try node.ok("mailbox", "status").json["own"]["state"].string == "unused")
+            }
+            let service = try kept(hub)
+            #expect(service["boxes"].integer == 0 && service["put"].integer == 0, "\(service)")
+        }
+    }
+
+    @Test("Under ram nothing of it is on the mailbox's disk, and it goes with the mailbox's process")
+    func memoryOnly() throws {
+        try withHub(terms: ["ephemeral", "--mailbox", "ram"]) { hub, members in
+            let (ann, bob) = (members[0], members[1])
+            try bob.stop()
+            let before = Set(hub.files(".seg"))
+            try ann.ok("send", "room", "for memory alone", "--wait", "mailed", "--timeout", "60")
+            #expect(try kept(hub)["memoryBytes"].integer ?? 0 > 0)
+            #expect(Set(hub.files(".seg")) == before)
+            try bob.start()
+            try eventually("the message") { try bob.texts().contains("for memory alone") }
+            #expect(try message("for memory alone", at: bob)["stored"].bool == false)
+        }
+    }
+}

@@ -1,0 +1,324 @@
+import Crypto
+import Messaging
+import Wire
+
+/// A node that keeps boxes, its shell, and guests that say anything over several links.
+struct FuzzMailbox {
+    private static let client = ClientID(unchecked: [UInt8](repeating: 9, count: 16))
+    private static let own = FuzzKeys.cid
+    /// Two of them are named peers at first.
+    private static let owners = [FuzzKeys.ann, FuzzKeys.bob, FuzzKeys.key(0x44)]
+    private static let linkCount = 6
+    private static let linkKeys = (0..<linkCount).map { FuzzKeys.key(0x51 + UInt8($0)).publicKey }
+    private static let secrets = owners.map { MailboxSecret(mailbox: own.publicKey, owner: $0.publicKey, own: $0) }
+    private static let proofs = secrets.map { secret in linkKeys.map { secret.proof(of: $0) } }
+    private static let labels = (0..<8).map { BoxLabel(unchecked: [UInt8](repeating: UInt8($0), count: 16)) }
+    private static let boxes = secrets.map { secret in labels.map { secret.box($0) } }
+    private static let tags = (0..<24).map { SlotTag(unchecked: [UInt8](repeating: UInt8($0), count: 32)) }
+
+    private var machine = MailboxServiceStateMachine()
+    private var terms = MailboxTerms()
+    private var now = Timestamp(milliseconds: 1_795_247_146_133)
+    private var peers: Set<PublicKey> = Set(owners.prefix(2).map(\.publicKey))
+    private var isLocked = false
+    private var hasRoom = true
+    private var isSilent = false
+    private var kept: [BoxID: [SlotID: (slot: KeptSlot, byteCount: Int)]] = [:]
+    private var closed: Set<LinkID> = []
+    private var mostBoxes = 0
+
+    init() {
+        terms.isServing = true
+        configure()
+    }
+
+    static var seeds: [[UInt8]] {
+        let claim = FuzzScript().byte(0).byte(0).byte(0).byte(0).byte(1).byte(2)
+        let put = FuzzScript(claim.bytes).byte(4).byte(1).byte(0).byte(1).byte(3).byte(1).byte(2).byte(0)
+        let notice = FuzzScript(put.bytes).byte(4).byte(1).byte(0).byte(1).byte(4).byte(2).byte(5).byte(0)
+        let taken = FuzzScript(notice.bytes).byte(5).byte(1).byte(0).byte(1).byte(2).byte(3).byte(4)
+        let answered = FuzzScript(taken.bytes).byte(6).byte(2).byte(0).byte(1).byte(0).byte(4).byte(9)
+        let rest = (0..<16).map {
+            FuzzScript(answered.bytes).byte($0).byte(0).byte(0).byte(1).byte(2).byte(3).byte(4).bytes
+        }
+        return [claim.bytes, put.bytes, notice.bytes, taken.bytes, answered.bytes] + rest
+    }
+
+    // MARK: What happens
+
+    mutating func act(_ input: inout FuzzInput) throws {
+        let operation = input.index(below: 14)
+        switch operation {
+        case 0...6:
+            let link = input.index(below: Self.linkCount)
+            let request = request(operation, link, &input)
+            // As it comes from outside.
+            let bytes = FrameCodec.encode(.mailboxRequest(request))
+            guard case .mailboxRequest(let read)? = try? FrameCodec.decode(bytes) else { return }
+            let turn = turn
+            let (remote, id) = (Self.linkKeys[link], LinkID(UInt64(link)))
+            closed.remove(id)
+            try perform(machine.receive(read, from: remote, on: id, client: Self.client, own: Self.own, turn))
+        case 7:
+            let link = LinkID(UInt64(input.index(below: Self.linkCount)))
+            machine.linkClosed(link)
+            try expect(!machine.serves(link), "a link that is closed is served")
+        case 8:
+            let steps: [Milliseconds] = [1, .second, .minute, .hour, .day, 61 * .day]
+            now = now + steps[input.index(below: steps.count)]
+            try advance()
+        case 9:
+            let choice = input.byte()
+            terms.isServing = choice & 1 == 0
+            terms.boxCount = Int(choice >> 1 & 7)
+            terms.slotCount = choice & 16 == 0 ? 256 : 2
+            terms.boxByteCount = choice & 32 == 0 ? 4 << 20 : 5_000
+            terms.memoryByteCount = choice & 64 == 0 ? 32 << 20 : 3_000
+            terms.longest = choice & 128 == 0 ? 30 * .day : .hour
+            try perform(configure())
+        case 10:
+            let choice = input.byte()
+            let named = Self.owners.enumerated().filter { choice >> UInt8($0.offset) & 1 == 1 }
+            peers = Set(named.map(\.element.publicKey))
+            try perform(configure())
+        case 11: restart()
+        case 12:
+            let choice = input.byte()
+            (isLocked, hasRoom, isSilent) = (choice & 1 != 0, choice & 2 == 0, choice & 4 != 0)
+        default:
+            // The disk has refused what was to be kept.
+            let box = Self.boxes[input.index(below: 3)][input.index(below: 8)]
+            let lost = Array((kept[box] ?? [:]).keys.sorted().prefix(Int(input.byte() % 3)))
+            machine.lost(lost, of: box)
+            for id in lost { kept[box]?[id] = nil }
+        }
+    }
+
+    private mutating func request(_ operation: Int, _ link: Int, _ input: inout FuzzInput) -> MailboxRequest {
+        let box = operation < 2 ? Self.boxes[0][0] : Self.boxes[input.index(below: 3)][input.index(below: 8)]
+        func tags() -> [SlotTag] {
+            (0..<Int(input.byte() % 35)).map { _ in Self.tags[input.index(below: Self.tags.count)] }
+        }
+        switch operation {
+        case 0:
+            let owner = input.index(below: 3)
+            let named = input.index(below: Self.linkCount + 1)
+            // Its own, that of another link, or none.
+            let proof = named == 0 ? Self.proofs[owner][link] : named == 6 ? [] : Self.proofs[owner][named - 1]
+            let labels = (0..<Int(input.byte() % 12)).map { _ in Self.labels[input.index(below: 8)] }
+            return .claim(owner: Self.owners[owner].publicKey, proof: proof, labels)
+        case 1: return .drop((0..<Int(input.byte() % 4)).map { _ in Self.labels[input.index(below: 8)] })
+        case 2: return .list(box)
+        case 3: return .purge(box, tags().map(SlotID.init))
+        case 4:
+            let id = SlotID(Self.tags[input.index(below: Self.tags.count)])
+            let kind = SlotKind.allCases[input.index(below: 3)]
+            let keeping = SlotKeeping.allCases[input.index(below: 6)]
+            let size = [1_024, 1_024, 1_024, 4_096, 16_384, 61_440, 0, 1_000][input.index(below: 8)]
+            return .put(box, SlotPut(id: id, kind: kind, keeping: keeping, body: [UInt8](repeating: 4, count: size)))
+        case 5: return .take(box, tags())
+        default:
+            let answer = [UInt8](repeating: 6, count: Int(input.byte()) + Int(input.byte() & 1))
+            return .discard(box, tags(), answer: answer)
+        }
+    }
+
+    private var turn: Turn {
+        let (peers, kept, hasRoom, isSilent, now) = (peers, kept, hasRoom, isSilent, now)
+        return Turn(
+            now: now,
+            random: .seeded(1),
+            endpoints: [],
+            isLocked: isLocked,
+            defaultPolicy: .ask,
+            sessionGrace: 0,
+            isKnown: { _, _ in false },
+            hasRoom: { _ in hasRoom },
+            isNamedPeer: { peers.contains($0) },
+            sourceOf: { $0.value.isMultiple(of: 2) ? 7 : nil },
+            keptSlots: { isSilent ? nil : (kept[$0] ?? [:]).values.map(\.slot).filter { $0.until > now } }
+        )
+    }
+
+    @discardableResult
+    private mutating func configure() -> [NodeAction] {
+        mostBoxes = max(mostBoxes, terms.boxCount)
+        let peers = peers
+        return machine.configure(terms, Self.client) { peers.contains($0) }
+    }
+
+    /// What was in memory is gone; boxes and what is on the disk stay.
+    private mutating func restart() {
+        machine = MailboxServiceStateMachine(machine.records)
+        for box in kept.keys { kept[box] = kept[box]?.filter { $0.value.slot.kind != .memory } }
+        configure()
+    }
+
+    private mutating func advance() throws {
+        try perform(machine.advance(Self.client, now: now))
+        // The store destroys by itself, whether anybody has asked for the box or not.
+        for box in kept.keys { kept[box] = kept[box]?.filter { $0.value.slot.until > now } }
+        // Otherwise its timer fires for ever.
+        if let next = machine.nextDeadline { try expect(next > now, "it is due again at once") }
+    }
+
+    // MARK: What must hold
+
+    private mutating func perform(_ actions: [NodeAction]) throws {
+        try expect(actions.count <= 2_048, "\(actions.count) actions")
+        let known = Set(machine.records.map(\.box))
+        for action in actions {
+            switch action {
+            case .mailbox(.keep(let box, let slot, let body)):
+                try expect(known.contains(box), "a body of a box that is not there")
+                try expect(slot.byteCount == body.count, "\(body.count) bytes kept as \(slot.byteCount)")
+                try expect(kept[box]?[slot.id] == nil, "a body is kept over another")
+                try expect(slot.until > now, "a body is kept that is over")
+                kept[box, default: [:]][slot.id] = (slot, body.count)
+            case .mailbox(.erase(let box, let ids)): for id in ids { kept[box]?[id] = nil }
+            case .mailbox(.destroy(let box)):
+                try expect(!known.contains(box), "a box is destroyed and known")
+                kept[box] = nil
+            case .mailbox(.give(_, let box, let slot, let dwell)):
+                try expect(kept[box]?[slot.id]?.slot == slot, "a body is given that is not kept")
+                try expect(dwell >= 0 && slot.until > now, "a body is given that is over")
+            case .transmit(_, let frame), .forward(_, let frame):
+                let read = try? FrameCodec.decode(FrameCodec.encode(frame))
+                try expect(areAlike(read, frame), "\(frame) does not come back")
+            case .close(let link):
+                machine.linkClosed(link)
+                closed.insert(link)
+            case .save: break
+            default: throw FuzzFailure("\(action) of a mailbox")
+            }
+        }
+    }
+
+    /// A grant that is less than nothing is none on the wire.
+    private func areAlike(_ read: Frame?, _ said: Frame) -> Bool {
+        guard case .mailboxAnswer(.granted(let grant)) = said, grant.boxCount < 0 else { return read == said }
+        return true
+    }
+
+    func check() throws {
+        let counts = machine.counts
+        let records = machine.records
+        try expect(records.count <= mostBoxes, "\(records.count) boxes of \(mostBoxes)")
+        try expect(Set(records.map(\.box)).isSuperset(of: kept.keys), "bodies of boxes that are not there")
+        for record in records { try expect(peers.contains(record.owner), "a box of nobody's") }
+        for one in machine.occupancy {
+            guard let slotCount = one.slotCount else { continue }
+            let slots = (kept[one.record.box] ?? [:]).values
+            try expect(slotCount == slots.count, "\(slotCount) slots, and \(slots.count) are kept")
+            let byteCount = slots.reduce(0) { $0 + $1.byteCount }
+            try expect(one.byteCount == byteCount, "\(one.byteCount) bytes, and \(byteCount) are kept")
+        }
+        let memory = kept.values.flatMap(\.values).reduce(0) { $0 + ($1.slot.kind == .memory ? $1.byteCount : 0) }
+        try expect(counts.memoryByteCount == memory, "\(counts.memoryByteCount) bytes in memory, not \(memory)")
+        for link in closed { try expect(!machine.serves(link), "a link that was closed is served") }
+    }
+
+    /// Half a year later nothing is left.
+    mutating func end() throws {
+        now = now + 180 * .day
+        try advance()
+        try check()
+        try expect(machine.records.isEmpty && kept.isEmpty, "\(machine.records.count) boxes of nobody's are left")
+    }
+}
+
+/// The owner's side, told anything by its network and its mailbox.
+struct FuzzMailboxOwner {
+    private var now = Timestamp(milliseconds: 1_795_247_146_133)
+    private var machine = MailboxOwnerStateMachine(now: Timestamp(milliseconds: 1_795_247_146_133))
+    private var wanted: [BoxLabel] = []
+    private var isDialling = false
+    private var nextLink: UInt64 = 1
+    private var open: Set<LinkID> = []
+
+    static var seeds: [[UInt8]] {
+        let granted = FuzzScript().byte(0).byte(3).byte(0).byte(1).byte(0).byte(5).byte(0)
+        let after = (0..<10).map {
+            FuzzScript(granted.bytes).byte($0).byte(0).byte(1).byte(2).byte(8).byte(3).byte(8).byte(4).bytes
+        }
+        return after + [FuzzScript().byte(0).byte(200).byte(2).byte(8).byte(2).byte(9).bytes]
+    }
+
+    mutating func act(_ input: inout FuzzInput) throws {
+        switch input.index(below: 10) {
+        case 0:
+            let first = Int(input.byte())
+            let count = Int(input.byte() % 140)
+            wanted = (0..<count).map { Self.label(first + $0) }
+            let kept = Set((0..<Int(input.byte() % 4)).map { Self.label(first - 1 - $0) })
+            wanted = Array(wanted.prefix(Limits.boxLabelCount))
+            try perform(machine.want(wanted, keeping: kept, now: now))
+        case 1:
+            let link = LinkID(nextLink)
+            nextLink += 1
+            open.insert(link)
+            isDialling = false
+            try perform(machine.opened(link, now: now))
+        case 2:
+            isDialling = false
+            machine.dialFailed(now: now)
+        case 3:
+            let link = link(&input)
+            open.remove(link)
+            machine.closed(link, now: now)
+            try expect(machine.link != link, "a link that is closed is in use")
+        case 4: machine.heard(link(&input), now: now)
+        case 5:
+            let grant = MailboxGrant(
+                boxCount: Int(truncatingIfNeeded: input.number()),
+                slotCount: 0,
+                byteCount: .max,
+                longest: input.signed()
+            )
+            machine.granted(grant, on: link(&input))
+        case 6:
+            let refusal = MailboxRefusal.allCases[input.index(below: MailboxRefusal.allCases.count)]
+            try perform(machine.refused(refusal, on: link(&input), now: now))
+        case 7: try perform(machine.hurry(now: now))
+        default:
+            let steps: [Milliseconds] = [1, .second, 10 * .second, .minute, 5 * .minute, .day]
+            now = now + steps[input.index(below: steps.count)]
+            for _ in 0..<2 { try perform(machine.advance(now: now)) }
+            if let next = machine.nextDeadline { try expect(next > now, "it is due again at once") }
+        }
+        _ = machine.standing
+        if machine.isGranted { try expect(machine.link != nil, "granted over no link") }
+    }
+
+    private static func label(_ number: Int) -> BoxLabel {
+        BoxLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
+    }
+
+    private func link(_ input: inout FuzzInput) -> LinkID {
+        let choice = input.byte()
+        if choice & 3 == 0, let link = machine.link { return link }
+        return LinkID(UInt64(choice >> 2))
+    }
+
+    private mutating func perform(_ actions: [MailboxOwnerStateMachine.Action]) throws {
+        for action in actions {
+            switch action {
+            case .dial:
+                try expect(!isDialling, "it dials while it dials")
+                try expect(!wanted.isEmpty, "it dials for nothing")
+                isDialling = true
+            case .claim(let link, let labels):
+                try expect(open.contains(link), "it claims over a link that is closed")
+                try expect(labels.count <= Limits.boxLabelCount, "\(labels.count) labels")
+                try expect(Set(labels).isSubset(of: wanted), "it claims what nobody wants")
+            case .drop(let link, let labels):
+                try expect(open.contains(link), "it drops over a link that is closed")
+                try expect(!labels.isEmpty && Set(labels).isDisjoint(with: wanted), "it drops what is wanted")
+            case .ping(let link): try expect(open.contains(link), "it asks over a link that is closed")
+            case .close(let link):
+                try expect(machine.link != link, "a link that it closes is in use")
+                open.remove(link)
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+import Crypto
+import Foundation
+import Messaging
+import Testing
+
+/// The term `mailbox` of an agreement (Lifetime.md, "Terms").
+@Suite("Mailbox consent") struct MailboxConsentTests {
+    private static let memory = LifetimeTerms(.ephemeral, mailbox: .ram)
+    private static let disk = LifetimeTerms(.oneDay, mailbox: .disk)
+
+    // MARK: Values
+
+    @Test func `consents are ordered by what a mailbox may do`() {
+        #expect(MailboxConsent.allCases.sorted() == [.no, .ram, .disk])
+        #expect(MailboxConsent.allCases.map(\.rawValue) == ["no", "ram", "disk"])
+        #expect(LifetimeTerms(.oneDay).mailbox == .no)
+    }
+
+    @Test func `nothing reaches the disk of a mailbox without a lifetime`() {
+        #expect(Self.memory.isValid && !LifetimeTerms(.ephemeral, mailbox: .disk).isValid)
+        #expect(!LifetimeTerms(.ephemeral, unopened: .hour, mailbox: .ram).isValid)
+        #expect(!LifetimeTerms(.ephemeral, timer: .read, mailbox: .ram).isValid)
+        #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
+        #expect(!LifetimeTerms(.oneDay, attachment: .ephemeral, mailbox: .disk).isValid)
+        #expect(LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram).isValid)
+        for lifetime in Lifetime.allCases where lifetime != .ephemeral {
+            for mailbox in MailboxConsent.allCases { #expect(LifetimeTerms(lifetime, mailbox: mailbox).isValid) }
+        }
+    }
+
+    @Test func `terms without a lifetime but with a mailbox allow something`() {
+        #expect(!Self.memory.keepsSomething && Self.memory.allowsSomething)
+        #expect(Self.disk.allowsSomething && LifetimeTerms(.oneDay).allowsSomething)
+        #expect(!LifetimeTerms.ephemeral.allowsSomething)
+    }
+
+    @Test func `terms name the mailbox to people`() {
+        #expect(Self.disk.displayName == "1 Day (mailbox on disk)")
+        #expect(LifetimeTerms(.oneDay, mailbox: .ram).displayName == "1 Day (mailbox in memory)")
+        #expect(LifetimeTerms(.oneDay).displayName == "1 Day")
+        let all = LifetimeTerms(.oneDay, attachment: .oneHour, timer: .read, mailbox: .ram)
+        #expect(all.displayName == "1 Day (attachments 1 Hour, from reading, mailbox in memory)")
+    }
+
+    @Test func `the mailbox is signed, and its absence too`() throws {
+        var talk = Negotiation()
+        talk.propose(terms: Self.disk, .one)
+        var proposal = try #require(talk.pending(.one)?.proposal)
+        #expect(proposal.isSignatureValid)
+        for mailbox in [MailboxConsent.no, .ram] {
+            proposal.terms = LifetimeTerms(.oneDay, mailbox: mailbox)
+            #expect(!proposal.isSignatureValid)
+        }
+        talk.propose(.oneDay, .one)
+        var plain = try #require(talk.pending(.one)?.proposal)
+        plain.terms = Self.disk
+        #expect(!plain.isSignatureValid)
+    }
+
+    @Test func `a policy is read as it is written, with one way to write it`() {
+        #expect(LifetimePolicy.acceptUpTo(.oneDay).text == "accept-up-to:1d")
+        #expect(LifetimePolicy.acceptUpTo(.oneDay, mailbox: .disk).text == "accept-up-to:1d:disk")
+        for lifetime in Lifetime.allCases {
+            for mailbox in MailboxConsent.allCases {
+                let policy = LifetimePolicy.acceptUpTo(lifetime, mailbox: mailbox)
+                #expect(LifetimePolicy(policy.text) == policy)
+            }
+        }
+        for text in ["accept-up-to:1d:no", "accept-up-to:1d:", "accept-up-to::ram", "accept-up-to:1d:ram:", "ask:ram"] {
+            #expect(LifetimePolicy(text) == nil, "\(text)")
+        }
+    }
+
+    @Test func `a policy accepts no more of a mailbox than it names`() {
+        for allowed in MailboxConsent.allCases {
+            for proposed in MailboxConsent.allCases {
+                let policy = LifetimePolicy.acceptUpTo(.sevenDays, mailbox: allowed)
+                #expect(policy.accepts(LifetimeTerms(.oneDay, mailbox: proposed)) == (proposed <= allowed))
+                #expect(!policy.accepts(LifetimeTerms(.thirtyDays, mailbox: proposed)))
+            }
+        }
+        #expect(!LifetimePolicy.acceptUpTo(.thirtyDays).accepts(Self.memory))
+        #expect(LifetimePolicy.acceptUpTo(.ephemeral, mailbox: .ram).accepts(Self.memory))
+        #expect(!LifetimePolicy.ask.accepts(Self.memory) && !LifetimePolicy.refuse.accepts(Self.memory))
+    }
+
+    @Test func `the narrowest policy that accepts terms names their mailbox`() {
+        #expect(LifetimePolicy.accepting(LifetimeTerms(.oneDay)) == .acceptUpTo(.oneDay))
+        #expect(LifetimePolicy.accepting(Self.disk) == .acceptUpTo(.oneDay, mailbox: .disk))
+        #expect(LifetimePolicy.accepting(Self.memory) == .acceptUpTo(.ephemeral, mailbox: .ram))
+        #expect(LifetimePolicy.accepting(LifetimeTerms(.thirtyDays, timer: .read, mailbox: .ram)) == nil)
+    }
+
+    // MARK: Negotiation
+
+    @Test func `a mailbox without a lifetime is proposed, accepted and in force like other terms`() {
+        var talk = Negotiation()
+        talk.policies[1] = .acceptUpTo(.thirtyDays)
+        #expect(talk.propose(terms: Self.memory, .one) == nil)
+        talk.deliverAll()
+        // The standing policy names no mailbox: the user is asked.
+        #expect(talk.pending(.two)?.isOurs == false && talk.agreements == [nil, nil])
+        #expect(talk.accept(.two) == nil)
+        talk.deliverAll()
+        #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == Self.memory })
+        #expect(talk.propose(terms: Self.memory, .two) == .alreadyAgreed(.ephemeral))
+        // Terms without a mailbox are another agreement, and end it.
+        talk.policies[1] = .ask
+        #expect(talk.propose(.ephemeral, .one) == nil)
+        talk.deliverAll()
+        talk.accept(.two)
+        talk.deliverAll()
+        #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == .ephemeral })
+    }
+
+    @Test func `a mailbox on the disk without a lifetime cannot be proposed, and is rejected when it comes`() {
+        var talk = Negotiation()
+        let terms = LifetimeTerms(.ephemeral, mailbox: .disk)
+        #expect(talk.propose(terms: terms, .one) == .invalidTerms)
+        let proposal = talk.proposal(by: .one, terms: terms)
+        let actions = talk.receive(.proposal(proposal), .two)
+        #expect(actions == [.sendTo(talk.keys[0].publicKey, .reject(proposal.id, .unsupported))])
+        #expect(talk.pending(.two) == nil)
+    }
+
+    @Test func `crossing proposals that differ in the mailbox are no agreement`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.propose(terms: Self.disk, .two)
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil] && talk.pending(.one)?.proposal.id == talk.pending(.two)?.proposal.id)
+    }
+
+    @Test(arguments: [LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk)])
+    func `an agreement with a mailbox is renewed by policies that name it, and by no others`(
+        terms: LifetimeTerms
+    ) throws {
+        let naming = try #require(LifetimePolicy.accepting(terms))
+        for policies in [[naming, naming], [naming, .acceptUpTo(.thirtyDays)], [.acceptUpTo(.thirtyDays), naming]] {
+            var talk = Negotiation()
+            talk.agree(terms: terms)
+            #expect(talk.machines[0].terms == terms)
+            talk.policies = policies
+            talk.session(resets: [true, false])
+            talk.deliverAll()
+            let isRenewed = policies == [naming, naming]
+            #expect(talk.isAgreed && talk.machines[0].terms == (isRenewed ? terms : .ephemeral), "\(policies)")
+            #expect(talk.pending(.one) == nil && talk.pending(.two) == nil)
+        }
+    }
+
+    @Test func `of three members all have to sign the mailbox, and all renew it`() {
+        var council = Council(3)
+        council.propose(Self.memory, 0)
+        council.deliverAll()
+        council.accept(1)
+        council.deliverAll()
+        #expect(council.inForce == [nil])
+        council.accept(2)
+        council.deliverAll()
+        #expect(council.isAgreed && council.terms == Self.memory && council.unsigned.isEmpty)
+        council.policies = council.policies.map { _ in .acceptUpTo(.ephemeral, mailbox: .ram) }
+        council.restart(1)
+        council.heal()
+        #expect(council.isAgreed && council.terms == Self.memory)
+    }
+
+    @Test func `a withdrawal brings a wider mailbox back at once or not at all`() {
+        for wait in [Limits.withdrawalWindow, Limits.withdrawalWindow + 1] {
+            var talk = Negotiation()
+            talk.agree(terms: Self.disk)
+            // The same lifetime, without the mailbox.
+            talk.propose(.oneDay, .one)
+            talk.deliverAll()
+            talk.accept(.two)
+            talk.withdraw(.one)
+            talk.now = talk.now + wait
+            talk.deliverAll()
+            let isBack = wait == Limits.withdrawalWindow
+            #expect(talk.machines[1].terms == (isBack ? Self.disk : .ephemeral), "\(wait)")
+            #expect(talk.isAgreed)
+        }
+    }
+
+    // MARK: What is shown
+
+    @Test func `system messages say what a mailbox may do`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        var shown: [String] = []
+        for terms in [Self.memory, LifetimeTerms(.oneDay), Self.disk, Self.memory, .ephemeral] {
+            pair.now = pair.now + Milliseconds.minute
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
+            pair.run()
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            pair.run()
+            let notes = (0..<2).map { node in
+                pair.archive[node].values.map(\.message.content).filter { $0.type == .systemMessage }
+                    .max { $0.sentAt < $1.sentAt }?.displayText
+            }
+            #expect(notes[0] == notes[1])
+            shown.append(try #require(notes[0]))
+        }
+        #expect(
+            shown == [
+                "Messages are not kept; a mailbox may hold them in memory", "Messages will be deleted after 1 Day",
+                "Changed to 1 Day (mailbox on disk)",
+                "Messages are no longer kept; a mailbox may hold them in memory",
+                "A mailbox may no longer hold messages",
+            ]
+        )
+    }
+}

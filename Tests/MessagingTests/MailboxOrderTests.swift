@@ -1,0 +1,331 @@
+import Crypto
+import Testing
+
+@testable import Messaging
+
+@Suite("Mailbox: what is put for a member that is away")
+struct MailboxOrderTests {
+    @Test("nothing is put without an agreement, without keys, to who is linked, or while locked")
+    func nothing() throws {
+        // Without a mailbox in the terms.
+        var all = try Assembly.mailing(2, .oneDay)
+        all.isolate(1)
+        _ = try all.say("text", from: 0)
+        all.run(for: 2 * .minute)
+        #expect(all.orders.isEmpty)
+        // Without keys.
+        all = try Assembly.joined(2)
+        try all.giveMailboxes()
+        all.withoutSlices = [0, 1]
+        all.agree(on: .mailed)
+        all.isolate(1)
+        _ = try all.say("text", from: 0)
+        all.run(for: 2 * .minute)
+        #expect(all.orders.isEmpty && !all.isMailable(1, by: 0))
+        // To who is linked, whether it answers or not.
+        all = try Assembly.mailing(2)
+        all.cut = [[0, 1]]
+        _ = try all.say("text", from: 0)
+        all.run(for: 30 * .second)
+        #expect(all.orders.isEmpty && all.machine(0)?.isOnline(all.keys[1].publicKey) == true)
+        // Then its link is given up.
+        all.run(for: .minute)
+        #expect(all.orders[0]?.count == 1)
+        // While locked; afterwards it goes.
+        all = try Assembly.mailing(2)
+        all.isolate(1)
+        _ = try all.say("text", from: 0)
+        all.locked = [0]
+        all.run(for: 2 * .minute)
+        #expect(all.orders.isEmpty)
+        all.locked = []
+        all.run(for: 2 * .minute)
+        #expect(all.orders[0]?.count == 1)
+        // When nothing is to be said.
+        all = try Assembly.mailing(2)
+        all.isolate(1)
+        all.run(for: 5 * .minute)
+        #expect(all.orders.isEmpty)
+    }
+
+    @Test("after two seconds without a link, in the order in which it was said, and numbers are durable first")
+    func put() throws {
+        for terms in [LifetimeTerms.mailed, .inMemory, LifetimeTerms(.sevenDays, unopened: .hour, mailbox: .ram)] {
+            var all = try Assembly.mailing(2, terms)
+            all.isolate(1)
+            let start = all.now
+            let ids = try (0..<3).map { try all.say("text \($0)", from: 0) }
+            #expect(all.orders.isEmpty)
+            _ = all.advance(0, to: start + Limits.mailDelay - 1)
+            #expect(all.orders.isEmpty && (all.nodes[0].nextDeadline ?? .latest) <= start + Limits.mailDelay)
+            let actions = all.advance(0, to: start + Limits.mailDelay)
+            let order = try #require(all.orders[0]?.first)
+            let index = try #require(actions.firstIndex(of: .mail(all.clients[0], order)))
+            #expect(actions[..<index].contains(.save(all.clients[0])))
+            #expect(order.messages == ids.map { NodeAction.AgedMessage(id: $0, age: Limits.mailDelay) })
+            #expect(order.member == all.keys[1].publicKey && order.address.box == all.box(1) && order.number == 0)
+            #expect(order.kind == (terms.mailbox == .disk ? .disk : .memory) && order.frames.isEmpty)
+            #expect(order.agreement == all.machine(0)?.agreement?.id)
+            let schedule = SliceSchedule(terms)
+            #expect(order.keeping == .holding(schedule.unread) && order.slice == schedule.slice(at: all.now))
+            #expect(order.key == all.slices[1]?[order.slice]?.publicKey)
+            let next = all.machine(0)?.savedRecord.mailbox.outgoing[order.member]?.next
+            #expect(next == UInt64(Limits.mailSlotCount), "before any of them is used")
+            // While it is under way there is no other, however long it takes.
+            _ = try all.say("more", from: 0)
+            all.run(for: 10 * .minute)
+            #expect(all.orders[0]?.count == 1)
+        }
+    }
+
+    @Test("ephemeral texts are never put on a mailbox's disk, whatever files may be")
+    func ephemeral() throws {
+        // Terms that keep texts in memory alone have no disk of a mailbox.
+        #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
+        var all = try Assembly.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
+        all.isolate(1)
+        _ = try all.say("text", from: 0)
+        all.run(for: 2 * .minute)
+        #expect(all.orders[0]?.isEmpty == false && all.orders[0]?.allSatisfy { $0.kind == .memory } == true)
+    }
+
+    @Test("what the mailbox has is mailed, and is not put again; what comes later is")
+    func mailed() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        let id = try all.say("one", from: 0)
+        let order = try all.order(of: 0)
+        let later = try all.say("two", from: 0)
+        all.end(order, of: 0)
+        #expect(all.state(id, at: 0) == .mailed && all.state(later, at: 0) == .queued)
+        #expect(all.events[0].contains(.messageState(id, .mailed, stored: nil)))
+        let second = try all.order(of: 0)
+        #expect(second.messages.map(\.id) == [later] && second.number == 1)
+        all.end(second, of: 0)
+        all.run(for: .hour)
+        #expect(all.orders[0]?.count == 2)
+        #expect(all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message) == [id, later])
+        // Over a link they go once more, and only their receiver says that they are there.
+        #expect(all.state(id, at: 0) != .delivered)
+        all.heal()
+        all.run(for: 2 * .minute)
+        #expect(all.state(id, at: 0) == .delivered && all.state(later, at: 0) == .delivered)
+        #expect(all.shown(id, at: 1) == 1 && all.shown(later, at: 1) == 1)
+        #expect(all.machine(0)?.outboxCount == 0)
+    }
+
+    @Test("a message is mailed when every member that has not acknowledged it has it in its box")
+    func three() throws {
+        var all = try Assembly.mailing(3)
+        all.isolate(1)
+        all.isolate(2)
+        let id = try all.say("one", from: 0)
+        all.run(for: 10 * .second)
+        let orders = try #require(all.orders[0])
+        #expect(Set(orders.map(\.member)) == Set([1, 2].map { all.keys[$0].publicKey }) && orders.count == 2)
+        #expect(orders[0].address != orders[1].address)
+        all.end(orders[0], of: 0)
+        #expect(all.state(id, at: 0) == .queued)
+        #expect(all.events[0].contains(.messageDelivery(id, orders[0].member, .mailed)))
+        all.end(orders[1], of: 0)
+        #expect(all.state(id, at: 0) == .mailed)
+        // One has it, the other is waited for.
+        all.heal()
+        all.isolate(2)
+        all.run(for: 2 * .minute)
+        #expect(all.state(id, at: 0) != .delivered)
+        all.heal()
+        all.run(for: 2 * .minute)
+        #expect(all.state(id, at: 0) == .delivered)
+
+        // Who is there does not keep it from being mailed.
+        all = try Assembly.mailing(3)
+        all.isolate(2)
+        let other = try all.say("two", from: 0)
+        let order = try all.order(of: 0)
+        #expect(order.member == all.keys[2].publicKey)
+        all.end(order, of: 0)
+        #expect(all.state(other, at: 0) == .mailed)
+    }
+
+    @Test("a mailbox that does not take it is tried again after four seconds, eight, and so on to a quarter of an hour")
+    func retries() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        _ = try all.say("one", from: 0)
+        var order = try all.order(of: 0)
+        for step in 0..<12 {
+            let failed = all.now
+            all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+            let wait = min(Limits.mailRetryFirst << Milliseconds(step), Limits.mailRetryLongest)
+            let count = try #require(all.orders[0]?.count)
+            _ = all.advance(0, to: failed + wait - 1)
+            #expect(all.orders[0]?.count == count)
+            _ = all.advance(0, to: failed + wait)
+            #expect(all.orders[0]?.count == count + 1)
+            order = try #require(all.orders[0]?.last)
+        }
+        // Once it has taken something the waits begin anew.
+        all.end(order, of: 0)
+        _ = try all.say("two", from: 0)
+        order = try all.order(of: 0)
+        let failed = all.now
+        all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        let count = try #require(all.orders[0]?.count)
+        _ = all.advance(0, to: failed + Limits.mailRetryFirst)
+        #expect(all.orders[0]?.count == count + 1)
+    }
+
+    @Test("no number is used twice, whatever becomes of an order, and whenever the node stops")
+    func numbers() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        var next: UInt64 = 0
+        for step in 0..<60 {
+            _ = try all.say("text \(step)", from: 0)
+            let order = try all.order(of: 0, within: 20 * .minute)
+            #expect(order.number >= next, "\(step)")
+            let slotCount = step % (Limits.mailSlotCount + 1)
+            next = order.number + UInt64(slotCount)
+            let record = all.machine(0)?.savedRecord.mailbox.outgoing[order.member]
+            #expect(record.map { $0.next >= order.number + UInt64(Limits.mailSlotCount) } == true)
+            let mailed = step % 3 == 0 ? [] : Array(order.messages.map(\.id).prefix(step % 4))
+            all.end(
+                order,
+                of: 0,
+                MailResult(mailed: mailed, tooLarge: [], slotCount: slotCount, isComplete: step % 5 > 0)
+            )
+            #expect(all.machine(0)?.savedRecord.mailbox.outgoing[order.member].map { $0.next >= next } == true)
+        }
+    }
+
+    @Test("an owner that goes to another mailbox and comes back gets no number twice")
+    func boxes() throws {
+        var all = try Assembly.mailing(2)
+        let places = [try #require(all.mailboxes[1]), try all.makeMailbox(of: 1)]
+        var next: [BoxID: UInt64] = [:]
+        for step in 0..<4 {
+            all.mailboxes[1] = places[step % 2]
+            all.step(1) { core, turn in core.endpointsChanged(&turn) }
+            all.run(for: 10 * .second)
+            all.isolate(1)
+            _ = try all.say("text \(step)", from: 0)
+            let order = try all.order(of: 0)
+            #expect(order.address.box == all.box(1))
+            #expect(order.number >= next[order.address.box] ?? 0, "\(step)")
+            next[order.address.box] = order.number + 1
+            all.end(order, of: 0)
+            all.heal()
+            all.run(for: 2 * .minute)
+        }
+    }
+
+    @Test("what no slot holds waits for a link, and keeps nothing else back")
+    func tooLarge() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        let ids = try ["large", "small"].map { try all.say($0, from: 0) }
+        let order = try all.order(of: 0)
+        all.end(order, of: 0, MailResult(mailed: [ids[1]], tooLarge: [ids[0]], slotCount: 1, isComplete: true))
+        #expect(all.settles(0) == true)
+        let later = try all.say("later", from: 0)
+        #expect(try all.order(of: 0).messages.map(\.id) == [later])
+        #expect(all.state(ids[0], at: 0) == .queued)
+    }
+
+    @Test("more than one order holds goes in several, one after the other")
+    func many() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        let ids = try (0..<(Limits.mailOrderCount + 10)).map { try all.say("text \($0)", from: 0) }
+        let first = try all.order(of: 0)
+        #expect(first.messages.map(\.id) == Array(ids.prefix(Limits.mailOrderCount)))
+        all.end(first, of: 0)
+        let second = try all.order(of: 0, within: 1)
+        #expect(second.messages.map(\.id) == Array(ids.dropFirst(Limits.mailOrderCount)))
+    }
+
+    @Test("an order that has come to nothing is not begun anew at the same moment")
+    func noProgress() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        _ = try all.say("gone from the archive", from: 0)
+        let order = try all.order(of: 0)
+        // The shell has found nothing to put, and says that it is through.
+        all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true))
+        _ = all.advance(0, to: all.now)
+        #expect(all.orders[0]?.count == 1)
+    }
+
+    @Test("an order that fails when there is a link by then leaves nothing due for ever")
+    func linkedMeanwhile() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        let id = try all.say("one", from: 0)
+        let order = try all.order(of: 0)
+        all.heal()
+        all.run(for: .minute)
+        #expect(all.state(id, at: 0) == .delivered)
+        all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        all.now = all.now + Limits.mailRetryFirst
+        #expect(all.settles(0) == true)
+    }
+
+    @Test("an order that fails when we have been removed by then leaves nothing due for ever")
+    func removedMeanwhile() throws {
+        var all = try Assembly.mailing(3)
+        all.isolate(2)
+        _ = try all.say("one", from: 1)
+        let order = try all.order(of: 1)
+        all.end(order, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        let removed = all.keys[1].publicKey
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.run(for: .second)
+        try #require(all.machine(1)?.record.isRemoved == true)
+        all.now = all.now + Limits.mailRetryFirst
+        #expect(all.settles(1) == true)
+    }
+
+    @Test("an agreement on mailboxes that is over leaves nothing due for ever")
+    func agreementOver() throws {
+        var all = try Assembly.mailing(2)
+        all.agree(on: .oneDay)
+        try #require(all.machine(0)?.usesMailbox == false)
+        all.now = all.now + Limits.sliceHorizon
+        for (one, other) in [(0, 1), (1, 0)] { _ = all.frame(.ping(1), from: one, to: other) }
+        for node in 0..<2 { #expect(all.settles(node) == true) }
+    }
+
+    @Test("after a start what was mailed is known to be, and what was not is put")
+    func restored() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        let first = try all.say("one", from: 0)
+        let order = try all.order(of: 0)
+        all.end(order, of: 0)
+        let second = try all.say("two", from: 0)
+        let machine = try #require(all.machine(0))
+        let undelivered = try [first, second].map { try #require(all.archive[0][$0]) }
+        var again = ConversationStateMachine(
+            client: all.clients[0],
+            key: all.keys[0],
+            record: machine.savedRecord,
+            session: .quiet,
+            undelivered: undelivered,
+            dials: false,
+            now: all.now
+        )
+        let member = all.keys[1].publicKey
+        #expect(again.outbox(to: member).map(\.message) == [first, second])
+        #expect(again.outbox(to: member).map(\.isMailed) == [true, false])
+        #expect(again.outbox(to: member).map(\.state) == [.mailed, .queued])
+        var turn = turn(all.random, now: all.now, mailbox: all.mailboxes[0])
+        var orders: [MailOrder] = []
+        for now in [all.now, all.now + Limits.mailDelay] {
+            turn = MessagingTests.turn(all.random, now: now, mailbox: all.mailboxes[0])
+            for case .mail(_, let order) in again.advance(&turn) { orders.append(order) }
+        }
+        #expect(orders.map { $0.messages.map(\.id) } == [[second]])
+        #expect(orders.first.map { $0.number >= order.number + 1 } == true)
+    }
+}

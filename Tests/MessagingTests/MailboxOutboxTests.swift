@@ -1,0 +1,97 @@
+import Crypto
+import Testing
+
+@testable import Messaging
+
+@Suite("Mailbox: outboxes")
+struct MailboxOutboxTests {
+    private func id(_ number: UInt8) -> MessageID { MessageID(unchecked: [UInt8](repeating: number, count: 16)) }
+
+    private func outbox(
+        _ numbers: ClosedRange<UInt8>,
+        mailed: Set<UInt8> = [],
+        deadline: Timestamp = noon + Milliseconds.day
+    ) -> OutboxStateMachine {
+        var outbox = OutboxStateMachine()
+        for number in numbers {
+            let isQueued = outbox.enqueue(
+                id(number),
+                sentAt: noon,
+                deadline: deadline,
+                isStored: true,
+                isMailed: mailed.contains(number)
+            )
+            #expect(isQueued)
+        }
+        return outbox
+    }
+
+    private func unmailed(_ outbox: OutboxStateMachine, limit: Int = 100, at now: Timestamp = noon) -> [MessageID] {
+        outbox.unmailed(limit: limit, now: now).map(\.id)
+    }
+
+    @Test("what a mailbox has stays, in its order, and is not put again")
+    func mailed() {
+        var outbox = outbox(1...4)
+        #expect(unmailed(outbox) == (1...4).map(id) && unmailed(outbox, limit: 2) == [id(1), id(2)])
+        #expect(outbox.unmailed(limit: 1, now: noon + 7).map(\.age) == [7])
+        #expect(outbox.unmailed(limit: 1, now: noon - 7).map(\.age) == [0], "a clock that was set back")
+        #expect(outbox.mailed([id(2), id(9), id(1)]) == [id(2), id(1)])
+        #expect(outbox.count == 4 && outbox.all.map(\.message) == (1...4).map(id))
+        #expect(outbox.all.map(\.state) == [.mailed, .mailed, .queued, .queued])
+        #expect(unmailed(outbox) == [id(3), id(4)] && outbox.hasUnmailed(now: noon))
+        #expect(outbox.mailed([id(3), id(4)]).count == 2)
+        #expect(unmailed(outbox).isEmpty && !outbox.hasUnmailed(now: noon) && !outbox.isEmpty)
+        #expect(outbox.acknowledge(id(1)) && !outbox.acknowledge(id(1)))
+        #expect(outbox.mailed([id(1)]).isEmpty)
+        #expect(outbox.cancel(id(2)) && outbox.count == 2)
+    }
+
+    @Test("what is mailed goes over a link all the same, in the old order, and again over the next")
+    func linked() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(1...4)
+        _ = outbox.mailed([id(2)])
+        #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
+        #expect(unmailed(outbox).isEmpty && !outbox.hasUnmailed(now: noon), "it is in flight")
+        _ = outbox.mailed([id(3)])
+        outbox.linkLost()
+        #expect(unmailed(outbox) == [id(1), id(4)], "what was on a lost link may be put")
+        #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
+    }
+
+    @Test("what is past its time is not put")
+    func expired() {
+        let outbox = outbox(1...2, deadline: noon + 10)
+        #expect(unmailed(outbox, at: noon + 9).count == 2 && unmailed(outbox, at: noon + 10).isEmpty)
+        #expect(outbox.hasUnmailed(now: noon + 9) && !outbox.hasUnmailed(now: noon + 10))
+    }
+
+    @Test("it is restored as it was")
+    func restored() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(1...4, mailed: [1, 3])
+        #expect(outbox.all.map(\.isMailed) == [true, false, true, false])
+        #expect(unmailed(outbox) == [id(2), id(4)])
+        #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
+    }
+
+    @Test("what a mailbox has may have arrived: it is not given up before its own time, as if it had never left")
+    func mayHaveArrived() {
+        var random = Randomness.seeded(1)
+        var outbox = OutboxStateMachine()
+        for number in [1, 2] as [UInt8] {
+            _ = outbox.enqueue(
+                id(number),
+                sentAt: noon,
+                deadline: noon + .day,
+                unsentDeadline: noon + .hour,
+                isStored: true
+            )
+        }
+        #expect(outbox.mailed([id(1)]) == [id(1)])
+        let actions = outbox.advance(now: noon + .hour, isLinked: false, random: &random)
+        #expect(actions.expired == [id(2)], "the other has never left")
+        #expect(outbox[id(1)]?.deadline == noon + .day)
+    }
+}

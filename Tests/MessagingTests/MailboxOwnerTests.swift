@@ -1,0 +1,241 @@
+import Messaging
+import Testing
+
+private let link = LinkID(1)
+private let other = LinkID(2)
+
+private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](repeating: number, count: 16)) }
+
+@Suite("Mailbox: an owner at its mailbox")
+struct MailboxOwnerTests {
+    private typealias Machine = MailboxOwnerStateMachine
+
+    private let grant = MailboxGrant(boxCount: 8, slotCount: 256, byteCount: 1, longest: .day)
+    private let labels = [label(1), label(2)]
+
+    private enum State: CaseIterable { case unused, idle, dialling, asked, granted, pinged }
+
+    /// All at noon; `pinged` has asked at its keepalive.
+    private func machine(_ state: State) -> Machine {
+        var machine = Machine(now: noon)
+        if state == .unused { return machine }
+        #expect(machine.want(labels, now: noon) == [.dial])
+        if state == .dialling { return machine }
+        if state == .idle {
+            machine.dialFailed(now: noon)
+            return machine
+        }
+        #expect(machine.opened(link, now: noon) == [.claim(link, labels)])
+        if state == .asked { return machine }
+        machine.granted(grant, on: link)
+        if state == .pinged { #expect(machine.advance(now: noon + Limits.mailboxKeepalive) == [.ping(link)]) }
+        return machine
+    }
+
+    @Test("how each state looks from outside")
+    func standings() {
+        let all: [(State, Machine.Standing, LinkID?, Bool, Timestamp?)] = [
+            (.unused, .unused, nil, false, nil),
+            (.idle, .unreachable, nil, false, noon + Limits.mailboxRedialFirst),
+            (.dialling, .unreachable, nil, false, nil),
+            (.asked, .asking, link, false, noon + Limits.reservationPatience),
+            (.granted, .granted(grant), link, true, noon + Limits.mailboxKeepalive),
+            (
+                .pinged, .granted(grant), link, true, noon + Limits.mailboxKeepalive + Limits.reservationPatience
+            ),
+        ]
+        for (state, standing, link, isGranted, deadline) in all {
+            let machine = machine(state)
+            #expect(machine.standing == standing, "\(state)")
+            #expect(machine.link == link && machine.isGranted == isGranted, "\(state)")
+            #expect(machine.nextDeadline == deadline, "\(state)")
+        }
+    }
+
+    @Test("events that a state does not know change nothing, and a link that nobody has dialled is closed")
+    func ignored() {
+        for state in State.allCases {
+            let before = machine(state)
+            var machine = before
+            machine.granted(grant, on: other)
+            #expect(machine.refused(.full, on: other, now: noon) == [])
+            machine.closed(other, now: noon)
+            machine.heard(other, now: noon + .second)
+            #expect(machine == before, "\(state)")
+            if state != .dialling {
+                machine.dialFailed(now: noon)
+                #expect(machine == before, "\(state)")
+                #expect(machine.opened(other, now: noon) == [.close(other)] && machine == before, "\(state)")
+            }
+            // Before anything is due.
+            if let due = machine.nextDeadline {
+                #expect(machine.advance(now: due - 1).isEmpty && machine == before, "\(state)")
+            } else {
+                #expect(machine.advance(now: noon + .day).isEmpty && machine == before, "\(state)")
+            }
+        }
+    }
+
+    @Test("what is due in each state")
+    func due() {
+        var machine = machine(.idle)
+        #expect(machine.advance(now: noon + Limits.mailboxRedialFirst) == [.dial])
+        machine = self.machine(.asked)
+        #expect(machine.advance(now: noon + Limits.reservationPatience) == [.close(link)])
+        #expect(machine.link == nil && machine.standing == .unreachable)
+        machine.closed(link, now: noon + Limits.reservationPatience)
+        #expect(machine.nextDeadline == noon + Limits.reservationPatience + Limits.mailboxRedialFirst, "counted once")
+        machine = self.machine(.pinged)
+        let end = noon + Limits.mailboxKeepalive + Limits.reservationPatience
+        #expect(machine.advance(now: end) == [.close(link)] && machine.link == nil)
+        #expect(machine.nextDeadline == end + Limits.mailboxRedialFirst)
+    }
+
+    @Test("whatever comes over the link is a sign of life, and it is asked once")
+    func keepalive() {
+        var machine = machine(.granted)
+        machine.heard(link, now: noon + 30 * .second)
+        #expect(machine.nextDeadline == noon + 30 * .second + Limits.mailboxKeepalive)
+        #expect(machine.advance(now: noon + Limits.mailboxKeepalive).isEmpty)
+        #expect(machine.advance(now: noon + 30 * .second + Limits.mailboxKeepalive) == [.ping(link)])
+        #expect(machine.advance(now: noon + 30 * .second + Limits.mailboxKeepalive).isEmpty)
+        machine.heard(link, now: noon + 91 * .second)
+        #expect(machine.nextDeadline == noon + 91 * .second + Limits.mailboxKeepalive)
+        #expect(machine.isGranted)
+        // The mailbox gives a holder up later than the holder asks.
+        #expect(Limits.mailboxSilence >= 2 * Limits.mailboxKeepalive + Limits.reservationPatience)
+    }
+
+    @Test("waits double from a second to five minutes, and begin anew when boxes were granted")
+    func backoff() {
+        var machine = machine(.unused)
+        var now = noon
+        var waits: [Milliseconds] = []
+        #expect(machine.want(labels, now: now) == [.dial])
+        for step in 0..<30 {
+            switch step % 3 {
+            case 0: machine.dialFailed(now: now)
+            case 1:
+                _ = machine.opened(link, now: now)
+                machine.closed(link, now: now)
+            default:
+                _ = machine.opened(link, now: now)
+                now = now + Limits.reservationPatience
+                #expect(machine.advance(now: now) == [.close(link)])
+            }
+            let next = machine.nextDeadline ?? now
+            waits.append(next - now)
+            now = next
+            #expect(machine.advance(now: now) == [.dial])
+        }
+        for (index, wait) in waits.enumerated() {
+            #expect(wait == min(Limits.mailboxRedialFirst << Milliseconds(min(index, 20)), Limits.mailboxRedialLongest))
+        }
+        _ = machine.opened(link, now: now)
+        machine.granted(grant, on: link)
+        machine.closed(link, now: now)
+        #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
+    }
+
+    @Test("a refusal is shown until boxes are granted, and a mailbox that refuses is left in peace for longer")
+    func refused() {
+        for state in [State.asked, .granted, .pinged] {
+            var machine = machine(state)
+            #expect(machine.refused(.full, on: link, now: noon) == [.close(link)])
+            #expect(machine.standing == .refused(.full) && machine.link == nil)
+            let wait = Limits.mailboxRedialFirst << 6
+            #expect(machine.nextDeadline == noon + wait)
+            machine.closed(link, now: noon)
+            #expect(machine.nextDeadline == noon + wait, "the end of its link is no other failure")
+            #expect(machine.advance(now: noon + wait) == [.dial] && machine.standing == .refused(.full))
+            _ = machine.opened(link, now: noon + wait)
+            #expect(machine.standing == .asking)
+            machine.granted(grant, on: link)
+            #expect(machine.standing == .granted(grant))
+            machine.closed(link, now: noon + wait)
+            #expect(machine.standing == .unreachable)
+        }
+    }
+
+    @Test("hurry dials at once where nothing is under way")
+    func hurry() {
+        var machine = machine(.idle)
+        #expect(machine.hurry(now: noon) == [.dial])
+        machine.dialFailed(now: noon)
+        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedialFirst)
+        for state in [State.unused, .dialling, .asked, .granted] {
+            var machine = self.machine(state)
+            #expect(machine.hurry(now: noon).isEmpty, "\(state)")
+        }
+        machine = self.machine(.asked)
+        _ = machine.refused(.full, on: link, now: noon)
+        #expect(machine.hurry(now: noon) == [.dial])
+        machine.dialFailed(now: noon)
+        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedialFirst, "it has been asked for")
+    }
+
+    // MARK: Boxes
+
+    @Test("boxes that come later are claimed, those that are not wanted any more are dropped, once each")
+    func changes() {
+        for state in [State.asked, .granted, .pinged] {
+            var machine = machine(state)
+            #expect(machine.want(labels, now: noon).isEmpty)
+            #expect(
+                machine.want([label(2), label(3)], now: noon) == [.drop(link, [label(1)]), .claim(link, [label(3)])]
+            )
+            #expect(machine.want([label(3), label(2)], now: noon).isEmpty, "another order is nothing")
+            #expect(machine.want([label(1), label(2), label(3)], now: noon) == [.claim(link, [label(1)])])
+            #expect(machine.link == link)
+        }
+        var machine = machine(.dialling)
+        #expect(machine.want([label(5)], now: noon).isEmpty)
+        #expect(machine.opened(link, now: noon) == [.claim(link, [label(5)])])
+        machine = self.machine(.idle)
+        #expect(machine.want([label(5)], now: noon).isEmpty, "its time has not come")
+        #expect(machine.nextDeadline == noon + Limits.mailboxRedialFirst)
+    }
+
+    @Test("boxes that are to be kept are not dropped")
+    func keeping() {
+        var machine = machine(.granted)
+        #expect(machine.want([label(2)], keeping: [label(1)], now: noon).isEmpty)
+        #expect(machine.want([label(1), label(2)], now: noon) == [.claim(link, [label(1)])])
+        #expect(machine.want([], keeping: [label(1)], now: noon) == [.drop(link, [label(2)]), .close(link)])
+        #expect(machine.standing == .unused)
+    }
+
+    @Test("when nothing is wanted any more the link goes, and nothing is dialled until something is")
+    func unused() {
+        for state in [State.asked, .granted, .pinged] {
+            var machine = machine(state)
+            #expect(machine.want([], now: noon) == [.drop(link, labels), .close(link)])
+            #expect(machine.standing == .unused && machine.link == nil && machine.nextDeadline == nil)
+            machine.closed(link, now: noon)
+            #expect(machine.advance(now: noon + .day).isEmpty)
+            #expect(machine.want(labels, now: noon) == [.dial])
+            #expect(machine.opened(other, now: noon) == [.claim(other, labels)])
+        }
+        var machine = machine(.dialling)
+        #expect(machine.want([], now: noon).isEmpty)
+        machine.dialFailed(now: noon)
+        #expect(machine.nextDeadline == nil)
+    }
+
+    @Test("a link for which nothing is wanted by now is not held")
+    func late() {
+        var machine = machine(.dialling)
+        _ = machine.want([], now: noon)
+        #expect(machine.opened(link, now: noon) == [.close(link)])
+        #expect(machine.link == nil && machine.standing == .unused && machine.nextDeadline == nil)
+    }
+
+    @Test("no more labels are claimed than one claim may have")
+    func bounded() {
+        var machine = machine(.unused)
+        let many = (0..<200).map { label(UInt8($0)) }
+        _ = machine.want(many, now: noon)
+        #expect(machine.opened(link, now: noon) == [.claim(link, Array(many.prefix(Limits.boxLabelCount)))])
+        #expect(machine.want(Array(many.reversed()), now: noon).count == 2)
+    }
+}

@@ -1,0 +1,407 @@
+import Crypto
+import Messaging
+import Testing
+
+@Suite("Mailbox: what a member has put for us")
+struct MailboxReceivingTests {
+    /// A message of 0 to 1, which is away, and its order.
+    private func away(_ terms: LifetimeTerms = .mailed) throws -> (Assembly, MessageID, MailOrder) {
+        var all = try Assembly.mailing(2, terms)
+        all.isolate(1)
+        let id = try all.say("hello", from: 0)
+        return (all, id, try all.order(of: 0))
+    }
+
+    @Test(
+        "two that are never there at the same time talk, and acknowledge, by their boxes",
+        arguments: [
+            LifetimeTerms.mailed, .inMemory,
+        ]
+    )
+    func apart(terms: LifetimeTerms) throws {
+        var (all, id, order) = try away(terms)
+        all.end(order, of: 0)
+        #expect(try all.deliver(order, from: 0, to: 1))
+        #expect(all.shown(id, at: 1) == 1 && all.archive[1][id]?.sender == all.keys[0].publicKey)
+        let answer = try all.order(of: 1)
+        #expect(answer.messages.isEmpty && answer.member == all.keys[0].publicKey)
+        guard case .acknowledgement(let said)? = answer.frames.first else {
+            Issue.record("no acknowledgement: \(answer.frames)")
+            return
+        }
+        #expect(said.stored + said.held == [id] && answer.frames.count == 1)
+        // What comes meanwhile goes with it.
+        let text = try all.say("hello yourself", from: 1)
+        all.end(answer, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        let both = try all.order(of: 1)
+        #expect(both.messages.map(\.id) == [text] && both.frames == answer.frames && both.number == answer.number + 1)
+        #expect(try all.deliver(both, from: 1, to: 0))
+        all.end(both, of: 1)
+        #expect(all.state(id, at: 0) == .delivered && all.machine(0)?.outboxCount == 0)
+        #expect(all.shown(text, at: 0) == 1 && all.state(text, at: 1) == .mailed)
+        let last = try all.order(of: 0)
+        #expect(last.messages.isEmpty && last.frames.count == 1)
+        #expect(try all.deliver(last, from: 0, to: 1))
+        all.end(last, of: 0)
+        #expect(all.state(text, at: 1) == .delivered)
+        let count = all.orders.values.reduce(0) { $0 + $1.count }
+        all.run(for: .hour)
+        #expect(all.orders.values.reduce(0) { $0 + $1.count } == count, "an acknowledgement is not acknowledged")
+    }
+
+    @Test("what comes by the box while there is a link is acknowledged over the link")
+    func linked() throws {
+        var (all, id, order) = try away()
+        all.cut = []
+        all.heal()
+        // The link is there, and what was on its way by the box comes first.
+        let link = all.nextLink
+        all.run(for: .minute)
+        try #require(all.isOnline(0, 1) && all.nextLink > link)
+        all.sent = []
+        let before = all.events[1].count
+        #expect(try all.deliver(order, from: 0, to: 1))
+        let said = all.sent.compactMap { frame -> Acknowledgement? in
+            if case .acknowledgement(let said) = frame { said } else { nil }
+        }
+        #expect(said.count == 1 && said.first.map { $0.stored + $0.held } == [id])
+        #expect(all.shown(id, at: 1) == 1 && all.events[1].count == before, "shown once")
+        all.run(for: .minute)
+        #expect(all.orders[1] == nil && all.state(id, at: 0) == .delivered)
+    }
+
+    @Test("by the box, and then over a link: shown once, and delivered; what was not said yet is said at once")
+    func both() throws {
+        var (all, id, order) = try away()
+        #expect(try all.deliver(order, from: 0, to: 1))
+        #expect(try all.deliver(order, from: 0, to: 1), "again, after a crash before it was discarded")
+        #expect(all.shown(id, at: 1) == 1 && all.orders[1] == nil)
+        all.sent = []
+        all.heal()
+        // Before its box is written to.
+        all.command(1) { (machine, turn) throws(CommandError) in machine.retry(&turn) }
+        all.run(for: .second)
+        #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
+        #expect(all.state(id, at: 0) == .delivered && all.orders[1] == nil)
+        all.isolate(1)
+        all.run(for: .minute)
+        #expect(all.orders[1] == nil, "it is said")
+    }
+
+    @Test("a slot that was taken is not looked for again, an earlier one that was left out is")
+    func numbers() throws {
+        var (all, _, _) = try away()
+        let member = all.keys[0].publicKey
+        #expect(all.machine(1)?.firstSlot(of: member) == 0)
+        for (number, next) in [(5, 6), (3, 6), (5, 6), (6, 7)] as [(UInt64, UInt64)] {
+            let result = all.receive([], number: number, from: 0, at: 1)
+            #expect(result.isTaken && result.actions == [.save(all.clients[1])])
+            #expect(all.machine(1)?.firstSlot(of: member) == next)
+            #expect(all.machine(1)?.hasTaken(number, of: member) == true)
+        }
+        let incoming = try #require(all.machine(1)?.savedRecord.mailbox.incoming[member])
+        #expect(incoming.next == 7 && incoming.gaps == [0, 1, 2, 4])
+        #expect(all.machine(1)?.hasTaken(4, of: member) == false && all.machine(1)?.hasTaken(7, of: member) == false)
+        // Those that were left out long ago count as taken.
+        let far = UInt64(3 * Limits.slotGapCount)
+        _ = all.receive([], number: far, from: 0, at: 1)
+        let later = try #require(all.machine(1)?.savedRecord.mailbox.incoming[member])
+        #expect(later.gaps.count == Limits.slotGapCount && later.hasTaken(4) && !later.hasTaken(far - 1))
+        _ = all.receive([], number: .max - 1, from: 0, at: 1)
+        #expect(all.machine(1)?.firstSlot(of: member) == .max)
+    }
+
+    @Test("frames that a box is not for come to nothing, whoever has put them")
+    func forbidden() throws {
+        var (all, _, _) = try away()
+        var frames: [String: Frame] = [:]
+        for frame in all.sent { frames[String("\(frame)".prefix { $0 != "(" })] = frame }
+        let box = BoxID(unchecked: [UInt8](repeating: 1, count: 16))
+        let message = MessageID.random(&all.random)
+        for frame: Frame in [
+            .ping(1), .pong(1), .closing(asleep: true), .closing(asleep: false), .joinCancelled,
+            .receipt(Receipt(.read, [message])), .attachmentRequest(message, first: 0, count: 1),
+            .attachmentGone(message), .mailbox(.want(.none, above: nil)), .mailboxRequest(.list(box)),
+            .mailboxAnswer(.waiting(box)), .relayRequest(.release),
+            .group(GroupUpdate(state: nil, members: [], departures: [])),
+        ] {
+            frames["\(frame)"] = frame
+        }
+        for kind in ["contents", "acknowledgement", "profile", "explosion"] { frames[kind] = nil }
+        #expect(Set(["session", "lifetime", "welcome", "joinRequest", "mailbox"]).isSubset(of: frames.keys))
+        for (kind, frame) in frames {
+            let before = try #require(all.machine(1))
+            let result = all.receive([frame], number: nil, from: 0, at: 1)
+            #expect(result.actions.isEmpty && result.isTaken, "\(kind)")
+            #expect(all.machine(1)?.droppedCount == before.droppedCount + 1, "\(kind)")
+            #expect(all.machine(1)?.savedRecord == before.savedRecord, "\(kind)")
+            #expect(
+                all.machine(1)?.agreement == before.agreement && all.machine(1)?.nextDeadline == before.nextDeadline
+            )
+        }
+    }
+
+    @Test("nothing comes from who is no member, nor for an inbox that is not there")
+    func strangers() throws {
+        var (all, id, order) = try away()
+        let frames = all.frames(of: order, from: 0)
+        let stranger = makeKey(&all.random).publicKey
+        let client = all.clients[1]
+        for client in [client, ClientID.generate(&all.random)] {
+            all.step(1) { core, turn in
+                let result = core.receiveMailed(
+                    frames,
+                    number: 0,
+                    from: stranger,
+                    dwell: 0,
+                    leastAge: 0,
+                    client: client,
+                    &turn
+                )
+                #expect(result.actions.isEmpty && !result.isTaken)
+                return result.actions
+            }
+        }
+        #expect(all.shown(id, at: 1) == 0)
+    }
+
+    @Test("the age is that at the deposit and the time in the box, and no younger than its slice")
+    func ages() throws {
+        let ages: [(deposit: Milliseconds, dwell: Milliseconds, least: Milliseconds, sum: Milliseconds)] = [
+            (0, 0, 0, 0), (.hour, 2 * .hour, 0, 3 * .hour), (.hour, -5 * .hour, 0, .hour),
+            (.hour, .min, 0, .hour), (-.hour, .hour, 0, .hour), (.min, 0, 0, 0), (.min, .min, .min, 0),
+            (.hour, 0, 5 * .hour, 5 * .hour), (6 * .hour, .hour, 5 * .hour, 7 * .hour), (.hour, 0, -1, .hour),
+            (0, 24 * .hour - 1, 0, 24 * .hour - 1), (0, 0, 24 * .hour - 1, 24 * .hour - 1),
+        ]
+        for (deposit, dwell, least, sum) in ages {
+            var (all, id, _) = try away()
+            let content = try #require(all.archive[0][id]).content
+            all.receive(
+                [.contents([AgedContent(content, age: deposit)])],
+                from: 0,
+                at: 1,
+                dwell: dwell,
+                leastAge: least
+            )
+            #expect(all.archive[1][id]?.expiresAt == all.now + (24 * .hour - sum), "\(deposit) \(dwell) \(least)")
+        }
+        let over: [(Milliseconds, Milliseconds, Milliseconds)] = [
+            (0, 24 * .hour, 0), (24 * .hour, 0, 0), (0, 0, 24 * .hour), (.max, 0, 0), (0, .max, 0), (0, 0, .max),
+            (.max, .max, .max), (.max, .max, .min), (.max, 1, 0), (1, .max, 0),
+        ]
+        for (deposit, dwell, least) in over {
+            var (all, id, _) = try away()
+            let content = try #require(all.archive[0][id]).content
+            let frame = Frame.contents([AgedContent(content, age: deposit)])
+            let result = all.receive([frame], from: 0, at: 1, dwell: dwell, leastAge: least)
+            #expect(result.isTaken && all.archive[1][id] == nil, "\(deposit) \(dwell) \(least)")
+            #expect(all.events[1].contains(.messageExpired(id)))
+        }
+    }
+
+    @Test("contents without a lifetime stay in memory, whatever age they have")
+    func ephemeral() throws {
+        var (all, id, order) = try away(.inMemory)
+        let frames = all.frames(of: order, from: 0)
+        all.receive(frames, from: 0, at: 1, dwell: .max, leastAge: .max)
+        #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
+    }
+
+    @Test("more contents than a frame may have come to nothing")
+    func tooMany() throws {
+        var (all, id, order) = try away()
+        let content = try #require(all.archive[0][id]).content
+        let many = [AgedContent](repeating: AgedContent(content, age: 0), count: Limits.contentsCount + 1)
+        #expect(all.receive([.contents(many)], from: 0, at: 1).isTaken && all.shown(id, at: 1) == 0)
+        #expect(all.receive([.contents(Array(many.dropLast()))], from: 0, at: 1).isTaken)
+        #expect(all.shown(id, at: 1) == 1)
+        _ = order
+    }
+
+    @Test("what has no room here stays in the box")
+    func noRoom() throws {
+        var (all, _, _) = try away(.inMemory)
+        // Unread contents fill what one inbox holds in memory.
+        let text = String(repeating: "x", count: Limits.textByteCount)
+        var refused: [MessageID] = []
+        for _ in 0..<(Limits.memoryByteCount / Limits.textByteCount + 2) {
+            let id = try all.say(text, from: 0)
+            let content = try #require(all.archive[0][id]).content
+            let number = all.machine(1)?.firstSlot(of: all.keys[0].publicKey)
+            let result = all.receive([.contents([AgedContent(content, age: 0)])], number: number, from: 0, at: 1)
+            #expect(result.isTaken == (all.archive[1][id] != nil))
+            if !result.isTaken {
+                refused.append(id)
+                #expect(all.machine(1)?.firstSlot(of: all.keys[0].publicKey) == number)
+            }
+        }
+        #expect(!refused.isEmpty)
+        all.step(1) { [client = all.clients[1]] core, _ in
+            core.releaseMemory(client)
+            return []
+        }
+        let content = try #require(all.archive[0][refused[0]]).content
+        #expect(all.receive([.contents([AgedContent(content, age: 0)])], from: 0, at: 1).isTaken)
+        #expect(all.archive[1][refused[0]] != nil)
+    }
+
+    // MARK: Addresses
+
+    @Test("two that have both moved find each other by their boxes")
+    func moved() throws {
+        var all = try Assembly.mailing(2)
+        all.isolate(1)
+        for node in 0..<2 {
+            all.endpoints[node] = "moved\(node)"
+            all.step(node) { core, turn in core.endpointsChanged(&turn) }
+        }
+        all.run(for: .minute)
+        all.heal()
+        all.run(for: .minute)
+        #expect(!all.isOnline(0, 1), "each looks where the other was")
+        all.isolate(1)
+        let id = try all.say("one", from: 0)
+        let order = try #require(all.orders[0]?.last ?? (try? all.order(of: 0)))
+        #expect(order.frames == [.profile(try #require(all.machine(0)?.record.own))])
+        #expect(try all.deliver(order, from: 0, to: 1))
+        #expect(
+            all.machine(1)?.record.members.first?.endpoints == [Endpoint(host: "moved0", port: 1)]
+        )
+        all.end(order, of: 0)
+        all.heal()
+        all.run(for: .minute)
+        #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
+        // It has been said once. The session has ended meanwhile, and the agreement with it.
+        all.agree(on: .mailed)
+        all.isolate(1)
+        _ = try all.say("two", from: 0)
+        #expect(try all.order(of: 0).frames.isEmpty)
+    }
+
+    @Test("a description that its member has not signed changes nothing")
+    func forgedProfile() throws {
+        var (all, _, _) = try away()
+        let own = try #require(all.machine(0)?.record.own)
+        let later = Member(
+            key: own.key,
+            profile: "another",
+            endpointTexts: own.endpointTexts,
+            version: own.version + 1,
+            signature: own.signature
+        )
+        let before = try #require(all.machine(1)).savedRecord
+        #expect(all.receive([.profile(later)], number: nil, from: 0, at: 1).actions.isEmpty)
+        #expect(all.machine(1)?.savedRecord == before)
+    }
+
+    // MARK: The end
+
+    @Test("a creator leaves notices for all that name a box, before its keys go; a member for those without a link")
+    func notices() throws {
+        var all = try Assembly.mailing(3)
+        all.isolate(2)
+        let conversation = try #require(all.machine(0)).conversation
+        let box = try #require(all.box(2))
+        let theirs = SlotSecret(
+            sender: all.keys[0].publicKey,
+            owner: all.keys[2].publicKey,
+            box: box,
+            conversation: conversation,
+            own: all.keys[2]
+        )
+        var actions: [NodeAction] = []
+        all.command(0) { (machine, turn) throws(CommandError) in
+            actions = try machine.explode(&turn)
+            return actions
+        }
+        let mailed = try #require(actions.firstIndex { if case .mailNotices = $0 { true } else { false } })
+        let ended = try #require(actions.firstIndex { if case .explode = $0 { true } else { false } })
+        #expect(mailed < ended)
+        let notices = try #require(all.notices[0])
+        #expect(Set(notices.map(\.member)) == [all.keys[1].publicKey, all.keys[2].publicKey])
+        let notice = try #require(notices.first { $0.member == all.keys[2].publicKey })
+        #expect(notice.address.box == box && notice.tag == theirs.noticeTag && notice.body.count == 1_024)
+        let sealed = try #require(SlotSealing.notice(in: notice.body, theirs, box: box))
+        #expect(sealed.count == Limits.noticeByteCount)
+        // It ends the conversation there, and the answer is for the creator.
+        let result = all.receive([.explosion(sealed)], number: nil, from: 0, at: 2)
+        #expect(result.isTaken && all.machine(2) == nil && all.exploded[2] != nil)
+        let receipt = try #require(all.exploded[2]?.receipt)
+        let answer = SlotSealing.seal(answer: receipt, theirs, box: box)
+        #expect(answer.count <= Limits.slotAnswerByteCount)
+        #expect(SlotSealing.answer(in: answer, key: SecretBytes(copying: notice.answerKey), box: box) == receipt)
+        all.step(0) { core, turn in core.receiveReceipt(receipt, for: conversation, &turn) }
+        #expect(all.nodes[0].tombstone(conversation)?.confirmed[all.keys[2].publicKey] != nil)
+        // The other member hears of it over its link, and owes a word to who is away.
+        all.run(for: .minute)
+        #expect(all.machine(1) == nil && all.notices[1]?.map(\.member) == [all.keys[2].publicKey])
+    }
+
+    @Test("a member leaves none where it has a link, nobody does when it is to leave no trace, nor without boxes")
+    func noNotices() throws {
+        var all = try Assembly.mailing(3)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run()
+        #expect(all.notices[0]?.count == 2 && all.notices[1] == nil && all.notices[2] == nil)
+        all = try Assembly.mailing(3)
+        all.isolate(2)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(isTraceless: true, &turn) }
+        #expect(all.notices[0] == nil && all.machine(0) == nil)
+        all = try Assembly.mailing(2, .oneDay)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        #expect(all.notices.isEmpty && all.machine(0) == nil)
+    }
+
+    @Test("a notice that is nobody's, or not the creator's, ends nothing")
+    func forgedNotice() throws {
+        var (all, _, _) = try away()
+        for bytes in [[], [UInt8](repeating: 0, count: Limits.noticeByteCount), all.random.bytes(512)] {
+            let result = all.receive([.explosion(bytes)], number: nil, from: 0, at: 1)
+            #expect(!result.actions.contains { if case .explode = $0 { true } else { false } })
+            #expect(!result.actions.contains { if case .close = $0 { true } else { false } })
+        }
+        // In the creator's name, by another member.
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        let foreign = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[1], &all.random)
+        #expect(all.receive([.explosion(foreign.sealed(&all.random))], number: nil, from: 0, at: 1).isTaken)
+        #expect(all.machine(1) != nil)
+    }
+
+    @Test("what is behind the end in one slot is nothing: nothing is kept or saved of a conversation that is gone")
+    func behindTheEnd() throws {
+        var (all, id, order) = try away()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        let notice = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[0], &all.random)
+        let frames = [.explosion(notice.sealed(&all.random))] + all.frames(of: order, from: 0)
+        let actions = all.receive(frames, number: 0, from: 0, at: 1).actions
+        let end = try #require(actions.firstIndex { if case .explode = $0 { true } else { false } })
+        for action in actions[(end + 1)...] {
+            switch action {
+            case .keep, .save, .setState, .setDelivery: Issue.record("\(action)")
+            default: break
+            }
+        }
+        #expect(all.machine(1) == nil && all.shown(id, at: 1) == 0)
+    }
+
+    @Test("a schedule that comes by the box is kept, and its time is not moved by whoever repeats it")
+    func schedule() throws {
+        var (all, _, _) = try away()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        let end = all.now + .hour
+        let notice = ExplodeNotice(
+            genesis: genesis,
+            expiresAt: end,
+            isImmediate: false,
+            key: all.keys[0],
+            &all.random
+        )
+        for _ in 0..<3 {
+            let result = all.receive([.explosion(notice.sealed(&all.random))], number: nil, from: 0, at: 1)
+            #expect(result.isTaken && !result.actions.contains { if case .transmit = $0 { true } else { false } })
+        }
+        #expect(all.machine(1)?.record.schedule?.notice == notice)
+        all.run(for: .hour + .second)
+        #expect(all.machine(1) == nil)
+    }
+}

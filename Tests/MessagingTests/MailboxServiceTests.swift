@@ -1,0 +1,870 @@
+import Crypto
+import Messaging
+import Testing
+
+private let start = Timestamp(milliseconds: 1_795_247_146_000)
+private let client = ClientID(unchecked: [UInt8](repeating: 9, count: 16))
+
+private func told(_ link: Int, _ answer: MailboxAnswer) -> NodeAction {
+    .transmit(LinkID(UInt64(link)), .mailboxAnswer(answer))
+}
+
+private func refused(_ link: Int, _ refusal: MailboxRefusal) -> NodeAction {
+    .forward(LinkID(UInt64(link)), .mailboxAnswer(.refused(refusal)))
+}
+
+private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
+
+private func label(_ number: Int) -> BoxLabel {
+    BoxLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
+}
+
+private func tag(_ number: Int) -> SlotTag {
+    SlotTag(unchecked: [UInt8](repeating: 5, count: 28) + (0..<4).map { UInt8(number >> (8 * $0) & 0xff) })
+}
+
+private func put(
+    _ number: Int,
+    _ kind: SlotKind = .disk,
+    _ keeping: SlotKeeping? = nil,
+    size: Int = 1_024
+) -> SlotPut {
+    SlotPut(
+        id: SlotID(tag(number)),
+        kind: kind,
+        keeping: keeping ?? (kind == .notice ? .fortyFiveDays : .oneDay),
+        body: [UInt8](repeating: UInt8(number & 0xff), count: size)
+    )
+}
+
+/// A mailbox's machine, and what its shell does: it keeps, erases and gives bodies.
+private struct Mailbox {
+    let key = IdentityKey(SecretKey.generate())
+    let owner = IdentityKey(SecretKey.generate())
+    let second = IdentityKey(SecretKey.generate())
+    var machine = MailboxServiceStateMachine()
+    var now = start
+    var peers: Set<PublicKey> = []
+    var isLocked = false
+    var hasRoom = true
+    /// The disk says nothing.
+    var isSilent = false
+    var sources: [Int: UInt64] = [:]
+    var kept: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
+    /// Keys of links, other than the random ones that each has.
+    private(set) var linkKeys: [Int: PublicKey] = [:]
+
+    init(_ change: (inout MailboxTerms) -> Void = { _ in }) {
+        peers = [owner.publicKey, second.publicKey]
+        var terms = MailboxTerms()
+        terms.isServing = true
+        change(&terms)
+        let actions = configure(terms)
+        #expect(actions.isEmpty)
+    }
+
+    var turn: Turn {
+        let (peers, kept, sources, hasRoom, isSilent) = (peers, kept, sources, hasRoom, isSilent)
+        return Turn(
+            now: now,
+            random: .seeded(1),
+            endpoints: [],
+            isLocked: isLocked,
+            defaultPolicy: .ask,
+            sessionGrace: 0,
+            isKnown: { _, _ in false },
+            hasRoom: { _ in hasRoom },
+            isNamedPeer: { peers.contains($0) },
+            sourceOf: { sources[Int($0.value)] },
+            keptSlots: { isSilent ? nil : kept[$0]?.values.map(\.slot) ?? [] }
+        )
+    }
+
+    mutating func configure(_ terms: MailboxTerms) -> [NodeAction] {
+        let peers = peers
+        let actions = machine.configure(terms, client) { peers.contains($0) }
+        return perform(actions)
+    }
+
+    @discardableResult
+    mutating func say(_ request: MailboxRequest, _ link: Int) -> [NodeAction] {
+        let (remote, turn) = (remote(link), turn)
+        return perform(
+            machine.receive(request, from: remote, on: LinkID(UInt64(link)), client: client, own: key, turn)
+        )
+    }
+
+    /// A link's own key.
+    private mutating func remote(_ link: Int) -> PublicKey {
+        if let known = linkKeys[link] { return known }
+        let key = SecretKey.generate().publicKey
+        linkKeys[link] = key
+        return key
+    }
+
+    func secret(of owner: IdentityKey? = nil) -> MailboxSecret {
+        let owner = owner ?? self.owner
+        return MailboxSecret(mailbox: key.publicKey, owner: owner.publicKey, own: owner)
+    }
+
+    func box(_ number: Int = 1, of owner: IdentityKey? = nil) -> BoxID { secret(of: owner).box(label(number)) }
+
+    /// - Parameter proof: that of another link.
+    @discardableResult
+    mutating func claim(
+        _ numbers: [Int] = [1],
+        _ link: Int = 1,
+        as owner: IdentityKey? = nil,
+        proof: PublicKey? = nil
+    ) -> [NodeAction] {
+        let owner = owner ?? self.owner
+        let named = proof ?? remote(link)
+        let proof = secret(of: owner).proof(of: named)
+        return say(.claim(owner: owner.publicKey, proof: proof, numbers.map(label)), link)
+    }
+
+    @discardableResult
+    mutating func perform(_ actions: [NodeAction]) -> [NodeAction] {
+        for case .mailbox(let action) in actions {
+            switch action {
+            case .keep(let box, let slot, let body): kept[box, default: [:]][slot.id] = (slot, body)
+            case .erase(let box, let ids): for id in ids { kept[box]?[id] = nil }
+            case .destroy(let box): kept[box] = nil
+            case .give: break
+            }
+        }
+        return actions
+    }
+
+    @discardableResult
+    mutating func advance(to time: Timestamp) -> [NodeAction] {
+        now = time
+        let actions = machine.advance(client, now: time)
+        return perform(actions)
+    }
+
+    func grant(boxes: Int) -> MailboxGrant {
+        MailboxGrant(
+            boxCount: boxes,
+            slotCount: machine.terms.slotCount,
+            byteCount: machine.terms.boxByteCount,
+            longest: machine.terms.longest
+        )
+    }
+
+    func slot(_ put: SlotPut, at time: Timestamp? = nil) -> KeptSlot {
+        let time = time ?? now
+        let isNotice = put.kind == .notice
+        let longest = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, machine.terms.longest)
+        return KeptSlot(
+            id: put.id,
+            kind: put.kind,
+            isAnswer: false,
+            byteCount: put.body.count,
+            keptAt: time,
+            until: time + longest
+        )
+    }
+
+    /// What the machine says that there is, and what the shell has.
+    func expectAgreement(_ comment: Comment = "") {
+        let counts = machine.counts
+        let slots = kept.values.flatMap(\.values)
+        #expect(counts.slots == slots.count, comment)
+        #expect(counts.byteCount == slots.reduce(0) { $0 + $1.body.count }, comment)
+        #expect(
+            counts.memoryByteCount == slots.reduce(0) { $0 + ($1.slot.kind == .memory ? $1.body.count : 0) },
+            comment
+        )
+        #expect(counts.boxes == machine.records.count, comment)
+        #expect(Set(kept.keys).isSubset(of: machine.records.map(\.box)), comment)
+    }
+}
+
+@Suite("Mailbox: the node that keeps")
+struct MailboxServiceTests {
+    private let holder = 1
+    private let guest = 2
+
+    /// With a box of its peer's.
+    private func claimed(_ change: (inout MailboxTerms) -> Void = { _ in }) -> Mailbox {
+        var mailbox = Mailbox(change)
+        #expect(mailbox.claim().last == told(holder, .granted(mailbox.grant(boxes: mailbox.machine.terms.boxCount))))
+        return mailbox
+    }
+
+    /// And with a slot in it.
+    private func filled(_ change: (inout MailboxTerms) -> Void = { _ in }) -> Mailbox {
+        var mailbox = claimed(change)
+        let box = mailbox.box()
+        #expect(mailbox.say(.put(box, put(1)), guest).contains(told(guest, .put(box, put(1).id, .stored))))
+        return mailbox
+    }
+
+    // MARK: Admission
+
+    @Test("who is no named peer, shows no proof, or comes to a locked or wiped node, gets no box")
+    func refusals() {
+        let stranger = IdentityKey(SecretKey.generate())
+        var mailbox = Mailbox { $0.isServing = false }
+        #expect(mailbox.claim() == [refused(1, .notServing)])
+        mailbox = Mailbox()
+        #expect(mailbox.claim(as: stranger) == [refused(1, .unknownPeer)])
+        // A proof of another link, or none: a peer's name alone gives nothing.
+        #expect(mailbox.claim(proof: stranger.publicKey) == [refused(1, .unknownPeer)])
+        for count in [0, 31, 32, 33] {
+            let proof = [UInt8](repeating: 0, count: count)
+            let claim = MailboxRequest.claim(owner: mailbox.owner.publicKey, proof: proof, [label(1)])
+            #expect(mailbox.say(claim, 1) == [refused(1, .unknownPeer)])
+        }
+        mailbox.isLocked = true
+        #expect(mailbox.claim() == [refused(1, .unavailable)])
+        mailbox.isLocked = false
+        mailbox.key.wipe()
+        #expect(mailbox.claim() == [refused(1, .unavailable)])
+        #expect(!mailbox.machine.serves(LinkID(1)) && mailbox.machine.records.isEmpty)
+        #expect(mailbox.machine.counts.refused == 8 && mailbox.machine.nextDeadline == nil)
+    }
+
+    @Test("a proof that does not hold takes nothing from who is there")
+    func wrongProof() {
+        var mailbox = filled()
+        let stranger = SecretKey.generate().publicKey
+        #expect(mailbox.claim([1, 2], 5, proof: stranger) == [refused(5, .unknownPeer)])
+        #expect(mailbox.machine.serves(LinkID(1)) && !mailbox.machine.serves(LinkID(5)))
+        #expect(mailbox.machine.records.map(\.box) == [mailbox.box()])
+        // A holder that names another owner is against the protocol, with whatever proof.
+        #expect(mailbox.claim([1], holder, as: mailbox.second) == [close(holder)])
+        #expect(mailbox.machine.counts.owners == 1)
+    }
+
+    @Test("a box that is granted is durable before its owner hears of it, and is the same ever after")
+    func durable() {
+        var mailbox = Mailbox()
+        let grant = mailbox.grant(boxes: Limits.boxCount)
+        #expect(mailbox.claim([1, 2]) == [.save(client), told(1, .granted(grant))])
+        #expect(mailbox.claim([1, 2]) == [told(1, .granted(grant))], "nothing is new")
+        mailbox.now = mailbox.now + .hour
+        #expect(mailbox.claim() == [told(1, .granted(grant))])
+        mailbox.now = mailbox.now + 1
+        #expect(mailbox.claim([2]) == [.save(client), told(1, .granted(grant))], "a write once an hour")
+        let records = mailbox.machine.records
+        #expect(Set(records.map(\.box)) == [mailbox.box(1), mailbox.box(2)])
+        #expect(records == records.sorted { $0.box < $1.box })
+        #expect(records.allSatisfy { $0.owner == mailbox.owner.publicKey })
+        mailbox.machine = MailboxServiceStateMachine(records)
+        #expect(mailbox.machine.records == records && mailbox.machine.counts.boxes == 2)
+    }
+
+    @Test("another link of an owner takes the place of its first")
+    func moved() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        let actions = mailbox.claim([1], 7)
+        #expect(
+            actions == [
+                close(1), told(7, .granted(mailbox.grant(boxes: Limits.boxCount))), told(7, .waiting(box)),
+            ]
+        )
+        #expect(!mailbox.machine.serves(LinkID(1)) && mailbox.machine.serves(LinkID(7)))
+        #expect(mailbox.say(.list(box), holder) == [close(holder)])
+        mailbox.machine.linkClosed(LinkID(1))
+        #expect(mailbox.machine.serves(LinkID(7)), "the end of the first says nothing of the second")
+        #expect(mailbox.say(.put(box, put(2)), guest).last == told(7, .waiting(box)))
+        mailbox.machine.linkClosed(LinkID(7))
+        #expect(!mailbox.machine.serves(LinkID(7)))
+        #expect(mailbox.say(.put(box, put(3)), guest).last == told(guest, .put(box, put(3).id, .stored)))
+        mailbox.expectAgreement()
+    }
+
+    @Test("boxes are as many as the mailbox has; the first that are named are granted")
+    func boxes() {
+        var mailbox = Mailbox { $0.boxCount = 3 }
+        #expect(mailbox.claim([1, 2]).last == told(1, .granted(mailbox.grant(boxes: 3))))
+        #expect(mailbox.claim([1, 2], 5, as: mailbox.second).last == told(5, .granted(mailbox.grant(boxes: 1))))
+        #expect(mailbox.machine.counts.boxes == 3 && mailbox.machine.counts.owners == 2)
+        let missing = mailbox.box(2, of: mailbox.second)
+        #expect(mailbox.say(.put(missing, put(1)), guest) == [told(guest, .put(missing, put(1).id, .unknownBox))])
+        #expect(mailbox.claim([3]).last == told(1, .granted(mailbox.grant(boxes: 2))))
+        #expect(mailbox.say(.drop([label(1)]), 1) == [.mailbox(.destroy(mailbox.box(1))), .save(client)])
+        #expect(mailbox.claim([2], 5, as: mailbox.second).last == told(5, .granted(mailbox.grant(boxes: 2))))
+        #expect(mailbox.machine.counts.boxes == 3)
+    }
+
+    @Test("lists are as long as the protocol lets them be, and no longer")
+    func lists() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        let labels = (0...Limits.boxLabelCount).map(label)
+        let proof = mailbox.secret().proof(of: mailbox.linkKeys[1]!)
+        let owner = mailbox.owner.publicKey
+        #expect(mailbox.say(.claim(owner: owner, proof: proof, labels), 1) == [close(1)])
+        #expect(mailbox.claim(Array(1...Limits.boxLabelCount)).count == 2)
+        #expect(mailbox.machine.counts.boxes == Limits.boxLabelCount)
+        let tags = (0...Limits.slotTagCount).map(tag)
+        #expect(mailbox.say(.take(box, tags), guest) == [close(guest)])
+        #expect(mailbox.say(.take(box, Array(tags.dropLast())), guest).count == Limits.slotTagCount)
+        #expect(mailbox.say(.discard(box, tags, answer: []), guest) == [close(guest)])
+        #expect(
+            mailbox.say(.discard(box, Array(tags.dropLast()), answer: []), guest) == [told(guest, .discarded(box, []))]
+        )
+        let ids = (0...Limits.slotListCount).map { put($0).id }
+        #expect(mailbox.say(.purge(box, ids), holder) == [close(holder)])
+        #expect(mailbox.say(.purge(box, Array(ids.dropLast())), holder) == [told(holder, .discarded(box, []))])
+        #expect(mailbox.say(.put(box, put(1, .notice)), guest).count == 3)
+        let answer = [UInt8](repeating: 1, count: Limits.slotAnswerByteCount + 1)
+        #expect(mailbox.say(.discard(box, [tag(1)], answer: answer), guest) == [close(guest)])
+        #expect(mailbox.say(.discard(box, [tag(1), tag(2)], answer: [1]), guest) == [close(guest)])
+        #expect(mailbox.say(.discard(box, [], answer: [1]), guest) == [close(guest)])
+        #expect(mailbox.say(.discard(box, [tag(1)], answer: Array(answer.dropLast())), guest).count == 3)
+    }
+
+    // MARK: Cells
+
+    @Test("what a holder alone may do ends a guest's link, and an owner may do it with its own boxes alone")
+    func cells() {
+        for isOther in [false, true] {
+            var mailbox = filled()
+            let box = mailbox.box()
+            // Nobody's link, and that of another owner.
+            if isOther { mailbox.claim([1], 3, as: mailbox.second) }
+            let before = mailbox.machine.records
+            #expect(mailbox.say(.list(box), 3) == [close(3)])
+            #expect(mailbox.say(.purge(box, [put(1).id]), 3) == [close(3)])
+            let dropped = mailbox.say(.drop([label(2)]), 3)
+            #expect(dropped == (isOther ? [] : [close(3)]))
+            #expect(mailbox.machine.records == before)
+            // What all may.
+            #expect(mailbox.say(.put(box, put(2)), 3).count == 3)
+            #expect(
+                mailbox.say(.take(box, [tag(1)]), 3)
+                    == [.mailbox(.give(LinkID(3), box, mailbox.slot(put(1)), dwell: 0))]
+            )
+            #expect(
+                mailbox.say(.discard(box, [tag(1)], answer: []), 3)
+                    == [.mailbox(.erase(box, [put(1).id])), told(3, .discarded(box, [put(1).id]))]
+            )
+            #expect(mailbox.machine.serves(LinkID(3)) == isOther)
+            mailbox.expectAgreement()
+        }
+        var mailbox = filled()
+        let (box, missing) = (mailbox.box(), mailbox.box(9))
+        #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, [put(1).id]))])
+        #expect(mailbox.say(.list(missing), holder) == [close(holder)])
+        #expect(mailbox.say(.purge(missing, []), holder) == [close(holder)])
+        #expect(mailbox.say(.take(missing, [tag(1)]), holder) == [told(holder, .absent(missing, put(1).id))])
+        #expect(mailbox.say(.discard(missing, [tag(1)], answer: []), holder) == [close(holder)])
+        #expect(mailbox.say(.drop([label(9)]), holder).isEmpty)
+        #expect(
+            mailbox.say(.purge(box, [put(1).id, put(2).id]), holder) == [
+                .mailbox(.erase(box, [put(1).id])), told(holder, .discarded(box, [put(1).id])),
+            ]
+        )
+        #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, []))])
+        #expect(mailbox.say(.put(box, put(1)), holder).count == 3, "an owner may put into its own")
+        mailbox.expectAgreement()
+    }
+
+    @Test("a put says what becomes of it: in each case once, and nothing is kept but for stored")
+    func outcomes() {
+        func outcome(_ mailbox: inout Mailbox, _ slot: SlotPut, _ box: BoxID? = nil) -> PutOutcome? {
+            let actions = mailbox.say(.put(box ?? mailbox.box(), slot), guest)
+            let outcomes = actions.compactMap { action -> PutOutcome? in
+                if case .transmit(LinkID(2), .mailboxAnswer(.put(_, slot.id, let outcome))) = action {
+                    outcome
+                } else {
+                    nil
+                }
+            }
+            #expect(outcomes.count == 1)
+            #expect(outcomes == [.stored] || actions.count == 1)
+            mailbox.expectAgreement()
+            return outcomes.first
+        }
+        var mailbox = claimed()
+        #expect(outcome(&mailbox, put(1), mailbox.box(4)) == .unknownBox)
+        mailbox.isLocked = true
+        #expect(outcome(&mailbox, put(1)) == .unavailable)
+        #expect(outcome(&mailbox, put(1, .notice)) == .unavailable)
+        #expect(outcome(&mailbox, put(2, .memory)) == .stored, "memory needs no disk")
+        mailbox.isLocked = false
+        mailbox.hasRoom = false
+        #expect(outcome(&mailbox, put(1)) == .unavailable && outcome(&mailbox, put(3, .memory)) == .stored)
+        mailbox.hasRoom = true
+        #expect(outcome(&mailbox, put(1)) == .stored && outcome(&mailbox, put(4, .notice)) == .stored)
+        let terms = mailbox.machine.terms
+        #expect(mailbox.configure(MailboxTerms()) == [refused(holder, .notServing), close(holder)])
+        #expect(outcome(&mailbox, put(5)) == .notServing)
+        #expect(mailbox.configure(terms).isEmpty && outcome(&mailbox, put(5)) == .stored)
+        #expect(mailbox.machine.counts.put == 5 && mailbox.machine.counts.refused == 5)
+    }
+
+    @Test("a body of no known size, or a class that is not of its kind, ends the link")
+    func shapes() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        for size in SlotSize.byteCounts {
+            for wrong in [size - 1, size + 1] {
+                #expect(mailbox.say(.put(box, put(1, size: wrong)), guest) == [close(guest)])
+            }
+        }
+        #expect(mailbox.say(.put(box, put(1, size: 0)), guest) == [close(guest)])
+        for kind in SlotKind.allCases {
+            for keeping in SlotKeeping.allCases where (kind == .notice) != (keeping == .fortyFiveDays) {
+                #expect(mailbox.say(.put(box, put(1, kind, keeping)), guest) == [close(guest)])
+            }
+        }
+        #expect(mailbox.say(.put(box, put(1, .notice, size: 4_096)), guest) == [close(guest)])
+        #expect(mailbox.machine.counts.put == 0 && mailbox.machine.counts.slots == 0)
+    }
+
+    // MARK: Slots
+
+    @Test("a put that is repeated is stored, and changes nothing")
+    func repeated() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.now = mailbox.now + .hour
+        for other in [put(1), put(1, .memory), put(1, .notice), put(1, size: 4_096), put(1, .disk, .thirtyDays)] {
+            #expect(mailbox.say(.put(box, other), 3) == [told(3, .put(box, put(1).id, .stored))])
+        }
+        #expect(mailbox.kept[box]?.values.map(\.slot) == [mailbox.slot(put(1), at: start)])
+        #expect(mailbox.machine.counts.put == 1)
+        mailbox.expectAgreement()
+        // Also where the mailbox has started again meanwhile.
+        mailbox.machine = MailboxServiceStateMachine(mailbox.machine.records)
+        _ = mailbox.configure(filled().machine.terms)
+        #expect(mailbox.say(.put(box, put(1)), 3) == [told(3, .put(box, put(1).id, .stored))])
+    }
+
+    @Test("who shows a tag may take and discard, over whatever link; a guess finds nothing")
+    func takes() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.now = mailbox.now + 1_234
+        let slot = mailbox.slot(put(1), at: start)
+        #expect(
+            mailbox.say(.take(box, [tag(2), tag(1)]), 9) == [
+                told(9, .absent(box, put(2).id)), .mailbox(.give(LinkID(9), box, slot, dwell: 1_234)),
+            ]
+        )
+        // The name of the slot, which whoever has seen the put knows, is no tag.
+        let guess = SlotTag(unchecked: put(1).id.bytes + put(1).id.bytes)
+        #expect(mailbox.say(.take(box, [guess]), 9) == [told(9, .absent(box, SlotID(guess)))])
+        #expect(mailbox.say(.discard(box, [guess], answer: []), 9) == [told(9, .discarded(box, []))])
+        #expect(mailbox.say(.take(mailbox.box(2), [tag(1)]), 9) == [told(9, .absent(mailbox.box(2), put(1).id))])
+        // A clock that was set back: it has not been there for less than no time.
+        mailbox.now = start - .hour
+        #expect(mailbox.say(.take(box, [tag(1)]), 9) == [.mailbox(.give(LinkID(9), box, slot, dwell: 0))])
+        #expect(mailbox.machine.counts.taken == 2)
+        // Taking leaves it; discarding does not.
+        mailbox.expectAgreement()
+        #expect(mailbox.say(.discard(box, [tag(1), tag(2)], answer: []), 9).count == 2)
+        #expect(mailbox.say(.take(box, [tag(1)]), 9) == [told(9, .absent(box, put(1).id))])
+        #expect(mailbox.machine.counts.slots == 0 && mailbox.machine.counts.discarded == 1)
+        mailbox.expectAgreement()
+    }
+
+    @Test("an answer takes the place of a notice, and of a notice alone; its time stays")
+    func answers() throws {
+        var mailbox = filled()
+        let box = mailbox.box()
+        #expect(mailbox.say(.put(box, put(2, .notice)), guest).count == 3)
+        let notice = mailbox.slot(put(2, .notice))
+        mailbox.now = mailbox.now + .hour
+        var answer = notice
+        answer.isAnswer = true
+        answer.byteCount = 3
+        #expect(
+            mailbox.say(.discard(box, [tag(2)], answer: [7, 8, 9]), holder) == [
+                .mailbox(.erase(box, [put(2).id])), .mailbox(.keep(box, answer, [7, 8, 9])),
+                told(holder, .discarded(box, [put(2).id])),
+            ]
+        )
+        mailbox.expectAgreement()
+        // Its owner has nothing to fetch there; who has put the notice has.
+        #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, [put(1).id]))])
+        #expect(
+            mailbox.say(.take(box, [tag(2)]), 8) == [.mailbox(.give(LinkID(8), box, answer, dwell: .hour))]
+        )
+        // Of contents there is none: they are gone.
+        #expect(
+            mailbox.say(.discard(box, [tag(1)], answer: [1]), holder) == [
+                .mailbox(.erase(box, [put(1).id])), told(holder, .discarded(box, [put(1).id])),
+            ]
+        )
+        #expect(mailbox.say(.discard(box, [tag(5)], answer: [1]), holder) == [told(holder, .discarded(box, []))])
+        mailbox.expectAgreement()
+        #expect(mailbox.machine.nextDeadline == mailbox.now + Limits.mailboxSilence)
+        mailbox.advance(to: answer.until - 1)
+        #expect(mailbox.kept[box]?.count == 1)
+        mailbox.advance(to: answer.until)
+        #expect(mailbox.kept[box]?.isEmpty == true)
+        mailbox.expectAgreement()
+    }
+
+    @Test("a locked mailbox does not say of anything on its disk that it was overwritten", arguments: [false, true])
+    func discardsLocked(isPurge: Bool) {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.isLocked = true
+        let request: MailboxRequest = isPurge ? .purge(box, [put(1).id]) : .discard(box, [tag(1)], answer: [])
+        #expect(mailbox.say(request, holder) == [close(holder)])
+        #expect(mailbox.machine.counts.slots == 1)
+    }
+
+    @Test("a slot is there until exactly its time, of each class; the mailbox's own bound shortens it, but no notice")
+    func expiry() {
+        for longest in [SlotKeeping.thirtyDays.milliseconds, 2 * .hour] {
+            for keeping in SlotKeeping.allCases {
+                var mailbox = claimed { $0.longest = longest }
+                let box = mailbox.box()
+                let kind: SlotKind = keeping == .fortyFiveDays ? .notice : .memory
+                let slot = put(1, kind, keeping)
+                #expect(mailbox.say(.put(box, slot), guest).count == 3)
+                let time = kind == .notice ? 45 * .day : min(keeping.milliseconds, longest)
+                let end = start + time
+                mailbox.machine.linkClosed(LinkID(1))
+                #expect(mailbox.machine.nextDeadline == min(end, start + Limits.boxSilence))
+                mailbox.advance(to: end - 1)
+                #expect(mailbox.say(.take(box, [tag(1)]), guest).first != told(guest, .absent(box, slot.id)))
+                // Time has passed, and nobody has looked yet.
+                mailbox.now = end
+                #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, slot.id))])
+                #expect(mailbox.advance(to: end) == [.mailbox(.erase(box, [slot.id]))])
+                #expect(
+                    mailbox.machine.counts.expired == 1 && mailbox.machine.nextDeadline == start + Limits.boxSilence
+                )
+                mailbox.expectAgreement()
+            }
+        }
+    }
+
+    @Test("slots of many boxes end in their order, each once")
+    func expiries() {
+        var mailbox = Mailbox()
+        mailbox.claim([1, 2])
+        mailbox.say(.put(mailbox.box(1), put(1, .disk, .oneHour)), guest)
+        mailbox.now = mailbox.now + .minute
+        mailbox.say(.put(mailbox.box(2), put(2, .memory, .oneHour)), guest)
+        mailbox.say(.put(mailbox.box(1), put(3, .disk, .sixHours)), guest)
+        mailbox.machine.linkClosed(LinkID(1))
+        var ends: [Milliseconds] = []
+        while let next = mailbox.machine.nextDeadline, next < start + .day {
+            ends.append(next - start)
+            mailbox.advance(to: next)
+            mailbox.expectAgreement()
+        }
+        #expect(ends == [.hour, .hour + .minute, 6 * .hour + .minute])
+        #expect(mailbox.machine.counts.expired == 3 && mailbox.machine.counts.slots == 0)
+    }
+
+    @Test("what the shell could not keep is gone from the counts")
+    func lost() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        mailbox.say(.put(box, put(1, .memory)), guest)
+        mailbox.machine.lost([put(1).id, put(2).id], of: box)
+        #expect(mailbox.machine.counts.slots == 0 && mailbox.machine.counts.memoryByteCount == 0)
+        #expect(mailbox.say(.put(box, put(1, .memory)), guest).count == 3, "and may be put again")
+    }
+
+    // MARK: Bounds
+
+    @Test("slots, bytes, bytes in memory and notices of a box are counted, and notices have places of their own")
+    func quotas() {
+        var mailbox = claimed {
+            $0.slotCount = 3
+            $0.boxByteCount = 4_096 + 2_048
+            $0.memoryByteCount = 2_048
+        }
+        let box = mailbox.box()
+        func outcome(_ slot: SlotPut, _ other: BoxID? = nil) -> PutOutcome? {
+            for case .transmit(_, .mailboxAnswer(.put(_, _, let outcome))) in mailbox.say(
+                .put(other ?? box, slot),
+                guest
+            ) {
+                return outcome
+            }
+            return nil
+        }
+        #expect(outcome(put(1, size: 16_384)) == .full)
+        #expect(outcome(put(1, size: 4_096)) == .stored && outcome(put(2, .memory)) == .stored)
+        #expect(outcome(put(3, size: 4_096)) == .full && outcome(put(3, .memory)) == .stored)
+        #expect(outcome(put(4)) == .full, "slots and bytes are full")
+        #expect(mailbox.say(.discard(box, [tag(1)], answer: []), guest).count == 2)
+        #expect(outcome(put(4, .memory)) == .full, "memory is full, of all boxes together")
+        mailbox.claim([2])
+        #expect(outcome(put(4, .memory), mailbox.box(2)) == .full)
+        #expect(outcome(put(4)) == .stored && outcome(put(5)) == .full)
+        // Notices have room whatever else is there.
+        for number in 0..<Limits.noticeCount { #expect(outcome(put(100 + number, .notice)) == .stored) }
+        #expect(outcome(put(99, .notice)) == .full)
+        mailbox.expectAgreement()
+        // They take no slot of contents.
+        #expect(mailbox.say(.purge(box, [put(4).id, put(3).id, put(2).id]), holder).count == 2)
+        #expect(mailbox.machine.counts.memoryByteCount == 0)
+        mailbox.expectAgreement()
+    }
+
+    @Test("what one request names twice is one slot")
+    func twice() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.say(.put(box, put(2)), guest)
+        mailbox.say(.discard(box, [tag(1), tag(1)], answer: []), guest)
+        mailbox.say(.purge(box, [put(2).id, put(2).id]), holder)
+        #expect(mailbox.machine.counts.discarded == 2 && mailbox.machine.counts.slots == 0)
+        mailbox.expectAgreement()
+    }
+
+    @Test("the largest box holds as much as the limits say")
+    func whole() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        var stored = 0
+        for number in 0..<(Limits.slotCount + 2) {
+            mailbox.now = mailbox.now + Limits.putInterval + 1
+            let actions = mailbox.say(.put(box, put(number)), number + 10)
+            if actions.count == 3 { stored += 1 }
+        }
+        #expect(stored == Limits.slotCount && mailbox.machine.counts.slots == Limits.slotCount)
+        #expect(mailbox.say(.list(box), holder).count == 1)
+        mailbox.expectAgreement()
+        mailbox = claimed()
+        stored = 0
+        for number in 0..<100 {
+            mailbox.now = mailbox.now + Limits.putInterval + 1
+            if mailbox.say(.put(mailbox.box(), put(number, size: SlotSize.largest)), 10).count == 3 { stored += 1 }
+        }
+        #expect(stored == Limits.boxByteCount / SlotSize.largest)
+    }
+
+    @Test("puts have a rate: into one box from wherever, and from one network into whatever box")
+    func rates() {
+        func puts(_ mailbox: inout Mailbox, _ count: Int, _ box: (Int) -> BoxID, from source: (Int) -> UInt64?) -> Int {
+            var taken = 0
+            for index in 0..<count {
+                mailbox.sources[index + 10] = source(index)
+                let slot = put(7)
+                let answer = told(index + 10, .put(box(index), slot.id, .tooFast))
+                if !mailbox.say(.put(box(index), slot), index + 10).contains(answer) { taken += 1 }
+            }
+            return taken
+        }
+        var mailbox = claimed()
+        let box = mailbox.box()
+        #expect(puts(&mailbox, 2 * Limits.putBurst, { _ in box }, from: { UInt64($0) }) == Limits.putBurst)
+        mailbox.now = mailbox.now + 3 * Limits.putInterval
+        #expect(puts(&mailbox, 20, { _ in box }, from: { UInt64($0) }) == 3)
+
+        mailbox = Mailbox()
+        mailbox.claim(Array(1...8))
+        let boxes = (1...8).map { mailbox.box($0) }
+        let count = puts(&mailbox, 2 * Limits.putSourceBurst, { boxes[$0 % 8] }, from: { _ in 5 })
+        #expect(count == Limits.putSourceBurst)
+        #expect(puts(&mailbox, 5, { boxes[$0 % 8] }, from: { _ in 6 }) == 5, "another network is not concerned")
+        // Guesses of boxes do not count against those that are there.
+        let missing = mailbox.box(77)
+        mailbox = claimed()
+        for _ in 0..<(2 * Limits.putBurst) { mailbox.say(.put(missing, put(1)), guest) }
+        #expect(puts(&mailbox, 5, { _ in box }, from: { _ in nil }) == 5)
+
+        // The list of networks is bounded; who is not on it has to wait.
+        mailbox = Mailbox { $0.boxCount = 64 }
+        mailbox.claim(Array(1...64))
+        let many = (1...64).map { mailbox.box($0) }
+        #expect(
+            puts(&mailbox, Limits.putSourceCount + 100, { many[$0 % 64] }, from: { UInt64($0) })
+                == Limits.putSourceCount
+        )
+        #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in 3 }) == 5, "one that is on the list")
+        mailbox.now = mailbox.now + .minute
+        #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in .max }) == 5)
+    }
+
+    // MARK: Ends
+
+    @Test("a peer that is none any more loses its boxes, with all that is in them")
+    func revoked() {
+        var mailbox = filled()
+        mailbox.claim([1], 4, as: mailbox.second)
+        let other = mailbox.box(1, of: mailbox.second)
+        mailbox.say(.put(mailbox.box(), put(2, .memory)), guest)
+        mailbox.say(.put(other, put(3, .memory)), guest)
+        let terms = mailbox.machine.terms
+        #expect(mailbox.configure(terms).isEmpty)
+        mailbox.peers.remove(mailbox.owner.publicKey)
+        #expect(
+            mailbox.configure(terms) == [
+                refused(holder, .unknownPeer), close(holder), .mailbox(.destroy(mailbox.box())), .save(client),
+            ]
+        )
+        #expect(mailbox.machine.records.map(\.box) == [other] && !mailbox.machine.serves(LinkID(1)))
+        #expect(mailbox.machine.serves(LinkID(4)) && mailbox.machine.counts.memoryByteCount == 1_024)
+        mailbox.expectAgreement()
+        // Nothing is kept for a box that is gone.
+        let box = mailbox.box()
+        #expect(mailbox.say(.put(box, put(9)), guest) == [told(guest, .put(box, put(9).id, .unknownBox))])
+        #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, put(1).id))])
+        #expect(mailbox.say(.list(box), holder) == [close(holder)])
+        #expect(mailbox.kept[box] == nil)
+        mailbox.advance(to: start + 2 * .day)
+        mailbox.expectAgreement()
+        // Serving no more keeps boxes, for when it serves again.
+        #expect(mailbox.configure(MailboxTerms()).isEmpty)
+        #expect(mailbox.machine.records.map(\.box) == [other])
+    }
+
+    @Test("a box that its owner drops is destroyed, and is empty when it is claimed again")
+    func dropped() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.say(.put(box, put(2, .memory)), guest)
+        #expect(mailbox.say(.drop([label(1), label(5)]), holder) == [.mailbox(.destroy(box)), .save(client)])
+        #expect(mailbox.machine.counts.boxes == 0 && mailbox.machine.counts.memoryByteCount == 0)
+        mailbox.expectAgreement()
+        #expect(mailbox.claim() == [.save(client), told(1, .granted(mailbox.grant(boxes: Limits.boxCount)))])
+        #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, []))])
+    }
+
+    @Test("holders that fall silent are closed, and boxes whose owner has not come for long are destroyed")
+    func silence() {
+        var mailbox = filled()
+        mailbox.machine.heard(LinkID(1), now: start + .second)
+        let silent = start + .second + Limits.mailboxSilence
+        #expect(mailbox.machine.nextDeadline == silent)
+        #expect(mailbox.advance(to: silent - 1).isEmpty && mailbox.advance(to: silent) == [close(1)])
+        #expect(!mailbox.machine.serves(LinkID(1)))
+        mailbox.machine.heard(LinkID(1), now: silent)
+        #expect(!mailbox.machine.serves(LinkID(1)))
+        mailbox.advance(to: start + 2 * .day)
+        // The owner was here until it was last heard.
+        let end = start + .second + Limits.boxSilence
+        #expect(mailbox.machine.nextDeadline == end)
+        #expect(mailbox.advance(to: end - 1).isEmpty)
+        #expect(mailbox.advance(to: end) == [.mailbox(.destroy(mailbox.box())), .save(client)])
+        #expect(mailbox.machine.records.isEmpty && mailbox.machine.nextDeadline == nil)
+        mailbox.expectAgreement()
+    }
+
+    @Test("an owner whose link stays for longer than that keeps its box")
+    func present() {
+        var mailbox = claimed()
+        let end = start + Limits.boxSilence + .day
+        var now = start
+        while now < end {
+            now = now + .hour
+            mailbox.machine.heard(LinkID(1), now: now)
+            let actions = mailbox.advance(to: now)
+            #expect(!actions.contains(.mailbox(.destroy(mailbox.box()))), "it is here")
+            if !actions.filter({ $0 != .save(client) }).isEmpty { break }
+        }
+        #expect(mailbox.machine.serves(LinkID(1)) && mailbox.machine.counts.boxes == 1)
+    }
+
+    // MARK: After a start
+
+    @Test("what is in a box is asked of the disk once, when somebody wants it; a disk that is silent is asked again")
+    func lazily() {
+        var mailbox = filled()
+        let box = mailbox.box()
+        mailbox.say(.put(box, put(2)), guest)
+        let (records, terms) = (mailbox.machine.records, mailbox.machine.terms)
+        func restart() {
+            mailbox.machine = MailboxServiceStateMachine(records)
+            _ = mailbox.configure(terms)
+        }
+        restart()
+        #expect(mailbox.machine.occupancy.map(\.slotCount) == [nil] && mailbox.machine.counts.slots == 0)
+        mailbox.isSilent = true
+        #expect(mailbox.say(.put(box, put(3)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
+        #expect(mailbox.say(.put(box, put(3, .memory)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
+        #expect(mailbox.say(.discard(box, [tag(1)], answer: []), guest) == [close(guest)])
+        // It is granted, since the box is there; that something waits is not known.
+        #expect(mailbox.claim() == [told(1, .granted(mailbox.grant(boxes: Limits.boxCount)))])
+        #expect(mailbox.say(.list(box), holder) == [close(holder)])
+        #expect(mailbox.say(.purge(box, [put(1).id]), holder) == [close(holder)])
+        mailbox.isSilent = false
+        #expect(mailbox.claim().last == told(1, .waiting(box)))
+        #expect(mailbox.machine.occupancy.map(\.slotCount) == [2])
+        mailbox.expectAgreement()
+
+        // Each request is enough.
+        let requests: [MailboxRequest] = [
+            .put(box, put(1)), .take(box, [tag(1)]), .discard(box, [tag(8)], answer: []),
+        ]
+        for request in requests {
+            restart()
+            mailbox.say(request, guest)
+            #expect(mailbox.machine.occupancy.map(\.slotCount) == [2])
+            #expect(mailbox.machine.nextDeadline == start + .day, "and they end at their time")
+            mailbox.expectAgreement()
+        }
+        // Those that are over are not given, and are counted as gone.
+        restart()
+        mailbox.now = start + .day
+        #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, put(1).id))])
+        mailbox.advance(to: mailbox.now)
+        #expect(mailbox.machine.counts.expired == 2)
+        mailbox.expectAgreement()
+    }
+
+    @Test("tens of thousands of requests at random keep every bound, and leave nothing behind")
+    func flood() {
+        var mailbox = Mailbox {
+            $0.boxCount = 4
+            $0.slotCount = 8
+            $0.boxByteCount = 20_000
+            $0.memoryByteCount = 10_000
+        }
+        let owners = [mailbox.owner, mailbox.second]
+        let boxes = owners.flatMap { owner in (1...3).map { mailbox.box($0, of: owner) } }
+        var random = Randomness.seeded(12)
+        func pick(_ count: Int) -> Int { Int.random(in: 0..<count, using: &random) }
+        let kinds = SlotKind.allCases
+        for step in 0..<40_000 {
+            let box = boxes[pick(6)]
+            let link = pick(6) + 1
+            switch pick(20) {
+            case 0: mailbox.claim([pick(3) + 1, pick(3) + 1], link, as: owners[link % 2])
+            case 1: mailbox.say(.drop([label(pick(3) + 1)]), link)
+            case 2: mailbox.say(.list(box), link)
+            case 3: mailbox.say(.purge(box, [put(pick(40)).id]), link)
+            case 4...6: mailbox.say(.take(box, [tag(pick(40))]), link)
+            case 7...9: mailbox.say(.discard(box, [tag(pick(40))], answer: pick(3) == 0 ? [1] : []), link)
+            case 10:
+                mailbox.machine.linkClosed(LinkID(UInt64(link)))
+            case 11: mailbox.advance(to: mailbox.now + Milliseconds(pick(3_600_000)))
+            case 12 where pick(50) == 0:
+                let terms = mailbox.machine.terms
+                mailbox.peers = pick(2) == 0 ? [owners[0].publicKey] : Set(owners.map(\.publicKey))
+                _ = mailbox.configure(terms)
+            default:
+                let kind = kinds[pick(3)]
+                let number = pick(40)
+                mailbox.say(
+                    .put(box, put(number, kind, size: kind == .notice ? 1_024 : [1_024, 4_096][pick(2)])),
+                    link
+                )
+            }
+            mailbox.now = mailbox.now + Milliseconds(pick(500))
+            guard step % 50 == 0 else { continue }
+            let counts = mailbox.machine.counts
+            if counts.boxes > 4 || counts.memoryByteCount > 10_000 || counts.slots > 4 * (8 + Limits.noticeCount) {
+                Issue.record("\(counts)")
+            }
+            for one in mailbox.machine.occupancy where (one.slotCount ?? 0) > 8 + Limits.noticeCount {
+                Issue.record("\(one)")
+            }
+            mailbox.expectAgreement()
+        }
+        #expect(mailbox.machine.counts.put > 1_000 && mailbox.machine.counts.taken > 100)
+        mailbox.peers = []
+        _ = mailbox.configure(mailbox.machine.terms)
+        #expect(mailbox.machine.records.isEmpty && mailbox.kept.values.allSatisfy(\.isEmpty))
+        for link in 1...6 { mailbox.machine.linkClosed(LinkID(UInt64(link))) }
+        mailbox.advance(to: mailbox.now + 61 * .day)
+        #expect(mailbox.machine.nextDeadline == nil)
+    }
+}

@@ -1,0 +1,207 @@
+import Crypto
+import Foundation
+import Messaging
+import Testing
+
+@Suite("Mailbox: slices of time")
+struct MailboxSliceTests {
+    private static let agreement = AgreementID(unchecked: [UInt8](repeating: 1, count: 32))
+    private static let other = AgreementID(unchecked: [UInt8](repeating: 2, count: 32))
+    private static let points: [PublicKey] = {
+        var random = Randomness.seeded(1)
+        return (0..<32).map { _ in makeKey(&random).publicKey }
+    }()
+
+    /// The key of a slice.
+    private func key(_ slice: UInt32) -> PublicKey { Self.points[Int(slice % 32)] }
+
+    private func message(
+        _ slices: ClosedRange<UInt32>?,
+        present: UInt32,
+        left: Milliseconds = 100,
+        _ agreement: AgreementID = MailboxSliceTests.agreement
+    ) -> SliceKeys {
+        SliceKeys(
+            agreement: agreement,
+            first: slices?.lowerBound ?? 0,
+            present: present,
+            left: left,
+            keys: slices.map { $0.map(key) } ?? []
+        )
+    }
+
+    // MARK: The owner's side
+
+    @Test("each lifetime has its width, its class and its horizon")
+    func widths() {
+        let all: [(LifetimeTerms, Milliseconds, Milliseconds, Milliseconds, Lifetime)] = [
+            (LifetimeTerms(.ephemeral, mailbox: .ram), 3 * .hour, .day, 7 * .day, .oneDay),
+            (.oneHour, 15 * .minute, .hour, .day, .oneHour),
+            (.sixHours, .hour, 6 * .hour, 7 * .day, .sixHours),
+            (.oneDay, 3 * .hour, .day, 7 * .day, .oneDay),
+            (.sevenDays, 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
+            (.thirtyDays, 12 * .hour, 30 * .day, 7 * .day, .thirtyDays),
+            // What waits longest counts, and what is not kept does not.
+            (LifetimeTerms(.oneHour, attachment: .sevenDays), 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
+            (LifetimeTerms(.sevenDays, attachment: .ephemeral), 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
+            (LifetimeTerms(.ephemeral, attachment: .oneHour), 15 * .minute, .hour, .day, .oneHour),
+            // Unopened contents go earlier.
+            (LifetimeTerms(.sevenDays, unopened: .hour), 15 * .minute, .hour, .day, .oneHour),
+            (LifetimeTerms(.sevenDays, unopened: .hour + 1), .hour, .hour + 1, 7 * .day, .sixHours),
+            (LifetimeTerms(.oneHour, unopened: 7 * .day), 15 * .minute, .hour, .day, .oneHour),
+            // From reading: they wait as long as they may.
+            (LifetimeTerms(.oneHour, timer: .read), 12 * .hour, 30 * .day, 7 * .day, .thirtyDays),
+            (LifetimeTerms(.oneHour, unopened: .day, timer: .read), 3 * .hour, .day, 7 * .day, .oneDay),
+        ]
+        for (terms, width, unread, horizon, tier) in all {
+            let schedule = SliceSchedule(terms)
+            #expect(schedule.width == width && schedule.unread == unread, "\(terms.displayName)")
+            #expect(schedule.horizon == horizon && schedule.tier == tier, "\(terms.displayName)")
+            // One frame holds them all, and a sender keeps them all.
+            let now = noon
+            let count = schedule.last(at: now) - schedule.slice(at: now) + 1
+            #expect(count <= UInt32(Limits.sliceKeyCount), "\(terms.displayName)")
+            #expect(schedule.width < schedule.unread)
+        }
+    }
+
+    @Test("a slice begins at its first millisecond, and its key outlives its contents by no more than a width")
+    func boundaries() {
+        for terms in [LifetimeTerms.oneHour, .sixHours, .oneDay, .thirtyDays] {
+            let schedule = SliceSchedule(terms)
+            let slice = schedule.slice(at: noon)
+            let end = schedule.end(of: slice)
+            #expect(end > noon && end - noon <= schedule.width)
+            #expect(schedule.slice(at: end - 1) == slice && schedule.slice(at: end) == slice + 1)
+            #expect(schedule.end(of: slice + 1) - end == schedule.width)
+            #expect(schedule.keyEnd(of: slice) - end == schedule.unread)
+            #expect(schedule.last(at: end - 1) == schedule.slice(at: end - 1 + schedule.horizon))
+        }
+        let schedule = SliceSchedule(.oneHour)
+        #expect(schedule.slice(at: Timestamp(milliseconds: 0)) == 0)
+        // Far off nothing traps.
+        #expect(schedule.slice(at: .latest) == schedule.last(at: .latest))
+        #expect(schedule.end(of: .max) == .latest && schedule.keyEnd(of: .max) == .latest)
+    }
+
+    // MARK: The sender's side
+
+    private let width: Milliseconds = 1_000
+
+    private func slice(_ known: KnownSlices, _ now: Timestamp) -> UInt32? {
+        guard let found = known.key(now: now, width: width) else { return nil }
+        #expect(found.key == key(found.slice))
+        return found.slice
+    }
+
+    @Test("the key is that of the owner's slice, before, at and after the end of each, by the sender's clock")
+    func lookup() {
+        let known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
+        #expect(known.last == 20 && known.agreement == Self.agreement)
+        for step in 0..<10 as Range<Int64> {
+            let end = noon + 300 + step * width
+            #expect(slice(known, end - 1) == 10 + UInt32(step))
+            #expect(slice(known, end) == 11 + UInt32(step))
+        }
+        #expect(slice(known, noon + 300 + 10 * width - 1) == 20)
+        #expect(slice(known, noon + 300 + 10 * width) == nil, "the owner has made none for so late")
+        #expect(slice(known, noon + 30 * .day) == nil && known.key(now: .latest, width: 1) == nil)
+        // A clock that was set back: the first slice that is known, whose key ends no sooner.
+        #expect(slice(known, noon - .day) == 10)
+        // Contents of before the first key that is known go to the first.
+        let later = KnownSlices(message(12...14, present: 10, left: 300), now: noon)
+        #expect(slice(later, noon) == 12 && slice(later, noon + 300) == 12 && slice(later, noon + 2_300) == 13)
+        #expect(KnownSlices(message(nil, present: 3), now: noon).last == nil)
+        #expect(KnownSlices(message(nil, present: 3), now: noon).key(now: noon, width: width) == nil)
+    }
+
+    @Test("keys come in steps, and each step is the newer word on the time")
+    func steps() {
+        var known = KnownSlices(message(10...13, present: 10, left: 1_000), now: noon)
+        known.add(message(14...17, present: 10, left: 900), now: noon + 100)
+        #expect(known.last == 17 && slice(known, noon + 999) == 10 && slice(known, noon + 1_000) == 11)
+        // The owner's clock is ahead of what we thought.
+        known.add(message(18...18, present: 12, left: 1), now: noon + 200)
+        #expect(known.last == 18 && slice(known, noon + 200) == 12 && slice(known, noon + 201) == 13)
+        // One without keys is the word on the time alone.
+        known.add(message(nil, present: 15, left: 500), now: noon + 300)
+        #expect(known.last == 18 && slice(known, noon + 799) == 15 && slice(known, noon + 800) == 16)
+        known.add(message(nil, present: 11, left: 500), now: noon + 300)
+        #expect(known.last == 18 && slice(known, noon + 300) == 11, "also when it goes back")
+    }
+
+    @Test("what does not follow takes the place of what was known: a gap, a repeat, another agreement")
+    func replaced() {
+        let first = KnownSlices(message(10...13, present: 10), now: noon)
+        for slices in [15...16, 10...13, 12...14, 1...2] as [ClosedRange<UInt32>] {
+            var known = first
+            known.add(message(slices, present: 10), now: noon)
+            #expect(known == KnownSlices(message(slices, present: 10), now: noon))
+        }
+        var known = first
+        known.add(message(14...15, present: 14, Self.other), now: noon)
+        #expect(known.agreement == Self.other && known.last == 15 && slice(known, noon) == 14)
+        known = first
+        known.add(message(nil, present: 14, Self.other), now: noon)
+        #expect(known.agreement == Self.other && known.last == nil)
+        known.add(message(14...15, present: 14, Self.other), now: noon)
+        #expect(known.last == 15 && slice(known, noon) == 14)
+    }
+
+    @Test("keys of slices that are over are forgotten, but for the last")
+    func pruned() throws {
+        var known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
+        let whole = known
+        known.prune(now: noon + 299, width: width)
+        #expect(known == whole)
+        known.prune(now: noon + 300 + 4 * width, width: width)
+        #expect(known.last == 20 && slice(known, noon + 300 + 4 * width) == 15)
+        #expect(slice(known, noon) == 15, "earlier ones are gone")
+        known.prune(now: noon + .day, width: width)
+        #expect(known.last == 20)
+        known.add(message(21...22, present: 20), now: noon)
+        #expect(known.last == 22 && slice(known, noon) == 20)
+        var none = KnownSlices(message(nil, present: 3), now: noon)
+        none.prune(now: noon + .day, width: width)
+        #expect(none.last == nil)
+    }
+
+    @Test("it comes back from its record as it was")
+    func coded() throws {
+        for known in [
+            KnownSlices(message(10...20, present: 11, left: 300), now: noon),
+            KnownSlices(message(nil, present: 11, left: 300), now: noon),
+        ] {
+            let again = try JSONDecoder().decode(KnownSlices.self, from: JSONEncoder().encode(known))
+            #expect(again == known && again.last == known.last)
+            #expect(again.key(now: noon + 400, width: width)?.key == known.key(now: noon + 400, width: width)?.key)
+        }
+    }
+
+    @Test("as many keys are kept as two frames hold: the newest")
+    func bounded() {
+        let step = UInt32(Limits.sliceKeyCount)
+        var known = KnownSlices(message(0...(step - 1), present: 0), now: noon)
+        known.add(message(step...(2 * step - 1), present: 0), now: noon)
+        #expect(known.last == 2 * step - 1 && slice(known, noon) == 0)
+        known.add(message((2 * step)...(2 * step), present: 1), now: noon)
+        #expect(known.last == 2 * step && slice(known, noon) == 1)
+        known.add(message((2 * step + 1)...(3 * step), present: 1), now: noon)
+        #expect(known.last == 3 * step && slice(known, noon) == step + 1)
+        known.add(message(nil, present: step + 1), now: noon)
+        #expect(slice(known, noon) == step + 1)
+    }
+
+    @Test("numbers at the end of what a slice can be do not trap")
+    func extremes() {
+        // The wire lets no key have a number beyond these.
+        var known = KnownSlices(message((.max - 3)...(.max - 1), present: .max - 2, left: 10), now: noon)
+        let last = UInt32.max - 1
+        #expect(known.last == last && slice(known, noon) == last - 1 && slice(known, noon + 10) == last)
+        #expect(slice(known, noon + .day) == nil)
+        known.add(message(nil, present: .max, left: 10), now: noon)
+        #expect(slice(known, noon) == nil)
+        known.prune(now: noon + .day, width: width)
+        #expect(known.last == last)
+    }
+}

@@ -1,0 +1,139 @@
+import Crypto
+import Messaging
+import Wire
+
+/// A mailbox that says what it likes. Its node is a real one, so that it is claimed and put into; what that node answers is
+/// changed on its way out. It keeps all that was put, shows it again under its own and other ids and in another order, says
+/// that it has stored what it drops, lies about the dwell, announces what is not there, and answers what nobody asked.
+final class HostileMailbox {
+    private static let poolCount = 512
+
+    private var slots: [(box: BoxID, id: SlotID, body: [UInt8])] = []
+    private var ids: [SlotID] = []
+    private var boxes: [BoxID] = []
+    /// What was put and is never shown: it was dropped.
+    private var dropped: Set<SlotID> = []
+    private var held: [[UInt8]] = []
+    private var dice: Randomness
+    private(set) var counts: [String: Int] = [:]
+
+    init(dice: Randomness) { self.dice = dice }
+
+    private func roll(_ bound: Int) -> Int { Int(dice.next(upperBound: UInt64(max(1, bound)))) }
+    private func pick<Element>(_ elements: [Element]) -> Element? {
+        elements.isEmpty ? nil : elements[roll(elements.count)]
+    }
+
+    private func keep<Element>(_ element: Element, in list: inout [Element]) {
+        if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
+    }
+
+    /// Its node is asked.
+    func hears(_ request: MailboxRequest) {
+        switch request {
+        case .put(let box, let put):
+            keep((box, put.id, put.body), in: &slots)
+            keep(put.id, in: &ids)
+            if !boxes.contains(box) { keep(box, in: &boxes) }
+            if roll(4) == 0 { dropped.insert(put.id) }
+        case .list(let box): if !boxes.contains(box) { keep(box, in: &boxes) }
+        case .claim, .drop, .purge, .take, .discard: break
+        }
+    }
+
+    /// What is heard instead of one frame of its node's.
+    func forge(_ bytes: [UInt8]) -> [[UInt8]] {
+        guard case .mailboxAnswer(let answer)? = try? FrameCodec.decode(bytes) else { return [bytes] }
+        let kind: String
+        defer { counts["hostile mailbox: \(kind)", default: 0] += 1 }
+        switch roll(100) {
+        case ..<82:
+            let changed = lie(answer)
+            kind = changed == answer ? "as it was" : "a lie"
+            return [FrameCodec.encode(.mailboxAnswer(changed))]
+        case ..<86:
+            kind = "repeated"
+            return [bytes, bytes]
+        case ..<90:
+            kind = "out of order"
+            held.append(bytes)
+            guard held.count > 1 + roll(4) else { return [] }
+            defer { held = [] }
+            return held.reversed()
+        case ..<92:
+            kind = "swallowed"
+            return []
+        case ..<96:
+            kind = "announced"
+            return [bytes] + (0..<1 + roll(3)).map { _ in FrameCodec.encode(.mailboxAnswer(.waiting(box))) }
+        case ..<99:
+            kind = "not asked"
+            return [bytes] + (0..<1 + roll(3)).map { _ in FrameCodec.encode(unasked) }
+        default:
+            kind = "flood"
+            return (0..<20 + roll(100)).map { _ in FrameCodec.encode(.mailboxAnswer(.waiting(box))) } + [bytes]
+        }
+    }
+
+    private var box: BoxID { roll(4) > 0 ? pick(boxes) ?? .random(&dice) : .random(&dice) }
+    private var id: SlotID { roll(4) > 0 ? pick(ids) ?? .random(&dice) : .random(&dice) }
+
+    /// A negative one is no frame.
+    private func dwell(_ kept: Milliseconds) -> Milliseconds {
+        [kept, kept, 0, 0, 1, .hour, 365 * .day, .max, -1][roll(9)]
+    }
+
+    private func lie(_ answer: MailboxAnswer) -> MailboxAnswer {
+        switch answer {
+        case .slots(let box, var listed):
+            listed.removeAll(where: dropped.contains)
+            if roll(2) == 0 { listed += slots.filter { $0.box == box }.prefix(300).map(\.id) }
+            if roll(3) == 0 { listed += (0..<roll(5)).map { _ in id } }
+            if roll(2) == 0 { listed.reverse() }
+            return .slots(box, Array(listed.prefix(Limits.slotListCount)))
+        case .slot(let box, let id, let kept, let isAnswer, let body):
+            if dropped.contains(id) { return .absent(box, id) }
+            switch roll(8) {
+            case 0: return .absent(box, id)
+            case 1:
+                guard let other = pick(slots) else { return answer }
+                return .slot(box, id, dwell: dwell(kept), isAnswer: isAnswer, body: other.body)
+            case 2:
+                var spoilt = body
+                if !spoilt.isEmpty { spoilt[roll(spoilt.count)] ^= 1 << UInt8(roll(8)) }
+                return .slot(box, id, dwell: dwell(kept), isAnswer: isAnswer, body: spoilt)
+            case 3: return .slot(box, id, dwell: dwell(kept), isAnswer: roll(2) == 0, body: dice.bytes(roll(3) * 512))
+            default: return .slot(box, id, dwell: dwell(kept), isAnswer: isAnswer, body: body)
+            }
+        case .absent(let box, let id):
+            // What was discarded is still there.
+            guard roll(4) > 0, let kept = slots.last(where: { $0.id == id }) else { return answer }
+            return .slot(box, id, dwell: dwell(.minute), isAnswer: false, body: kept.body)
+        case .put(let box, let id, let outcome):
+            if roll(12) == 0 { return .put(box, id, PutOutcome.allCases[roll(PutOutcome.allCases.count)]) }
+            return outcome == .stored || roll(2) == 0 ? .put(box, id, .stored) : answer
+        case .granted(var grant):
+            if roll(6) == 0 { return .refused(MailboxRefusal.allCases[roll(MailboxRefusal.allCases.count)]) }
+            if roll(3) == 0 { grant.boxCount = [0, 1, 1 << 30][roll(3)] }
+            if roll(3) == 0 { grant.longest = [0, 1, .max][roll(3)] }
+            if roll(3) == 0 { grant.slotCount = [0, 1 << 30][roll(2)] }
+            return .granted(grant)
+        case .refused, .waiting, .discarded: return answer
+        }
+    }
+
+    private var unasked: Frame {
+        switch roll(10) {
+        case 0: .mailboxAnswer(.slots(box, (0..<roll(20)).map { _ in id }))
+        case 1: .mailboxAnswer(.slot(box, id, dwell: dwell(0), isAnswer: roll(2) == 0, body: pick(slots)?.body ?? []))
+        case 2: .mailboxAnswer(.absent(box, id))
+        case 3: .mailboxAnswer(.put(box, id, .stored))
+        case 4: .mailboxAnswer(.discarded(box, (0..<roll(5)).map { _ in id }))
+        case 5: .mailboxAnswer(.granted(MailboxGrant(boxCount: roll(200), slotCount: 1, byteCount: 1, longest: 1)))
+        case 6: .mailboxAnswer(.refused(.other))
+        case 7: .ping(UInt64(roll(10)))
+        case 8: .pong(0)
+        default: .relayAnswer(.refused(.full))
+        }
+    }
+}

@@ -1,0 +1,432 @@
+import Crypto
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Members that are never online together talk through the mailbox, in a world without other faults than theirs and the
+/// mailbox's own: what is mailed must come, as long as its time lasts; then the conversation ends while one is away.
+final class MailboxScenario: @unchecked Sendable {
+    private struct Sent {
+        var text: String
+        var id: MessageID
+        var sender: Int
+        var time: Int64
+        /// For which members the mailbox has it, as it was said.
+        var isMailed: Bool
+    }
+
+    let world: NodeSimulation
+    let mailbox: WorldMailbox
+    let members: [Machine]
+    let terms: LifetimeTerms
+    var conversation: ConversationID?
+    private var sent: [Sent] = []
+    /// When the members were last linked, by the world's time.
+    private var linkedAt: Int64 = 0
+    /// When each was last up for so long that its acknowledgements must have been put.
+    private var acknowledged: [String: Set<Int>] = [:]
+
+    private init(_ world: NodeSimulation, _ mailbox: WorldMailbox, _ members: [Machine], _ terms: LifetimeTerms) {
+        self.world = world
+        self.mailbox = mailbox
+        self.members = members
+        self.terms = terms
+    }
+
+    /// - Returns: `nil` where the clocks of too few are near enough for tokens.
+    convenience init?(_ world: NodeSimulation) {
+        guard let mailbox = world.mailbox, let now = world.machines[mailbox.index].lastSeenNow else { return nil }
+        var able = world.people.filter { machine in
+            guard !machine.isHostile, mailbox.users.contains(machine.index), let own = machine.lastSeenNow else {
+                return false
+            }
+            return abs(own - now) < 12 * .hour
+        }
+        while able.count > 3 || able.count > 2 && world.chance(60) {
+            able.remove(at: Int(world.roll(Int64(able.count))))
+        }
+        guard able.count > 1 else { return nil }
+        if world.chance(50) { able.reverse() }
+        let all: [LifetimeTerms] = [
+            LifetimeTerms(.oneHour, mailbox: .disk), LifetimeTerms(.oneHour, mailbox: .ram),
+            LifetimeTerms(.oneDay, mailbox: .disk), LifetimeTerms(.sevenDays, mailbox: .disk),
+            LifetimeTerms(.sixHours, mailbox: .ram), LifetimeTerms(.ephemeral, mailbox: .ram),
+            LifetimeTerms(.thirtyDays, unopened: 30 * .minute, mailbox: .disk),
+            LifetimeTerms(.oneDay, timer: .read, mailbox: .disk),
+        ]
+        let terms = world.options.mistake == nil ? all[Int(world.roll(Int64(all.count)))] : all[0]
+        self.init(world, mailbox, able, terms)
+    }
+
+    var hub: Machine { world.machines[mailbox.index] }
+    /// The mailbox does what it should.
+    var isHonest: Bool { !mailbox.isHostile }
+    var text: String { conversation?.description ?? "" }
+
+    func fail(_ what: String) { world.violation("M3 through a mailbox (\(terms.displayName)): \(what)") }
+
+    // MARK: Time
+
+    func run(_ seconds: Int64) { world.run(until: world.time.milliseconds + seconds * 1_000) }
+
+    func wait(_ seconds: Int64, _ isTrue: () -> Bool) -> Bool {
+        let end = world.time.milliseconds + seconds * 1_000
+        while !isTrue() {
+            guard world.time.milliseconds < end, world.violations.isEmpty else { return false }
+            world.run(until: world.time.milliseconds + 250)
+        }
+        return true
+    }
+
+    func up(_ machine: Machine) {
+        guard !machine.isUp else { return }
+        if let error = machine.start() { return world.violation("machine \(machine.index) does not start: \(error)") }
+        world.note("machine \(machine.index): up")
+        world.started(machine)
+    }
+
+    func down(_ machine: Machine) {
+        guard machine.isUp else { return }
+        if world.chance(40) {
+            world.stop(machine)
+            _ = wait(20) { !machine.isUp }
+        }
+        if machine.isUp { world.crash(machine, isPowerCut: world.chance(50)) }
+    }
+
+    /// Nobody runs meanwhile; those who are away stay away.
+    func sleep(_ milliseconds: Milliseconds) {
+        let awake = world.machines.filter(\.isUp)
+        for machine in awake { world.crash(machine, isPowerCut: world.chance(50)) }
+        world.run(until: world.time.milliseconds + milliseconds)
+        for machine in awake { up(machine) }
+    }
+
+    // MARK: Looking
+
+    func one(_ machine: Machine) -> ConversationStateMachine? {
+        machine.ask { [text] in try? $0.conversation(text) } ?? nil
+    }
+
+    private func others(than machine: Machine) -> [Machine] { members.filter { $0 !== machine } }
+
+    func isMailable(_ machine: Machine) -> Bool {
+        machine.ask { [text] node in
+            guard let one = try? node.conversation(text), one.currentMembers.count == members.count - 1 else {
+                return false
+            }
+            return one.currentMembers.allSatisfy { node.isMailable($0.key, in: one) }
+        } ?? false
+    }
+
+    private func state(of sent: Sent, at machine: Machine) -> DeliveryState? {
+        machine.ask { [text] node in
+            guard let one = try? node.conversation(text) else { return nil }
+            return node.message(sent.id, client: one.client)?.message.state
+        } ?? nil
+    }
+
+    private func hasSeen(_ sent: Sent, _ machine: Machine) -> Bool {
+        world.oracle.arrived[sent.id, default: []].contains(machine.index)
+    }
+
+    /// How long a text may wait unopened.
+    private var unread: Milliseconds { terms.unreadTime(of: .text) ?? Limits.mailedMemoryLifetime }
+
+    /// It has not come to its end by anybody's clock.
+    private func isAlive(_ sent: Sent) -> Bool {
+        let lost = world.machines.map(\.lostTime).max() ?? 0
+        return world.time.milliseconds - sent.time < unread - 5 * .minute - lost
+    }
+
+    // MARK: The scenario
+
+    func run() {
+        guard meet() else { return world.count("mailbox scenarios that did not begin") }
+        world.count("mailbox scenarios")
+        for member in members { down(member) }
+        let rounds = 2 + Int(world.roll(4))
+        for _ in 0..<rounds where world.violations.isEmpty { round() }
+        guard world.violations.isEmpty else { return }
+        if world.chance(50) {
+            explode()
+        } else {
+            if world.chance(60) { meetAgain() }
+            checkKeys()
+        }
+        for machine in world.machines where world.violations.isEmpty { up(machine) }
+        run(30)
+    }
+
+    /// They make a conversation, agree, and know each other's boxes.
+    private func meet() -> Bool {
+        let creator = members[0]
+        var listed: NodeSimulation.Listed?
+        let name = "mail \(world.time.milliseconds)"
+        let made = creator.ask { try? $0.createConversation(name: name, profile: "p\(creator.index)") }
+        creator.when(made) { [self] one in
+            world.oracle.enters(one, creator)
+            listed = NodeSimulation.Listed(client: one.client, id: one.conversation, isCreator: true)
+        }
+        guard wait(30, { listed != nil }), let listed else { return false }
+        conversation = listed.id
+        var slug: String?
+        let invited = creator.ask { [text] in try? $0.invite(text, lifetime: .day, singleUse: false) }
+        creator.when(invited) { slug = $0.slug }
+        guard wait(30, { slug != nil }), let slug else { return false }
+        for guest in members.dropFirst() {
+            guest.ask { [self] node in
+                guard let client = try? node.join(slug, profile: "p\(guest.index)") else { return }
+                let key = ((try? node.joins()) ?? []).first { $0.client == client }?.key
+                if let key { world.oracle.owners[key.publicKey] = guest.index }
+            }
+        }
+        guard wait(180, { areLinked }) else { return false }
+        return agree()
+    }
+
+    private var areLinked: Bool {
+        members.allSatisfy { member in
+            guard let one = one(member), one.currentMembers.count == members.count - 1 else { return false }
+            return one.currentMembers.allSatisfy { one.isOnline($0.key) }
+        }
+    }
+
+    private func agree() -> Bool {
+        for member in members {
+            member.ask { [text] node in
+                try? node.setPolicy(text, .ask)
+                try? node.setCap(text, LifetimeCap.none)
+            }
+        }
+        if world.chance(15) { refuse() }
+        propose()
+        let isAgreed = wait(60) {
+            for member in members.dropFirst() { answer(member) { _ = try $0.accept($1, only: $2) } }
+            return members.allSatisfy { one($0)?.agreement?.terms == terms }
+        }
+        guard isAgreed else {
+            fail("nobody comes to the agreement")
+            return false
+        }
+        guard isHonest else {
+            // It may refuse to serve them for a while.
+            return wait(900) { members.allSatisfy(isMailable) }
+        }
+        guard wait(180, { members.allSatisfy(isMailable) }) else {
+            for member in members {
+                let standing = member.ask { $0.mailboxStanding }
+                world.note("machine \(member.index): mailable \(isMailable(member)), \(String(describing: standing))")
+            }
+            fail("members that are online do not know each other's boxes")
+            return false
+        }
+        // A box is named, and keys come one after the other, before the mailbox has granted it.
+        run(30)
+        linkedAt = world.time.milliseconds
+        return world.violations.isEmpty
+    }
+
+    private func propose() {
+        members[0].ask { [text, terms] node in
+            do { try node.propose(text, terms) } catch { self.world.note("not proposed: \(error)") }
+        }
+    }
+
+    private func answer(_ member: Machine, _ body: (isolated Node, String, ProposalID) throws -> Void) {
+        nonisolated(unsafe) let body = body
+        member.ask { [text] node in
+            guard let open = try? node.conversation(text).pendingProposal, !open.isOurs else { return }
+            try? body(node, text, open.proposal.id)
+        }
+    }
+
+    /// Somebody does not want it: no box is claimed, and nothing put, which ``NodeSimulation/asked(_:)`` looks at.
+    private func refuse() {
+        propose()
+        _ = wait(20) { one(members[1])?.pendingProposal?.isOurs == false }
+        answer(members[1]) { node, text, _ in try node.reject(text) }
+        _ = wait(20) { one(members[0])?.pendingProposal == nil }
+        run(10)
+        world.count("mailboxes refused")
+        if members.contains(where: { one($0)?.record.own.mailbox != nil }) {
+            fail("a box is named that was not agreed to")
+        }
+    }
+
+    // MARK: Apart
+
+    /// One is there and sends; then the others come, one after the other.
+    private func round() {
+        guard let sender = world.pick(members) else { return }
+        // What is in its memory it forgets.
+        let isHubAway = isHonest && terms.mailbox == .disk && world.chance(20)
+        if isHubAway { down(hub) }
+        up(sender)
+        run(1 + world.roll(4))
+        let isReachable = isMailable(sender)
+        let age = world.time.milliseconds - linkedAt
+        let schedule = SliceSchedule(terms)
+        if isHonest, !isReachable, age < schedule.horizon - 2 * schedule.width {
+            return fail("machine \(sender.index) cannot write to a box, \(age) ms after their link")
+        }
+        awaitDeliveries(to: sender)
+        let texts = say(sender)
+        if isHubAway {
+            run(world.roll(60))
+            up(hub)
+        }
+        if isReachable { awaitMailed(texts, sender) }
+        down(sender)
+        pause()
+        for receiver in others(than: sender) where world.violations.isEmpty { receive(receiver) }
+    }
+
+    private func say(_ sender: Machine) -> [MessageID] {
+        guard let one = one(sender) else { return [] }
+        let listed = NodeSimulation.Listed(client: one.client, id: one.conversation, isCreator: one.isCreator)
+        let first = world.nextText
+        for _ in 0..<1 + world.roll(4) { world.send(sender, listed) }
+        run(3)
+        var made: [MessageID] = []
+        for number in first..<world.nextText {
+            let found = world.oracle.sent.first { text, sent in
+                text.drop(while: { $0 == "m" }).prefix { $0.isNumber } == "\(number)" && sent.machine == sender.index
+            }
+            guard let (text, content) = found else { continue }
+            made.append(content.content.id)
+            sent.append(
+                Sent(text: text, id: content.content.id, sender: sender.index, time: content.time, isMailed: false)
+            )
+        }
+        return made
+    }
+
+    private func awaitMailed(_ messages: [MessageID], _ sender: Machine) {
+        func isMailed(_ sent: Sent) -> Bool { [.mailed, .delivered].contains(state(of: sent, at: sender)) }
+        let mine = sent.filter { messages.contains($0.id) }
+        let isDone = wait(isHonest ? 240 : 30) { mine.allSatisfy(isMailed) }
+        for index in sent.indices where messages.contains(sent[index].id) {
+            sent[index].isMailed = isMailed(sent[index])
+        }
+        if isDone { world.count("mailed, and gone off") }
+        if !isDone, isHonest {
+            let states = mine.map { "\(state(of: $0, at: sender).map { "\($0)" } ?? "gone")" }.joined(separator: ", ")
+            fail("what machine \(sender.index) says is not mailed: \(states)")
+        }
+    }
+
+    /// Nobody, or the mailbox alone, is there.
+    private func pause() {
+        let lengths: [Milliseconds] = [
+            0, 10 * .second, 5 * .minute, 20 * .minute, 50 * .minute, 90 * .minute, 5 * .hour,
+        ]
+        var length = lengths[Int(world.roll(Int64(lengths.count)))]
+        if world.options.mistake == .ignoredDwell { length = 50 * .minute }
+        guard terms.mailbox == .disk, length >= 5 * .minute else {
+            return run(min(length, 20 * .minute) / 1_000)
+        }
+        if world.chance(30), terms.lifetime != .oneHour { length = [.day, 3 * .day, 6 * .day][Int(world.roll(3))] }
+        sleep(length)
+    }
+
+    private func receive(_ receiver: Machine) {
+        if world.options.mistake == .earlyDiscard || world.chance(25) {
+            // It is cut off in the middle of taking.
+            world.count("cut off while taking")
+            receiver.slowness = world.options.mistake == .earlyDiscard ? 3_000 : 500
+            up(receiver)
+            _ = wait(world.options.mistake == .earlyDiscard ? 20 : 1 + world.roll(8)) {
+                world.chance(4) || sent.contains { $0.sender != receiver.index && hasSeen($0, receiver) }
+            }
+            if receiver.isUp { world.crash(receiver, isPowerCut: true) }
+            receiver.slowness = 5
+        }
+        up(receiver)
+        func isMissing(_ sent: Sent) -> Bool {
+            sent.isMailed && sent.sender != receiver.index && isAlive(sent) && !hasSeen(sent, receiver)
+        }
+        let isDone = wait(isHonest ? 180 : 30) { !sent.contains(where: isMissing) }
+        if isHonest, !isDone {
+            let missing = sent.filter(isMissing).map(\.text).joined(separator: " ")
+            let standing = receiver.ask { $0.mailboxStanding } ?? nil
+            world.note("standing: \(String(describing: standing))")
+            return fail("\(missing.prefix(60)) has not come to machine \(receiver.index)")
+        }
+        for one in sent where one.sender != receiver.index && hasSeen(one, receiver) {
+            world.count("came through a mailbox")
+        }
+        world.look(at: receiver)
+        if world.chance(50) { _ = say(receiver) }
+        run(40)
+        if isMailable(receiver) {
+            for one in sent where one.sender != receiver.index && hasSeen(one, receiver) {
+                acknowledged[one.text, default: []].insert(receiver.index)
+            }
+        }
+        for index in sent.indices where sent[index].sender == receiver.index && !sent[index].isMailed {
+            sent[index].isMailed = state(of: sent[index], at: receiver) == .mailed
+        }
+        down(receiver)
+    }
+
+    /// What the receivers have put into its box it learns when it is there.
+    private func awaitDeliveries(to sender: Machine) {
+        guard isHonest, !sent.isEmpty else { return }
+        func isOwed(_ one: Sent) -> Bool {
+            guard one.sender == sender.index, isAlive(one),
+                acknowledged[one.text, default: []].count == members.count - 1,
+                let state = state(of: one, at: sender)
+            else { return false }
+            return state.isWaiting
+        }
+        up(hub)
+        guard wait(180, { !sent.contains(where: isOwed) }) else {
+            for one in sent where isOwed(one) { tell(of: one, at: sender) }
+            let owed = sent.filter(isOwed).map(\.text).joined(separator: " ")
+            return fail("machine \(sender.index) does not learn that \(owed.prefix(60)) has come")
+        }
+        for one in sent where one.sender == sender.index && state(of: one, at: sender) == .delivered {
+            world.count("delivered through a mailbox")
+        }
+    }
+
+    /// Why it is still waited for, for whoever reads the log.
+    private func tell(of sent: Sent, at sender: Machine) {
+        sender.ask { [self] node in
+            guard let one = try? node.conversation(text), let read = node.message(sent.id, client: one.client) else {
+                return
+            }
+            let said = read.message.deliveries.map { "\(members(of: $0.member)): \($0.state)" }.joined(separator: ", ")
+            let waiting = one.currentMembers.filter { one.outboxEntry(sent.id, to: $0.key) != nil }
+                .map { members(of: $0.key) }
+            world.note("\(sent.text.prefix(12)): \(read.message.state), \(said); waited for: \(waiting)")
+        }
+    }
+
+    private func members(of key: PublicKey) -> Int { world.oracle.owners[key] ?? -1 }
+
+    // MARK: Together again
+
+    /// Whatever the mailbox has done, over a link everything comes.
+    private func meetAgain() {
+        for machine in world.machines { up(machine) }
+        guard wait(900, { world.unrest() == nil }) else {
+            return fail("together again: \(world.unrest() ?? "")")
+        }
+        // What is in memory only has gone with its sender.
+        for one in sent where isAlive(one) && terms.keepsSomething {
+            for member in members where member.index != one.sender && !hasSeen(one, member) {
+                fail("\(one.text.prefix(20)) has not come to machine \(member.index) over the link")
+            }
+        }
+        world.count("together again after a mailbox")
+    }
+}
+
+extension NodeSimulation {
+    func talkThroughMailbox() {
+        guard let scenario = MailboxScenario(self) else { return count("mailbox scenarios without members") }
+        scenario.run()
+    }
+}

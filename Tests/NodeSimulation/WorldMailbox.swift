@@ -1,0 +1,224 @@
+import Crypto
+import Messaging
+import NodeRuntime
+import Store
+import Wire
+
+/// One more machine, which keeps for the others what comes while they are away. It has no conversations.
+final class WorldMailbox {
+    let index: Int
+    /// Machines that have it as their mailbox, and that it knows.
+    let users: Set<Int>
+    /// What it says is changed on its way: see ``HostileMailbox``.
+    let isHostile: Bool
+    let hostile: HostileMailbox
+    private let clockOffset: Milliseconds
+
+    /// Drawn apart from everything else, so that worlds without a mailbox are what they were.
+    init?(_ options: NodeSimulation.Options, machines: Int) {
+        var dice = Randomness.seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 17)
+        func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
+        let isDrawn = chance(33)
+        guard options.hasMailbox ?? options.mistake?.needsMailbox ?? isDrawn else { return nil }
+        index = machines
+        // Two at least, so that somebody can talk through it.
+        users = Set((0..<machines).filter { $0 < 2 || chance(85) })
+        let drawnHostile = chance(35)
+        isHostile = options.isMailboxHostile ?? (options.mistake == nil && drawnHostile)
+        clockOffset = Milliseconds(dice.next(upperBound: UInt64(4 * Milliseconds.hour))) - 2 * .hour
+        hostile = HostileMailbox(dice: .seeded(dice.next()))
+    }
+
+    func machine(in world: NodeSimulation) -> Machine {
+        Machine(
+            index,
+            world: world,
+            isHostile: false,
+            clockOffset: clockOffset,
+            capacity: Limits.inboxCapacity,
+            grace: 0,
+            policy: .ask,
+            cap: .none
+        )
+    }
+
+    func isAcquainted(_ machine: Int) -> Bool { machine == index || users.contains(machine) }
+
+    func peers(of machine: Int) -> [Int] {
+        if machine == index { return users.sorted() }
+        return users.contains(machine) ? [index] : []
+    }
+
+    func isMailbox(_ other: Int, of machine: Int) -> Bool { other == index && users.contains(machine) }
+
+    /// A frame between a mailbox and whoever uses it, which is seen here as it arrives.
+    /// - Returns: what the node is given instead; `nil` when it is no such frame.
+    func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine, in world: NodeSimulation) -> [[UInt8]]? {
+        if machine.index == index {
+            guard case .mailboxRequest(let request)? = try? FrameCodec.decode(bytes) else { return nil }
+            world.note("mailbox <- \("\(request)".prefix(100))")
+            world.asked(request)
+            if isHostile { hostile.hears(request) }
+            if world.options.mistake == .earlyDiscard, case .take(let box, let tags) = request {
+                return [bytes, FrameCodec.encode(.mailboxRequest(.discard(box, tags, answer: [])))]
+            }
+            return [bytes]
+        }
+        guard world.oracle.contacts[key] == index, !machine.isHostile else { return nil }
+        if isHostile {
+            let said = hostile.forge(bytes)
+            for bytes in said { note(bytes, machine, world) }
+            return said
+        }
+        note(bytes, machine, world)
+        if world.options.mistake == .ignoredDwell,
+            case .mailboxAnswer(.slot(let box, let id, _, let isAnswer, let body))? = try? FrameCodec.decode(bytes)
+        {
+            return [FrameCodec.encode(.mailboxAnswer(.slot(box, id, dwell: 0, isAnswer: isAnswer, body: body)))]
+        }
+        return [bytes]
+    }
+
+    private func note(_ bytes: [UInt8], _ machine: Machine, _ world: NodeSimulation) {
+        guard let frame = try? FrameCodec.decode(bytes) else { return }
+        world.note("machine \(machine.index) <- mailbox: \("\(frame)".prefix(100))")
+        guard case .mailboxAnswer(let answer) = frame else { return }
+        let name = "\(answer)".prefix { $0 != "(" }
+        world.count("mailbox: \(name)")
+        if case .put(_, _, let outcome) = answer { world.count("mailbox: put \(outcome)") }
+    }
+}
+
+/// What must be so of mailboxes.
+extension NodeSimulation {
+    /// Who has conversations.
+    var people: [Machine] { machines.filter { $0.index != mailbox?.index } }
+
+    /// Under which a mailbox may be used, as far as anybody has seen all signatures.
+    private func agreements(with consent: MailboxConsent, for conversation: ConversationID) -> [Agreement] {
+        oracle.agreements.values.filter { $0.proposal.conversation == conversation && $0.terms.mailbox >= consent }
+    }
+
+    /// Somebody asks the mailbox: nothing is there but under an agreement that all have signed.
+    func asked(_ request: MailboxRequest) {
+        switch request {
+        case .claim(let owner, _, let labels):
+            count("claims")
+            guard let index = oracle.contacts[owner] else { return count("claims of nobody") }
+            for label in labels { claimed(label, machines[index]) }
+        case .put(let box, let put):
+            count("puts, \(put.kind)")
+            checkPut(put, into: box)
+        case .take: count("takes")
+        case .discard(_, _, let answer): count(answer.isEmpty ? "discards" : "receipts left in a box")
+        case .purge: count("purges")
+        case .drop: count("drops of boxes")
+        case .list: count("lists of boxes")
+        }
+    }
+
+    private func claimed(_ label: BoxLabel, _ machine: Machine) {
+        guard !machine.isHostile, let key = machines[mailbox!.index].contactCard?.key else { return }
+        guard let conversation = learnBoxes(of: machine, label, key) else { return count("claims for what is gone") }
+        if agreements(with: .ram, for: conversation).isEmpty {
+            violation("M1 machine \(machine.index) claims a box for a conversation that has not agreed to it")
+        }
+    }
+
+    /// Notes the boxes of a machine, and the agreements that it rests on.
+    /// - Returns: the conversation of this label.
+    @discardableResult
+    private func learnBoxes(of machine: Machine, _ label: BoxLabel?, _ key: PublicKey) -> ConversationID? {
+        machine.ask { [unowned self] node -> ConversationID? in
+            var found: ConversationID?
+            for listed in (try? node.conversations()) ?? [] {
+                let (id, seeds): (ConversationID, [RelaySeed]) =
+                    switch listed {
+                    case .awake(let one): (one.conversation, one.relaySeeds)
+                    case .asleep(let summary): (summary.conversation, summary.relaySeeds)
+                    }
+                let isMeant = label.map { label in seeds.contains { $0.boxLabel(at: key) == label } } ?? false
+                if isMeant { found = id }
+                guard case .awake(let one) = listed else { continue }
+                if let box = one.record.own.mailbox?.box { oracle.boxes[box] = id }
+                for held in one.agreements + [one.agreement].compactMap({ $0 }) where held.terms.mailbox != .no {
+                    _ = oracle.agreement(held.id, of: one, machine, self)
+                }
+            }
+            return found
+        } ?? nil
+    }
+
+    private func checkPut(_ put: SlotPut, into box: BoxID) {
+        guard let key = machines[mailbox!.index].contactCard?.key else { return }
+        for machine in people where !machine.isHostile { learnBoxes(of: machine, nil, key) }
+        guard let conversation = oracle.boxes[box] else { return count("puts into unknown boxes") }
+        // A member that is hostile need not care.
+        guard !machines.contains(where: \.isHostile) else { return }
+        let needed: MailboxConsent = put.kind == .disk ? .disk : .ram
+        let agreed = agreements(with: needed, for: conversation)
+        guard !agreed.isEmpty else {
+            return violation("M1 something is put into a box, for \(put.kind), that was not agreed to")
+        }
+        guard put.kind != .notice else { return }
+        let longest = agreed.map { SlotKeeping.holding(SliceSchedule($0.terms).unread).milliseconds }.max() ?? 0
+        if put.keeping.milliseconds > longest { violation("M1 a slot is to be kept for longer than was agreed") }
+    }
+
+    /// On the disk of the mailbox.
+    /// - Returns: whether it is a slot.
+    func inspect(slot payload: [UInt8], _ machine: Machine, _ now: Timestamp) -> Bool {
+        guard payload.count > 18, let kind = SlotKind(rawValue: UInt32(payload[0])), payload[1] < 2 else {
+            return false
+        }
+        let byteCount = payload.count - 18
+        guard SlotSize.byteCounts.contains(byteCount) || payload[1] == 1 && byteCount <= Limits.slotAnswerByteCount
+        else {
+            return false
+        }
+        count("slots on a stolen disk")
+        if kind == .memory { violation("M1 the disk of machine \(machine.index) has a slot that is for memory only") }
+        let until = payload[10..<18].reduce(0) { $0 << 8 | Int64($1) }
+        if until + 20 * .second < now.milliseconds {
+            violation("M1 the disk of machine \(machine.index) has a slot \(now.milliseconds - until) ms after its end")
+        }
+        return true
+    }
+
+    /// `delivered` is the receiver's own word and nothing else's.
+    func checkDelivered(_ id: MessageID, _ machine: Machine) {
+        guard options.mistake == nil, oracle.texts[id] != nil, !machines.contains(where: \.isHostile) else { return }
+        count("deliveries checked")
+        if oracle.arrived[id, default: []].subtracting([machine.index]).isEmpty {
+            violation("M2 machine \(machine.index) says delivered of what has come to nobody")
+        }
+    }
+
+    /// By how much a content may be older than its receiver knows because it has lain in a box: by what a mailbox that is
+    /// honest has lost of its time, and by a slice in any case.
+    func mailboxSlack(under agreement: AgreementID?) -> Milliseconds {
+        guard let mailbox, let terms = agreement.flatMap({ oracle.agreements[$0]?.terms }), terms.mailbox != .no else {
+            return 0
+        }
+        let width = SliceSchedule(terms).width
+        return mailbox.isHostile ? width : min(width, machines[mailbox.index].lostTime)
+    }
+
+    /// A content has come: its end is no later than its sender's time and what was agreed.
+    func checkEnd(of message: Message, _ sent: NodeOracle.Sent?, _ machine: Machine, _ now: Timestamp) {
+        guard let sent, let end = message.expiresAt, let id = message.content.agreement,
+            let terms = oracle.agreements[id]?.terms, terms.keepsSomething
+        else { return }
+        let excess = (end - now) + (time.milliseconds - sent.time) - terms.longest
+        let lost = machines[sent.machine].lostTime + machine.lostTime
+        if excess > NodeOracle.transit + lost + mailboxSlack(under: id) {
+            violation("I3 machine \(machine.index) gives a message \(excess) ms more than was agreed")
+        }
+    }
+
+    /// What a mailbox is agreed to for, in worlds that have one.
+    func drawnConsent(_ isKept: Bool) -> MailboxConsent {
+        guard chance(65) else { return .no }
+        return isKept && chance(70) ? .disk : .ram
+    }
+}

@@ -1,0 +1,58 @@
+import SimulatedDisk
+import StoreCampaigns
+import Testing
+
+/// A share of what `make forensic` does with mailboxes for as long as one likes.
+@Suite struct MailboxForensicTests {
+    private func makeHome() throws -> SimulatedDisk {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        return home
+    }
+
+    @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens what lives alone`()
+        throws
+    {
+        let campaign = MailboxCampaign(on: try makeHome())
+        for seed in 1...10 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24, isThorough: seed == 4) }
+        #expect(campaign.violations == [])
+        // The thief is not blind.
+        #expect(campaign.before.tried > 10 && campaign.before.opened == campaign.before.tried)
+        let after = try #require(campaign.after[.fresh])
+        #expect(after.tried > 10 && after.opened == 0)
+        #expect(campaign.dead.tried > 40 && campaign.dead.opened == 0)
+    }
+
+    @Test func `canary: where a destroyed page stays somewhere, the thief opens a mailbox's bodies`() throws {
+        let campaign = MailboxCampaign(on: try makeHome())
+        for seed in 1...4 as ClosedRange<UInt64> where campaign.violations.isEmpty {
+            try campaign.run(seed: seed, steps: 24, leavesOldBlocks: true)
+        }
+        #expect(campaign.violations.contains { $0.contains("is dead and opens") })
+    }
+
+    @Test func `canary: where keys of slices are stored, the thief opens a mailbox's bodies`() throws {
+        let campaign = MailboxCampaign(on: try makeHome())
+        for seed in 1...8 as ClosedRange<UInt64> where campaign.violations.isEmpty {
+            try campaign.run(seed: seed, steps: 24, keepsKeys: true)
+        }
+        #expect(campaign.violations.contains { $0.contains("is dead and opens") })
+    }
+
+    @Test func `a mailbox's own disk has nothing that was discarded, has expired, or was in a box that is destroyed`()
+        throws
+    {
+        let campaign = BoxCampaign(on: try makeHome())
+        for seed in 1...8 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24) }
+        #expect(campaign.violations == [])
+        #expect(campaign.goneTried > 10 && campaign.withoutKeysTried > 5 && campaign.liveRead > 3)
+    }
+
+    @Test func `canary: a mailbox's journal that outlives its erasure is read by the thief`() throws {
+        let campaign = BoxCampaign(on: try makeHome())
+        for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
+            try campaign.run(seed: seed, steps: 24, outlivesErasure: true)
+        }
+        #expect(campaign.violations.contains { $0.contains("opens on the disk, and is gone") })
+    }
+}
