@@ -1,8 +1,8 @@
 import Crypto
 
-/// What a conversation keeps about mailboxes: which slots come next, and to which keys contents are sealed.
+/// The durable state of a conversation's mailboxes: the next slots, and the keys to which contents are sealed.
 package struct MailboxRecord: Hashable, Sendable, Codable {
-    /// Of the box of one other member, into which we put.
+    /// State of one other member's box, into which we put.
     package struct Outgoing: Hashable, Sendable, Codable {
         package var box: BoxID
         /// The number of the next slot.
@@ -10,7 +10,7 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
         package var slices: KnownSlices?
     }
 
-    /// Of what one other member puts into our box.
+    /// State of the slots that one other member puts into our box.
     package struct Incoming: Hashable, Sendable, Codable {
         /// One more than the highest number that we have taken.
         package var next: UInt64 = 0
@@ -29,60 +29,23 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
             let first = max(next, number - min(number, UInt64(Limits.slotGapCount)))
             gaps += first..<number
             gaps.removeFirst(max(0, gaps.count - Limits.slotGapCount))
-            next = number + 1
+            next = number == .max ? .max : number + 1
         }
     }
 
     package var outgoing: [PublicKey: Outgoing] = [:]
     package var incoming: [PublicKey: Incoming] = [:]
-    /// What we owe those from whom something came by our box: it leaves over a link or by theirs.
+    /// Acknowledgements of contents that came by our box. Each leaves over a link or by the member's own box.
     package var acknowledgements: [PublicKey: Acknowledgement] = [:]
 
     package init() {}
 }
 
-/// Contents for a member that is away, on their way to its mailbox.
-package struct MailOrder: Hashable, Sendable {
-    package var member: PublicKey
-    package var address: MailboxAddress
-    package var kind: SlotKind
-    package var keeping: SlotKeeping
-    /// To which contents are sealed.
-    package var slice: UInt32
-    package var key: PublicKey
-    package var agreement: AgreementID
-    /// Of the first slot; at most ``Limits/mailSlotCount`` follow.
-    package var number: UInt64
-    /// From the archive, in this order.
-    package var messages: [NodeAction.AgedMessage]
-    /// Behind them.
-    package var frames: [Frame]
-}
-
-/// What became of an order.
-package struct MailResult: Hashable, Sendable {
-    /// Messages that the mailbox has.
-    package var mailed: [MessageID]
-    /// Messages that no slot holds: they wait for a link.
-    package var tooLarge: [MessageID]
-    /// Slots that were used.
-    package var slotCount: Int
-    /// The mailbox has all of it.
-    package var isComplete: Bool
-
-    package init(mailed: [MessageID], tooLarge: [MessageID], slotCount: Int, isComplete: Bool) {
-        self.mailed = mailed
-        self.tooLarge = tooLarge
-        self.slotCount = slotCount
-        self.isComplete = isComplete
-    }
-}
-
-/// One side of the mailboxes of a conversation: what we put into the boxes of members that are away.
+/// Our side of the mailboxes of a conversation: contents that we put into the boxes of members that are away.
 ///
-///     idle ──no link for 2 s, something to say──▶ putting ──the mailbox has it──▶ idle
-///      ▲                                             └──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
-///      └──link
+///     idle ──content waits without a link──▶ waiting ──2 s──▶ putting ──mailbox holds it──▶ idle
+///     putting ──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
+///     waiting ──link──▶ idle
 struct ConversationMailbox: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 
@@ -92,7 +55,7 @@ struct ConversationMailbox: Sendable {
         case putting
     }
 
-    /// For which keys a member was asked last, over which link, and when it is asked again.
+    /// The last request for a member's keys: its link, its agreement, and when the request is repeated.
     private struct Asked: Hashable, Sendable {
         var link: LinkID
         var agreement: AgreementID
@@ -108,7 +71,7 @@ struct ConversationMailbox: Sendable {
         var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
         /// Each key that comes is a point to be checked.
         var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
-        /// No slot holds them.
+        /// Messages that no slot holds.
         var tooLarge: Set<MessageID> = []
     }
 
@@ -123,13 +86,13 @@ struct ConversationMailbox: Sendable {
         self.record = record
     }
 
-    /// What it is told of the conversation.
+    /// The conversation as its mailboxes need it.
     struct Context {
         let members: [PublicKey: ConversationMember]
         let described: [Member]
         let own: Member
         let told: [PublicKey: UInt64]
-        /// `nil`: none is in force.
+        /// `nil`: no agreement is in force.
         let agreement: Agreement?
 
         var consent: MailboxConsent { agreement?.terms.mailbox ?? .no }
@@ -140,7 +103,7 @@ struct ConversationMailbox: Sendable {
         }
     }
 
-    /// Whether a member could be written to now, were it away.
+    /// Whether we know a member's box and a key for the slice of this moment.
     func reaches(_ member: PublicKey, _ context: Context, now: Timestamp) -> Bool {
         guard context.address(of: member) != nil, let agreement = context.agreement,
             let slices = record.outgoing[member]?.slices, slices.agreement == agreement.id
@@ -148,7 +111,7 @@ struct ConversationMailbox: Sendable {
         return slices.key(now: now, width: SliceSchedule(agreement.terms).width) != nil
     }
 
-    /// - Returns: whether mailboxes are used under another agreement now.
+    /// - Returns: whether the agreement has changed since the last call.
     mutating func isNews(_ agreement: AgreementID?) -> Bool {
         defer { self.agreement = agreement }
         return self.agreement != agreement
@@ -156,8 +119,8 @@ struct ConversationMailbox: Sendable {
 
     // MARK: Keys
 
-    /// The keys of members' slices are asked for: with each session, when an agreement begins or a member names a box, and
-    /// again when an eighth of their time has passed.
+    /// Asks members for the keys of their slices: with each session, when an agreement begins, when a member names a box,
+    /// and again when an eighth of the keys' time has passed.
     mutating func askForSlices(_ context: Context, now: Timestamp) -> [NodeAction] {
         guard context.consent != .no else { return [] }
         return context.members.keys.sorted().flatMap { askForSlices(of: $0, context, now: now) }
@@ -220,7 +183,7 @@ struct ConversationMailbox: Sendable {
         }
         var known = outgoing(member, address.box)
         if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
-        // What waits in the outbox is sealed to the slice in which it was sent.
+        // A message that waits in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
         record.outgoing[member] = known
         return [.save(names.client)]
@@ -234,21 +197,22 @@ struct ConversationMailbox: Sendable {
 
     // MARK: Putting
 
-    /// What came to us by our box is acknowledged by the sender's, where there is no link.
+    /// Keeps the acknowledgement of contents that came by our box. Without a link it goes into the sender's box.
     mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey) {
         if !record.acknowledgements[member, default: Acknowledgement()].merge(said) {
             record.acknowledgements[member] = said
         }
     }
 
-    /// A link is there: what waits goes over it.
+    /// A link to a member is established.
+    /// - Returns: the acknowledgement that goes over the link in place of the member's box.
     mutating func linked(_ member: PublicKey) -> Acknowledgement {
         if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
         sides[member]?.failures = 0
         return record.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
     }
 
-    /// When ``advance(_:now:_:)`` has something to do; `nil` for never.
+    /// When ``advance(_:_:)`` has something to do; `nil` for never.
     func nextDeadline(_ members: Members) -> Timestamp? {
         var earliest: Timestamp?
         for (member, side) in sides {
@@ -261,14 +225,14 @@ struct ConversationMailbox: Sendable {
         return earliest
     }
 
-    /// Something waits for a member without a link: its mailbox is written to after a moment.
+    /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
     mutating func waits(for member: PublicKey, now: Timestamp) {
         var side = sides[member] ?? Side()
         if case .idle = side.state { side.state = .waiting(until: now + Limits.mailDelay) }
         sides[member] = side
     }
 
-    /// Writes to the mailboxes of those that are away, and asks the others for keys.
+    /// Puts contents into the boxes of members that are away, and asks the other members for keys.
     mutating func advance(_ context: Context, _ turn: Turn) -> [NodeAction] {
         guard context.consent != .no || !sides.isEmpty else { return [] }
         var result: [NodeAction] = []
@@ -307,7 +271,8 @@ struct ConversationMailbox: Sendable {
             slices.key(now: turn.now, width: schedule.width) != nil
         else { return [] }
         let waiting = state.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: side.tooLarge)
-        // A key ends with the contents of its slice, so each content goes to that of its sending. Those of other slices follow.
+        // A key ends with the contents of its slice, so each message is sealed to the slice of its sending. The next orders
+        // take the messages of other slices.
         guard
             let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width)
         else { return [] }
@@ -332,7 +297,7 @@ struct ConversationMailbox: Sendable {
             messages: messages,
             frames: frames
         )
-        // Numbers are durable before they are used: after a crash some are left out, and none is used twice.
+        // Slot numbers are durable before they are used: a crash leaves some numbers out and repeats none.
         known.next += UInt64(Limits.mailSlotCount)
         record.outgoing[member] = known
         side.state = .putting
@@ -340,7 +305,6 @@ struct ConversationMailbox: Sendable {
     }
 
     /// An order has ended.
-    /// - Returns: messages that the mailbox has.
     mutating func ended(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
         guard var side = sides[order.member] else { return }
         side.state = .idle
@@ -371,15 +335,15 @@ struct ConversationMailbox: Sendable {
         sides[order.member] = side
     }
 
-    /// Whether what came by our box is not acknowledged yet.
+    /// Whether a member waits for the acknowledgement of contents that came by our box.
     func owes(_ member: PublicKey) -> Bool { record.acknowledgements[member] != nil }
 
     // MARK: Taking
 
-    /// From which number on slots of a member are looked for in our box.
+    /// Lowest number of a member's slots that are searched for in our box.
     func firstNumber(of member: PublicKey) -> UInt64 { record.incoming[member]?.next ?? 0 }
 
-    /// Whether a slot of a member was taken. Its contents may have ended here since.
+    /// Whether a slot of a member was taken. Its contents may have expired here since.
     func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {
         record.incoming[member]?.hasTaken(number) ?? false
     }

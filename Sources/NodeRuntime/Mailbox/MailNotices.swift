@@ -31,7 +31,7 @@ final class MailNotices: CorePart {
     private struct Round {
         var list: List
         var failures = 0
-        var isUnderWay = 0
+        var underWayCount = 0
         var timer: Scheduled<Void>?
     }
 
@@ -114,7 +114,7 @@ final class MailNotices: CorePart {
     }
 
     private func attempt(_ conversation: ConversationID) {
-        guard !isStopped, var round = rounds[conversation], round.isUnderWay == 0 else { return }
+        guard !isStopped, var round = rounds[conversation], round.underWayCount == 0 else { return }
         round.timer = nil
         let record = core.machine.tombstone(conversation)
         round.list.entries.removeAll { record?.confirmed[$0.member] != nil }
@@ -127,7 +127,7 @@ final class MailNotices: CorePart {
                 key: address.key,
                 routingSecret: address.routingSecret
             )
-            rounds[conversation]?.isUnderWay += 1
+            rounds[conversation]?.underWayCount += 1
             let isOpen = links.open(
                 remote,
                 for: MailboxLinks.Purpose(
@@ -188,9 +188,9 @@ final class MailNotices: CorePart {
 
     private func ended(_ conversation: ConversationID) {
         guard var round = rounds[conversation] else { return }
-        round.isUnderWay -= 1
+        round.underWayCount -= 1
         rounds[conversation] = round
-        guard round.isUnderWay == 0 else { return }
+        guard round.underWayCount == 0 else { return }
         guard !round.list.entries.isEmpty else { return remove(conversation) }
         let wait = min(Limits.mailRetryFirst << Milliseconds(min(round.failures, 20)), Limits.mailRetryLongest)
         rounds[conversation]?.failures += 1

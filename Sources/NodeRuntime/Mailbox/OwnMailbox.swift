@@ -5,22 +5,23 @@ import NIOCore
 import Store
 import Wire
 
-/// Our boxes at our mailbox: claims them, takes what has come, opens it, and discards what is durable here.
+/// Our boxes at our mailbox: claims the boxes, takes the slots that have come, opens their contents, and discards each
+/// slot when its contents are durable here.
 final class OwnMailbox: CorePart {
-    /// Slots that are asked for at once.
+    /// Number of slots that one `take` asks for.
     private static let batchCount = 16
-    /// A box whose contents have no room here, or whose inbox cannot be woken, is looked at again after this.
+    /// Time after which a box is listed again when its contents had no room here or its inbox could not be woken.
     private static let retryPause: Milliseconds = 15 * .second
-    /// A mailbox that does not answer for so long is dialled anew.
+    /// Time without an answer after which the link to the mailbox is closed and dialled anew.
     private static let patience: Milliseconds = 30 * .second
-    /// Slots far beyond those that are known are looked for no more often: it takes a second for 31 members.
+    /// Least time between two searches of a box in the whole window: a search takes a second for 31 members.
     private static let searchPause: Milliseconds = 10 * .minute
 
     /// One slot of ours in the box that is being emptied.
     private struct Match {
         let tag: SlotTag
         let member: PublicKey
-        /// `nil`: its sender's notice.
+        /// `nil` stands for the slot of the member's notice.
         let number: UInt64?
     }
 
@@ -34,9 +35,9 @@ final class OwnMailbox: CorePart {
         var waiting: ArraySlice<Match> = []
         var asked: [SlotID: Match] = [:]
         var taken: [SlotTag] = []
-        /// The mailbox has said what is there.
+        /// The mailbox has listed the slots of the box.
         var isListed = false
-        /// Something could not be taken.
+        /// Contents of a slot could not be taken: the box is listed again later.
         var isBlocked = false
         /// When the mailbox last answered.
         var answeredAt: Messaging.Timestamp
@@ -52,15 +53,15 @@ final class OwnMailbox: CorePart {
     private var card: ContactCard?
     private(set) var place: MailboxPlace?
     private var seeds: [BoxID: RelaySeed] = [:]
-    /// Whose boxes they are, and were.
+    /// Conversation of each box: of the boxes that are wanted, and of those whose conversation has exploded.
     private var conversations: [BoxLabel: ConversationID] = [:]
     private var waiting: [BoxID] = []
     private var drain: Drain?
-    /// Of the last dial.
+    /// Number of the last dial.
     private var dialNumber: UInt64 = 0
-    /// When a box was last looked into in vain.
+    /// When a list of a box last named no slot that is ours to take.
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
-    /// When slots of a box were last looked for in all of the window.
+    /// When slots of a box were last searched for in the whole window.
     private var searchedAt: [BoxID: Messaging.Timestamp] = [:]
     /// Slots that were taken since the start.
     private(set) var takenCount: UInt64 = 0
@@ -81,7 +82,7 @@ final class OwnMailbox: CorePart {
         self.held = held
     }
 
-    /// How it stands; `nil` without a mailbox.
+    /// State of our mailbox for `status` and `doctor`; `nil` without a mailbox.
     var standing: OwnMailboxStanding? {
         guard let peer = peers.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
         return OwnMailboxStanding(
@@ -110,7 +111,7 @@ final class OwnMailbox: CorePart {
         settle(isForced: true)
     }
 
-    /// At a tick: which conversations have agreed to a mailbox may have changed, and something may be due.
+    /// Called at each tick: claims and drops boxes when the agreements have changed, and does what is due.
     func settle(isForced: Bool = false) {
         let isChanged = core.machine.takeMailboxChange()
         guard let place, !store.isLocked, !isStopped else { return }
@@ -123,9 +124,11 @@ final class OwnMailbox: CorePart {
                 labels.append(label)
                 conversations[label] = core.machine.owner(of: seed).flatMap { core.machine.conversationID($0) }
             }
-            // In the box of a conversation that has exploded its members find our receipt.
+            // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
             conversations = conversations.filter { wanted.contains($0.key) || core.machine.tombstone($0.value) != nil }
+            emptyAt = emptyAt.filter { seeds[$0.key] != nil || now - $0.value < .second }
+            searchedAt = searchedAt.filter { seeds[$0.key] != nil || now - $0.value < Self.searchPause }
             perform(machine?.want(labels, keeping: Set(conversations.keys), now: now) ?? [])
         } else {
             perform(machine?.advance(now: now) ?? [])
@@ -134,7 +137,7 @@ final class OwnMailbox: CorePart {
         if drain == nil { next() }
     }
 
-    /// Conversations have agreed to a mailbox, or do so no longer.
+    /// Whether ``settle(isForced:)`` has boxes to claim or drop.
     var isDue: Bool { place != nil && !store.isLocked && core.machine.boxesMayHaveChanged }
 
     var nextDeadline: Messaging.Timestamp? { store.isLocked ? nil : machine?.nextDeadline }
@@ -185,7 +188,7 @@ final class OwnMailbox: CorePart {
         if !links.open(remote, for: purpose) { machine?.dialFailed(now: now) }
     }
 
-    /// A dial has failed, or its link is closed: of an earlier one nothing follows.
+    /// A dial has failed or its link is closed. The end of an earlier dial changes nothing.
     private func ended(_ link: LinkID?, dial number: UInt64) {
         if let link {
             machine?.closed(link, now: now)
@@ -220,6 +223,7 @@ final class OwnMailbox: CorePart {
             if drain?.asked.isEmpty ?? false { settleBatch() }
         case .absent(let box, let id):
             guard drain?.box == box, drain?.asked.removeValue(forKey: id) != nil else { return links.abort(link) }
+            drain?.answeredAt = now
             if drain?.asked.isEmpty ?? false { settleBatch() }
         case .discarded: break
         case .put: links.abort(link)
@@ -248,7 +252,7 @@ final class OwnMailbox: CorePart {
         }
     }
 
-    /// Looks at a box once more after a while.
+    /// Lists a box once more after a pause.
     private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
         loop.assumeIsolated().scheduleTask(in: .milliseconds(pause)) { [weak self] in
             guard let self, seeds[box] != nil, !waiting.contains(box) else { return }
@@ -257,7 +261,7 @@ final class OwnMailbox: CorePart {
         }
     }
 
-    /// Finds out whose slots these are, notices first, and purges what nobody can have made.
+    /// Finds the member and the number of each listed slot, notices first, and purges slots that no member can have made.
     private func listed(_ ids: [SlotID]) {
         guard var drain, let key = inboxes[drain.client]?.key, !key.isWiped,
             let conversation = core.machine.conversation(drain.client)
@@ -280,23 +284,24 @@ final class OwnMailbox: CorePart {
         }
         for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
             if window == Limits.slotWindow {
-                // What cannot be told now stays; whoever fills the box with noise costs no more than this.
+                // Slots without a known member stay until the next search: noise in a box costs one search in this time.
                 guard searchedAt[drain.box].map({ now - $0 >= Self.searchPause }) ?? true else { break }
                 searchedAt[drain.box] = now
                 isWhole = true
             }
             for (member, secret) in drain.secrets.sorted(by: { $0.key < $1.key }) where !open.isEmpty {
                 let first = conversation.firstSlot(of: member)
-                // What was not discarded after it was taken lies a little before.
+                // Slots that were taken but not discarded have slightly lower numbers.
                 let start = first - min(first, UInt64(min(window, 1_024)))
-                for number in start..<(first + UInt64(window)) where !open.isEmpty {
+                let end = first.addingReportingOverflow(UInt64(window))
+                for number in start..<(end.overflow ? .max : end.partialValue) where !open.isEmpty {
                     let tag = secret.tag(number)
                     if open.remove(SlotID(tag)) != nil { found.append(Match(tag: tag, member: member, number: number)) }
                 }
             }
         }
         if !open.isEmpty, isWhole { links.say(.purge(drain.box, open.sorted()), on: drain.link) }
-        // What was taken, and not discarded, is not opened again: its contents may have ended here.
+        // A slot that was taken and not discarded is not opened again: its contents may have expired here.
         let done = found.filter { match in
             match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
         }
@@ -329,7 +334,7 @@ final class OwnMailbox: CorePart {
         next()
     }
 
-    /// What was asked for has come. What was taken is discarded when it is durable here.
+    /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
     private func settleBatch() {
         guard let drain else { return }
         let taken = drain.taken
@@ -339,7 +344,7 @@ final class OwnMailbox: CorePart {
         held.leave(
             .run { [weak self] isDurable in
                 guard let self else { return }
-                // Otherwise it is taken again: the box has it still.
+                // The box still holds slots whose contents are not durable here: they are taken again.
                 guard isDurable else { return again(drain.box) }
                 links.say(.discard(drain.box, taken, answer: []), on: drain.link)
             },
@@ -369,7 +374,7 @@ final class OwnMailbox: CorePart {
                 frames,
                 number: number,
                 from: match.member,
-                // Whatever the mailbox says, it was not there before its slice, and not younger than it.
+                // The slice bounds the age that the mailbox claims, from above and from below.
                 dwell: min(dwell, max(0, sinceStart)),
                 leastAge: max(0, sinceEnd),
                 client: drain.client,
@@ -382,11 +387,11 @@ final class OwnMailbox: CorePart {
     }
 
     private enum Opened {
-        /// With the time since the end and the start of its slice, by our clock.
+        /// The frames, with the milliseconds since the end and the start of their slice by our clock.
         case opened([Frame], sinceEnd: Milliseconds, sinceStart: Milliseconds)
-        /// Its key is gone, or nobody who could has sealed it.
+        /// The key of the slice is destroyed, or no member has sealed the contents.
         case dead
-        /// The inbox sleeps, or the disk does not answer: later.
+        /// The inbox sleeps or the disk has failed: the slot is taken later.
         case unavailable
     }
 
@@ -413,7 +418,7 @@ final class OwnMailbox: CorePart {
 
     // MARK: Notices
 
-    /// The conversation ends with it; the receipt takes its place, and that of the other members' notices.
+    /// The notice explodes the conversation. Our receipt replaces each member's notice.
     private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
         guard let drain else { return }
         if core.machine.tombstone(drain.conversation) == nil {
@@ -434,11 +439,11 @@ final class OwnMailbox: CorePart {
                 .actions
             }
         }
-        // Without an end it is one for later, or nobody's word: it stays until its time.
+        // A notice that has exploded nothing stays in the box until its time is over.
         guard let receipt = core.machine.tombstone(drain.conversation)?.receipt else { return }
         let answer = SlotSealing.seal(answer: receipt, secret, box: drain.box)
         links.say(.discard(drain.box, [match.tag], answer: answer), on: drain.link)
-        // Contents are nothing any more.
+        // The contents of an exploded conversation are not taken any more.
         self.drain?.waiting.removeAll { $0.number != nil }
         self.drain?.taken = []
     }
