@@ -7,37 +7,52 @@ enum JSONString {
 
     /// The text of a checked string, without its quotation marks.
     static func unescaped(_ content: Slice<UnsafeBufferPointer<UInt8>>) -> String {
-        var decoded: [UInt8] = []
-        decoded.reserveCapacity(content.count)
-        var rest = content
-        func hex4() -> UInt32 {
-            var value: UInt32 = 0
-            for _ in 0..<4 { value = value << 4 | UInt32(rest.popFirst().flatMap(HexDigit.value) ?? 0) }
-            return value
+        let bytes = UnsafeBufferPointer(rebasing: content)
+        // An escape is never shorter than what it stands for.
+        return String(unsafeUninitializedCapacity: bytes.count) { unescape(bytes, into: $0) }
+    }
+
+    /// - Returns: how many bytes were written.
+    private static func unescape(
+        _ bytes: UnsafeBufferPointer<UInt8>,
+        into decoded: UnsafeMutableBufferPointer<UInt8>
+    ) -> Int {
+        var (read, written) = (0, 0)
+        func append(_ byte: UInt8) {
+            decoded[written] = byte
+            written += 1
         }
-        while let byte = rest.popFirst() {
+        func next() -> UInt8 {
+            guard read < bytes.count else { return 0 }
+            defer { read += 1 }
+            return bytes[read]
+        }
+        func hex4() -> UInt32 { (0..<4).reduce(0) { value, _ in value << 4 | UInt32(HexDigit.value(next()) ?? 0) } }
+        while read < bytes.count {
+            let byte = next()
             guard byte == UInt8(ascii: "\\") else {
-                decoded.append(byte)
+                append(byte)
                 continue
             }
-            switch rest.popFirst() {
-            case UInt8(ascii: "b"): decoded.append(0x08)
-            case UInt8(ascii: "f"): decoded.append(0x0C)
-            case UInt8(ascii: "n"): decoded.append(0x0A)
-            case UInt8(ascii: "r"): decoded.append(0x0D)
-            case UInt8(ascii: "t"): decoded.append(0x09)
+            switch next() {
+            case UInt8(ascii: "b"): append(0x08)
+            case UInt8(ascii: "f"): append(0x0C)
+            case UInt8(ascii: "n"): append(0x0A)
+            case UInt8(ascii: "r"): append(0x0D)
+            case UInt8(ascii: "t"): append(0x09)
             case UInt8(ascii: "u"):
                 var code = hex4()
                 if (0xD800..<0xDC00).contains(code) {
-                    rest = rest.dropFirst(2)
+                    read += 2
                     code = 0x10000 + (code - 0xD800) << 10 + (hex4() & 0x3FF)
                 }
-                decoded.append(contentsOf: String(Character(Unicode.Scalar(code) ?? "\u{FFFD}")).utf8)
-            case let other?: decoded.append(other)
-            case nil: break
+                for unit in UTF8.encode(Unicode.Scalar(code) ?? "\u{FFFD}") ?? UTF8.encodedReplacementCharacter {
+                    append(unit)
+                }
+            case let other: append(other)
             }
         }
-        return String(decoding: decoded, as: UTF8.self)
+        return written
     }
 }
 

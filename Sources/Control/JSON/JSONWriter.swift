@@ -243,8 +243,12 @@ package struct JSONWriter {
     }
 
     private mutating func escape(_ unit: UInt16) {
-        literal(#"\u"#)
-        for shift in [12, 8, 4, 0] { buffer.writeInteger(Self.hexDigit(UInt8(unit >> shift & 15))) }
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 6) { target in
+            target[0] = UInt8(ascii: "\\")
+            target[1] = UInt8(ascii: "u")
+            for index in 0..<4 { target[2 + index] = Self.hexDigit(UInt8(unit >> (12 - 4 * index) & 15)) }
+            return 6
+        }
     }
 }
 

@@ -89,9 +89,9 @@ struct ReceiveStream {
             buffer += new
         } else {
             if position + new.count > buffer.count {
-                buffer += repeatElement(0, count: position + new.count - buffer.count)
+                buffer += [UInt8](repeating: 0, count: position + new.count - buffer.count)
             }
-            buffer.replaceSubrange(position..<position + new.count, with: new)
+            buffer.withUnsafeMutableBytes { $0[position..<position + new.count].copyBytes(from: new) }
         }
         if from == contiguous, ahead.isEmpty {
             contiguous = stop
