@@ -182,7 +182,7 @@ let package = Package(
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "TestSupport", "Store", "Transport", "Wire", "Messaging", "Control", "Crypto", nioCore,
+                "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Control", "Crypto", nioCore,
                 nioPosix,
             ],
             path: "Tests/Benchmarks",

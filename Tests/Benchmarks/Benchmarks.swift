@@ -4,7 +4,7 @@ import Glibc
 
 /// `make bench`: what the node does in how much time, beside what this machine does in the same run.
 ///
-///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages]
+///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages|mailbox]
 ///     benchmarks --store DIR      the store alone, once
 @main enum Benchmarks {
     static func main() {
@@ -21,17 +21,22 @@ import Glibc
             let directory = try temporaryDirectory(in: options.directory)
             defer { try? FileManager.default.removeItem(atPath: directory) }
             var table = Table()
-            let floor = try Floor()
+            let floor = options.only == .mailbox ? nil : try Floor()
             for run in 1...options.runs {
                 progress("run \(run) of \(options.runs)")
-                try floor.measure(in: directory, into: &table)
+                try floor?.measure(in: directory, into: &table)
+                if options.only != .messages {
+                    let mailbox = MailboxRun(mayfly: options.mayfly, directory: "\(directory)/mailbox\(run)")
+                    try mailbox.measure(into: &table)
+                }
+                guard options.only != .mailbox else { continue }
                 let nodes = Run(mayfly: options.mayfly, directory: "\(directory)/\(run)")
-                try nodes.measure(into: &table, messagesOnly: options.messagesOnly)
-                guard !options.messagesOnly else { continue }
+                try nodes.measure(into: &table, messagesOnly: options.only == .messages)
+                guard options.only == nil else { continue }
                 try StoreRun(directory: directory).measure(into: &table)
                 try Links().measure(into: &table)
             }
-            if !options.messagesOnly {
+            if options.only == nil {
                 progress("1,000,000 messages")
                 try Run(mayfly: options.mayfly, directory: "\(directory)/most").measureMost(into: &table)
             }
@@ -43,12 +48,18 @@ import Glibc
         }
     }
 
+    /// What alone is measured.
+    enum Part: String {
+        /// Messages of two nodes, and the floor.
+        case messages
+        case mailbox
+    }
+
     struct Options {
         var mayfly = ".build/release/mayfly"
         var runs = 5
         var json = false
-        /// Only the messages of two nodes, and the floor.
-        var messagesOnly = false
+        var only: Part?
         /// On the file system to be measured.
         var directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
 
@@ -58,8 +69,8 @@ import Glibc
                 switch option {
                 case "--json": json = true
                 case "--only":
-                    guard rest.popFirst() == "messages" else { throw Failure("--only: expected messages") }
-                    messagesOnly = true
+                    only = rest.popFirst().flatMap(Part.init)
+                    guard only != nil else { throw Failure("--only: expected messages or mailbox") }
                 case "--mayfly", "--runs", "--directory":
                     guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
                     switch option {

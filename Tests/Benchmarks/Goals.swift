@@ -4,6 +4,8 @@ import Control
 enum Goal: CaseIterable {
     case rate, rateMany, senderTime, receiverTime, stored, memory, file, fileUDP, read, readMost, explode
     case storeExplode, idle, handshakes
+    case mailboxIn, mailboxOut, mailboxTaken, mailboxShown, mailboxStartShown, mailboxMemory, mailboxMemoryStart,
+        mailboxStart
 
     var figure: Figure {
         switch self {
@@ -21,6 +23,14 @@ enum Goal: CaseIterable {
         case .storeExplode: .storeExplodeMost
         case .idle: .memory
         case .handshakes: .handshakes
+        case .mailboxIn: .mailboxIn
+        case .mailboxOut: .mailboxOut
+        case .mailboxTaken: .mailboxTaken
+        case .mailboxShown: .mailboxShown
+        case .mailboxStartShown: .mailboxStartShown
+        case .mailboxMemory: .mailboxMemory
+        case .mailboxMemoryStart: .mailboxMemoryStart
+        case .mailboxStart: .mailboxStart
         }
     }
 
@@ -33,7 +43,9 @@ enum Goal: CaseIterable {
         case .memory: .floorMemory
         case .explode: .explodeFew
         case .storeExplode: .storeExplodeFew
-        case .senderTime, .receiverTime, .file, .fileUDP, .read, .readMost, .idle, .handshakes: nil
+        case .senderTime, .receiverTime, .file, .fileUDP, .read, .readMost, .idle, .handshakes, .mailboxIn, .mailboxOut,
+            .mailboxTaken, .mailboxShown, .mailboxStartShown, .mailboxMemory, .mailboxMemoryStart, .mailboxStart:
+            nil
         }
     }
 
@@ -50,6 +62,10 @@ enum Goal: CaseIterable {
         case .explode, .storeExplode: .atMost(1.2)
         case .idle: .atMost(20)
         case .handshakes: .atLeast(3_000)
+        case .mailboxIn, .mailboxOut: .atLeast(10_000)
+        case .mailboxTaken, .mailboxShown: .atMost(50)
+        case .mailboxMemory, .mailboxMemoryStart: .atMost(64)
+        case .mailboxStart, .mailboxStartShown: .atMost(1_000)
         }
     }
 

@@ -8,7 +8,7 @@ struct Run {
     let mayfly: String
     let directory: String
     /// 200 bytes, as in the baselines.
-    private static let text = String(repeating: "mayfly ", count: 29).prefix(200)
+    static let text = String(String(repeating: "mayfly ", count: 29).prefix(200))
     private static let samples = 300
     /// Messages that are under way at a time, and of each request.
     private static let inFlight = 256
@@ -159,7 +159,7 @@ struct Run {
 
     /// A conversation of the two; with nothing agreed, its messages stay in memory.
     /// - Returns: its id.
-    private func converse(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
+    func converse(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
         let created = try ann.client.call("conversation.create", ["name": .string(name)])
         guard let conversation = created["conversation"]?.stringValue else { throw Failure("no id: \(created.text)") }
         let invite = try ann.client.call("invite.create", ["conversation": .string(conversation)])
@@ -171,8 +171,14 @@ struct Run {
     }
 
     /// From now on the messages of the conversation are stored by both.
-    private func agree(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String) throws {
-        _ = try ann.client.call("lifetime.propose", ["conversation": .string(conversation), "lifetime": "1d"])
+    func agree(
+        _ ann: NodeProcess,
+        _ bob: NodeProcess,
+        _ conversation: String,
+        terms: [String: JSONValue] = [:]
+    ) throws {
+        let proposal = terms.merging(["conversation": .string(conversation), "lifetime": "1d"]) { first, _ in first }
+        _ = try ann.client.call("lifetime.propose", .object(proposal))
         try waitFor(bob, conversation, "lifetimeProposed")
         _ = try bob.client.call("lifetime.accept", ["conversation": .string(conversation)])
         try waitFor(ann, conversation, "lifetimeAgreed")
@@ -191,7 +197,7 @@ struct Run {
     }
 
     private func parameters(_ conversation: String) -> JSONValue {
-        ["conversation": .string(conversation), "text": .string(String(Self.text)), "wait": "delivered"]
+        ["conversation": .string(conversation), "text": .string(Self.text), "wait": "delivered"]
     }
 
     private func request(_ conversation: String) -> [UInt8] {
@@ -199,7 +205,7 @@ struct Run {
     }
 
     private func batchRequest(_ conversation: String) -> [UInt8] {
-        let texts = [JSONValue](repeating: .string(String(Self.text)), count: Self.batch)
+        let texts = [JSONValue](repeating: .string(Self.text), count: Self.batch)
         let params: JSONValue = ["conversation": .string(conversation), "texts": .array(texts), "wait": "delivered"]
         return ControlRequest(id: .integer(1), method: "send", params: params).jsonValue.utf8 + [0x0a]
     }

@@ -66,6 +66,14 @@ enum Figure: String, CaseIterable {
     case memoryAsleep = "resident memory per sleeping inbox"
     case startUpMany = "start-up to ready, 10,000 inboxes"
     case memoryMany = "resident memory after a start, 10,000 inboxes"
+    case mailboxIn = "mailbox: contents into 128 boxes"
+    case mailboxOut = "mailbox: contents out of 128 boxes"
+    case mailboxMemory = "mailbox: resident memory, 128 full boxes"
+    case mailboxMemoryStart = "mailbox: resident memory after a start, all claimed"
+    case mailboxStart = "mailbox: start-up to ready, 128 full boxes"
+    case mailboxTaken = "mailbox: 256 slots listed, taken and overwritten"
+    case mailboxShown = "mailbox: 256 waiting messages, first to last shown"
+    case mailboxStartShown = "mailbox: 256 waiting messages, start to last shown"
 
     enum Unit: String {
         case microseconds = "us"
@@ -87,13 +95,15 @@ enum Figure: String, CaseIterable {
             .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle, .floorSenderTime,
             .floorReceiverTime, .floorStored, .floorMemory:
             .microseconds
-        case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock: .milliseconds
-        case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
+        case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock, .mailboxStart, .mailboxTaken,
+            .mailboxShown, .mailboxStartShown:
+            .milliseconds
+        case .memory, .memoryPeak, .memoryLoaded, .memoryMany, .mailboxMemory, .mailboxMemoryStart: .mebibytes
         case .memoryAsleep, .memoryAwake: .kibibytes
         case .file, .linkTCP, .linkUDP, .floorBulk, .storeChunks: .mebibytesPerSecond
         case .storeIndexMemory, .storeInboxMemory: .bytes
         case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes,
-            .storeAppendWall:
+            .storeAppendWall, .mailboxIn, .mailboxOut:
             .perSecond
         }
     }
@@ -109,10 +119,11 @@ enum Figure: String, CaseIterable {
             .storeLastMany, .storeLastAgain, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
             .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
             .linkUDP,
-            .handshakes:
+            .handshakes, .mailboxIn, .mailboxOut, .mailboxMemory, .mailboxMemoryStart, .mailboxTaken, .mailboxShown,
+            .mailboxStartShown:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
-        case .startUp, .status, .startUpMany: .rawSpawn
+        case .startUp, .status, .startUpMany, .mailboxStart: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany,
             .durableRateSingle, .explodeFew,

@@ -86,11 +86,11 @@ struct FuzzMailbox {
             let choice = input.byte()
             (isLocked, hasRoom, isSilent) = (choice & 1 != 0, choice & 2 == 0, choice & 4 != 0)
         default:
-            // The disk has refused what was to be kept.
-            let box = Self.boxes[input.index(below: 3)][input.index(below: 8)]
-            let lost = Array((kept[box] ?? [:]).keys.sorted().prefix(Int(input.byte() % 3)))
-            machine.lost(lost, of: box)
-            for id in lost { kept[box]?[id] = nil }
+            // The disk has refused a change: the machine begins anew, and is told what is in memory.
+            isSilent = false
+            machine = MailboxServiceStateMachine(machine.records)
+            machine.count(kept.keys.sorted(), turn)
+            try perform(configure())
         }
     }
 

@@ -158,6 +158,10 @@ extension ContactStateMachine {
         mailbox.configure(terms, client, isPeer: turn.isNamedPeer)
     }
 
-    /// The shell could not keep these, or has lost them.
-    package mutating func lost(_ slots: [SlotID], of box: BoxID) { mailbox.lost(slots, of: box) }
+    /// The shell has slots of these boxes in memory: they count, and end in time, also when the contact inbox goes on from
+    /// what is durable.
+    package mutating func count(_ boxes: [BoxID], _ turn: Turn) -> [NodeAction] {
+        mailbox.count(boxes, turn)
+        return []
+    }
 }

@@ -17,6 +17,8 @@ package struct MailboxServiceStateMachine: Sendable {
         var slots: [SlotID: KeptSlot]?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
+        /// The owner has been told that something waits, and has not listed the box since.
+        var isAnnounced = false
     }
 
     private struct Holder: Sendable {
@@ -214,8 +216,10 @@ package struct MailboxServiceStateMachine: Sendable {
         )
         // A box that is granted is durable.
         result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
-        for box in labels.map(secret.box) where boxes[box] != nil && load(box, turn) {
-            if boxes[box]?.slots?.isEmpty == false { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }
+        for box in labels.map(secret.box) where boxes[box] != nil {
+            let isWaiting = load(box, turn) && boxes[box]?.slots?.isEmpty == false
+            boxes[box]?.isAnnounced = isWaiting
+            if isWaiting { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }
         }
         return result
     }
@@ -223,6 +227,7 @@ package struct MailboxServiceStateMachine: Sendable {
     private mutating func list(_ box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard isHeld(box, by: link) else { return [.close(link)] }
         guard load(box, turn), let slots = boxes[box]?.slots else { return [.close(link)] }
+        boxes[box]?.isAnnounced = false
         let ids = slots.values.filter { $0.until > turn.now && !$0.isAnswer }.map(\.id).sorted()
         return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
     }
@@ -235,6 +240,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard let kept = turn.keptSlots(box) else { return false }
         boxes[box]?.slots = Dictionary(kept.map { ($0.id, $0) }) { first, _ in first }
         boxes[box]?.byteCount = kept.reduce(0) { $0 + $1.byteCount }
+        memoryByteCount += memory(of: kept)
         for slot in kept { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
         return true
     }
@@ -284,7 +290,8 @@ package struct MailboxServiceStateMachine: Sendable {
         slotsEnd = min(slotsEnd ?? slot.until, slot.until)
         counted.put += 1
         var result: [NodeAction] = [.mailbox(.keep(box, slot, put.body))] + answer(.stored)
-        if let holder = holdersByOwner[boxes[box]!.record.owner] {
+        if let holder = holdersByOwner[boxes[box]!.record.owner], !boxes[box]!.isAnnounced {
+            boxes[box]!.isAnnounced = true
             result.append(.transmit(holder, .mailboxAnswer(.waiting(box))))
         }
         return result
@@ -358,8 +365,8 @@ package struct MailboxServiceStateMachine: Sendable {
         }
     }
 
-    /// What the shell could not keep, or has lost.
-    package mutating func lost(_ ids: [SlotID], of box: BoxID) { remove(ids, from: box) }
+    /// The shell has slots of these boxes, of which the record that this machine began with says nothing.
+    package mutating func count(_ boxes: [BoxID], _ turn: Turn) { for box in boxes { _ = load(box, turn) } }
 
     // MARK: Time
 

@@ -25,6 +25,8 @@ final class KeptBoxes: CorePart {
 
     private var client: ClientID? { core.machine.contact?.client }
 
+    var boxesInMemory: [BoxID] { memory.keys.sorted() }
+
     // MARK: Loading
 
     /// A row of the store is a box's.

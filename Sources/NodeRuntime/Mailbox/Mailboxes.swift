@@ -33,7 +33,10 @@ final class Mailboxes: CorePart {
     func changed() {
         guard core.machine.contact != nil else { return }
         let terms = terms
-        core.turn { core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) } }
+        let boxes = bodies.boxesInMemory
+        core.turn {
+            core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) + contact.count(boxes, turn) }
+        }
         own.changed()
         notices.saveAll()
     }

@@ -1,0 +1,63 @@
+import Crypto
+import Messaging
+import Transport
+import Wire
+
+/// An owner of boxes at a mailbox: a contact inbox among the mailbox's named peers, whose links are coded by hand.
+package struct BoxOwner: Sendable {
+    package let identity: IdentityKey
+    private let card: ContactCard
+    private let day: UInt32
+    private let secret: MailboxSecret
+
+    /// - Parameters:
+    ///   - identity: the owner's contact inbox.
+    ///   - mailbox: the card of the mailbox, with one direct address on this machine.
+    ///   - day: days since the start of 1970.
+    package init(_ identity: IdentityKey, mailbox card: ContactCard, day: UInt32) {
+        (self.identity, self.card, self.day) = (identity, card, day)
+        secret = MailboxSecret(mailbox: card.key, owner: identity.publicKey, own: identity)
+    }
+
+    /// The card by which the mailbox adds the owner as a peer; nobody is at its address.
+    package var ownCard: ContactCard {
+        ContactCard(
+            key: identity.publicKey,
+            routingSecret: randomBytes(ContactCard.routingSecretByteCount),
+            endpoints: [Endpoint(host: "127.0.0.1", port: 9)]
+        )
+    }
+
+    package func box(_ label: BoxLabel) -> BoxID { secret.box(label) }
+
+    /// A link to the mailbox under a key of its own: of the owner, or of a member that puts.
+    package func link(from source: Source) throws -> HostileLink {
+        guard let endpoint = card.endpoints.first else { throw Failure("the mailbox's card names no endpoint") }
+        return try HostileLink(
+            RawConnection(from: source, port: endpoint.port),
+            token: SharedTokens(card: card, day: day)[Int.random(in: 0..<Int(TokenLimits.shared))],
+            identity: makeIdentity(),
+            remote: card.key
+        )
+    }
+
+    /// The claim of these boxes over a link of ``link(from:)``.
+    package func claim(_ labels: [BoxLabel], over link: HostileLink) -> Frame {
+        let proof = secret.proof(of: link.identity.publicKey)
+        return .mailboxRequest(.claim(owner: identity.publicKey, proof: proof, labels))
+    }
+
+    /// Claims boxes and waits for the answer.
+    /// - Throws: when the mailbox does not grant them.
+    package func hold(_ labels: [BoxLabel], over link: HostileLink) throws {
+        try link.send(claim(labels, over: link))
+        while let frame = try link.receive() {
+            switch frame {
+            case .mailboxAnswer(.granted): return
+            case .mailboxAnswer(.refused(let reason)): throw Failure("the mailbox refuses: \(reason)")
+            default: break
+            }
+        }
+        throw Failure("the mailbox does not answer a claim")
+    }
+}

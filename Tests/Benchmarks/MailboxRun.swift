@@ -1,0 +1,276 @@
+import Adversary
+import Control
+import Crypto
+import FoundationEssentials
+import Glibc
+import Messaging
+import Wire
+
+/// A mailbox: contents into and out of a group of boxes, what full boxes cost, and how soon an owner that was away has the
+/// messages that wait for it.
+struct MailboxRun {
+    let mayfly: String
+    let directory: String
+
+    private static let boxCount = Limits.boxCount
+    private static let slotCount = Limits.slotCount
+    /// Boxes that one sender fills: its puts are counted with those of its network.
+    private static let boxesOfSender = Limits.putSourceBurst / slotCount
+    /// Senders at one time: a link of a stranger stays ten seconds at most.
+    private static let senderCount = 16
+    /// Slots that are on their way over one link.
+    private static let window = 32
+
+    func measure(into table: inout Table) throws {
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let home = "\(directory)/hub"
+        let first = try NodeProcess(mayfly: mayfly, home: home, isNew: true, arguments: ["--mailbox"])
+        let group = try Group(first)
+        let link = try group.claim(at: first)
+        table.add(.mailboxIn, try group.fill(byteCount: SlotSize.byteCounts[0]))
+        table.add(.mailboxTaken, try group.emptyFirst(over: link))
+        table.add(.mailboxOut, try group.empty(over: link))
+        try first.stop()
+        // The rate limits of the puts begin anew with the process.
+        let second = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
+        _ = try group.claim(at: second)
+        _ = try group.fill(byteCount: Limits.boxByteCount / Self.slotCount)
+        table.add(.mailboxMemory, try second.memory("VmRSS"))
+        try second.stop()
+        let third = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
+        table.add(.mailboxStart, third.startUp)
+        // The claim makes the mailbox read each box.
+        _ = try group.claim(at: third)
+        table.add(.mailboxMemoryStart, try third.memory("VmRSS"))
+        try third.stop()
+        try away(into: &table)
+    }
+
+    // MARK: A group of boxes, over links made by hand
+
+    /// All the boxes that a mailbox has, of one owner, and those who put into them.
+    private final class Group {
+        private let identity = makeIdentity()
+        private var owner: BoxOwner
+        private let labels: [BoxLabel]
+        private var tags: [[SlotTag]] = []
+        private var claims = 0
+
+        init(_ hub: NodeProcess) throws {
+            owner = try Self.owner(identity, of: hub)
+            var random = SystemRandomness()
+            labels = (0..<MailboxRun.boxCount).map { _ in BoxLabel.random(&random) }
+            _ = try hub.client.call("peer.add", ["name": "owner", "card": .string(owner.ownCard.description)])
+        }
+
+        /// Each process of the mailbox listens at another port.
+        private static func owner(_ identity: IdentityKey, of hub: NodeProcess) throws -> BoxOwner {
+            let text = try hub.client.call("peer.card", [:])["contact"]?.stringValue ?? ""
+            return BoxOwner(identity, mailbox: try ContactCard(text: text), day: UInt32(time(nil) / 86_400))
+        }
+
+        /// - Returns: the owner's link, by which the mailbox has granted all boxes.
+        func claim(at hub: NodeProcess) throws -> HostileLink {
+            owner = try Self.owner(identity, of: hub)
+            claims += 1
+            let link = try owner.link(from: Source(50_000 + claims))
+            try owner.hold(labels, over: link)
+            return link
+        }
+
+        /// Fills each box with slots of this size, on the disk.
+        /// - Returns: how many are stored in a second.
+        func fill(byteCount: Int) throws -> Double {
+            let body = randomBytes(byteCount)
+            var random = SystemRandomness()
+            tags = labels.map { _ in (0..<MailboxRun.slotCount).map { _ in SlotTag.random(&random) } }
+            let senders = stride(from: 0, to: labels.count, by: MailboxRun.boxesOfSender).map(\.self)
+            var time = Duration.zero
+            for start in stride(from: 0, to: senders.count, by: MailboxRun.senderCount) {
+                let end = min(start + MailboxRun.senderCount, senders.count)
+                time += try fill(from: senders[start..<end], with: body)
+            }
+            return Double(labels.count * MailboxRun.slotCount) / (time / .seconds(1))
+        }
+
+        /// - Parameter firstBoxes: of each sender.
+        /// - Returns: from the first byte to the last answer.
+        private func fill(from firstBoxes: ArraySlice<Int>, with body: [UInt8]) throws -> Duration {
+            var links: [HostileLink] = []
+            var waiting: [ArraySlice<[UInt8]>] = []
+            for first in firstBoxes {
+                let link = try owner.link(from: Source(1 + first))
+                // Sealed before the clock starts, a window at a time: the machine is the mailbox's.
+                let puts = try (first..<(first + MailboxRun.boxesOfSender)).flatMap { index in
+                    try tags[index].map { tag in
+                        let put = SlotPut(id: SlotID(tag), kind: .disk, keeping: .oneDay, body: body)
+                        return try link.seal(.mailboxRequest(.put(owner.box(labels[index]), put)))
+                    }
+                }
+                let windows = stride(from: 0, to: puts.count, by: MailboxRun.window)
+                waiting.append(windows.map { puts[$0..<($0 + MailboxRun.window)].flatMap(\.self) }[...])
+                links.append(link)
+            }
+            let start = ContinuousClock.now
+            for index in links.indices { write(&waiting[index], to: links[index]) }
+            while waiting.contains(where: { !$0.isEmpty }) {
+                for index in links.indices where !waiting[index].isEmpty {
+                    write(&waiting[index], to: links[index])
+                    try awaitStored(MailboxRun.window, links[index])
+                }
+            }
+            for link in links { try awaitStored(MailboxRun.window, link) }
+            return ContinuousClock.now - start
+        }
+
+        private func write(_ waiting: inout ArraySlice<[UInt8]>, to link: HostileLink) {
+            if let next = waiting.popFirst() { link.connection.write(next) }
+        }
+
+        private func awaitStored(_ count: Int, _ link: HostileLink) throws {
+            for _ in 0..<count {
+                let answer = try link.receive()
+                guard case .mailboxAnswer(.put(_, _, .stored)) = answer else {
+                    throw Failure("the mailbox has not stored a slot: \(String(describing: answer).prefix(200))")
+                }
+            }
+        }
+
+        /// Lists the first box, takes and discards what is in it.
+        /// - Returns: the milliseconds until the mailbox has overwritten all of it.
+        func emptyFirst(over link: HostileLink) throws -> Double {
+            let box = owner.box(labels[0])
+            let start = ContinuousClock.now
+            try link.send(.mailboxRequest(.list(box)))
+            var (missing, gone) = (MailboxRun.slotCount, 0)
+            while gone < MailboxRun.slotCount {
+                switch try link.receive() {
+                case .mailboxAnswer(.slots(box, let ids)):
+                    guard ids.count == missing else { throw Failure("the box has \(ids.count) slots") }
+                    try ask(0, over: link)
+                case .mailboxAnswer(.slot(box, _, _, _, _)):
+                    missing -= 1
+                    if missing == 0 { try discard(0, over: link) }
+                case .mailboxAnswer(.discarded(box, let ids)): gone += ids.count
+                case .mailboxAnswer(.waiting): break
+                case let other: throw Failure("the mailbox answers \(String(describing: other).prefix(80))")
+                }
+            }
+            return (ContinuousClock.now - start) / .milliseconds(1)
+        }
+
+        private func ask(_ index: Int, over link: HostileLink) throws {
+            for part in parts(index) { try link.send(.mailboxRequest(.take(owner.box(labels[index]), part))) }
+        }
+
+        private func discard(_ index: Int, over link: HostileLink) throws {
+            for part in parts(index) {
+                try link.send(.mailboxRequest(.discard(owner.box(labels[index]), part, answer: [])))
+            }
+        }
+
+        /// The tags of a box, as many at a time as a request may have.
+        private func parts(_ index: Int) -> [[SlotTag]] {
+            stride(from: 0, to: tags[index].count, by: Limits.slotTagCount).map {
+                Array(tags[index][$0..<($0 + Limits.slotTagCount)])
+            }
+        }
+
+        /// Takes and discards all slots of the boxes after the first, of two boxes at a time.
+        /// - Returns: how many are taken, and overwritten, in a second.
+        func empty(over link: HostileLink) throws -> Double {
+            let boxes = labels.map(owner.box)
+            let numbers = Dictionary(uniqueKeysWithValues: zip(boxes, boxes.indices))
+            var missing = tags.map(\.count)
+            var (asked, gone) = (1, 0)
+            let all = (labels.count - 1) * MailboxRun.slotCount
+            let start = ContinuousClock.now
+            for _ in 0..<2 {
+                try ask(asked, over: link)
+                asked += 1
+            }
+            while gone < all {
+                switch try link.receive() {
+                case .mailboxAnswer(.slot(let box, _, _, _, _)):
+                    guard let index = numbers[box] else { throw Failure("a slot of an unknown box") }
+                    missing[index] -= 1
+                    guard missing[index] == 0 else { break }
+                    try discard(index, over: link)
+                    if asked < boxes.count { try ask(asked, over: link) }
+                    asked += 1
+                case .mailboxAnswer(.discarded(_, let ids)): gone += ids.count
+                case .mailboxAnswer(.waiting): break
+                case let other: throw Failure("the mailbox answers \(String(describing: other).prefix(80))")
+                }
+            }
+            return Double(all) / ((ContinuousClock.now - start) / .seconds(1))
+        }
+    }
+
+    // MARK: Two members that are never online together
+
+    /// 256 messages and one, which one member has sent while the other was away.
+    private func away(into table: inout Table) throws {
+        let count = 256
+        let hub = try NodeProcess(mayfly: mayfly, home: "\(directory)/mailbox", isNew: true, arguments: ["--mailbox"])
+        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/ann", isNew: true)
+        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: true)
+        for (name, node) in [("ann", ann), ("bob", bob)] {
+            try befriend(node, name, hub)
+        }
+        let script = Run(mayfly: mayfly, directory: directory)
+        let conversation = try script.converse(ann, bob, "away")
+        try script.agree(ann, bob, conversation, terms: ["mailbox": "disk"])
+        for node in [ann, bob] { try awaitKeys(node, conversation) }
+        try bob.stop()
+        // All within the two seconds that a member waits for a link: they go into as few slots as they fit into.
+        let texts = [JSONValue](repeating: .string(Run.text), count: Self.window)
+        for _ in 0..<(count / Self.window) {
+            _ = try ann.client.call("send", ["conversation": .string(conversation), "texts": .array(texts)])
+        }
+        _ = try ann.client.call(
+            "send",
+            ["conversation": .string(conversation), "text": "the last", "wait": "mailed"]
+        )
+        try ann.stop()
+        let again = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: false)
+        let ready = ContinuousClock.now
+        let watcher = try ControlClient(home: again.home)
+        _ = try watcher.call(
+            "subscribe",
+            ["conversation": .string(conversation), "since": 0, "events": ["message"]]
+        )
+        var first: ContinuousClock.Instant?
+        for number in 0...count {
+            guard case .event = try watcher.nextEvent(until: .now + .seconds(20)) else {
+                throw Failure("\(number) of \(count) messages came in 20 s")
+            }
+            first = first ?? .now
+        }
+        let last = ContinuousClock.now
+        table.add(.mailboxStartShown, again.startUp + (last - ready) / .milliseconds(1))
+        table.add(.mailboxShown, (last - (first ?? last)) / .milliseconds(1))
+        for node in [again, hub] { try node.stop() }
+    }
+
+    /// Each has the other's card, and the member uses the other as its mailbox.
+    private func befriend(_ member: NodeProcess, _ name: String, _ hub: NodeProcess) throws {
+        let own = try member.client.call("peer.card", [:])["contact"] ?? .null
+        _ = try hub.client.call("peer.add", ["name": .string(name), "card": own])
+        let card = try hub.client.call("peer.card", [:])["contact"] ?? .null
+        _ = try member.client.call("peer.add", ["name": "hub", "card": card])
+        _ = try member.client.call("peer.set", ["name": "hub", "key": "mailbox", "value": "on"])
+    }
+
+    /// Until this member has the keys of the other one's slices, for all the time ahead.
+    private func awaitKeys(_ node: NodeProcess, _ conversation: String) throws {
+        let end = ContinuousClock.now + .seconds(30)
+        while ContinuousClock.now < end {
+            let answer = try node.client.call("conversation.members", ["conversation": .string(conversation)])
+            if answer["members"]?.arrayValue?.contains(where: { $0["mailbox"] == "yes" }) ?? false { return }
+            usleep(20_000)
+        }
+        throw Failure("the keys of the mailbox's slices did not come in 30 s")
+    }
+}
