@@ -22,6 +22,8 @@ package struct Target: Sendable {
     package var day: UInt32
     /// Enemies whom it serves as a rendezvous node: their contact inboxes, each a named peer of its.
     package var users: [IdentityKey] = []
+    /// Enemies who may have boxes of its, as a mailbox: the same.
+    package var owners: [IdentityKey] = []
     /// Where the enemies are neighbours of a node that looks for its members.
     package var neighbourhood: Neighbourhood?
 
@@ -117,6 +119,9 @@ package enum Attack: String, CaseIterable, Sendable {
     case relayMoves = "relay user: reserves and leaves"
     case relayLabels = "relay user: labels"
     case relayQuestions = "relay user: look-ups"
+    case mailboxFlood = "mailbox: boxes are filled"
+    case mailboxClaims = "mailbox: claims, lists and purges"
+    case mailboxGuesses = "mailbox: guessed tags"
     case lanGarbage = "LAN: garbage"
     case lanStrangers = "LAN: announcements of strangers"
     case lanReplays = "LAN: an announcement replayed"
@@ -148,7 +153,7 @@ package enum Attack: String, CaseIterable, Sendable {
             .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage,
             .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
-            .datagramSealed:
+            .datagramSealed, .mailboxFlood, .mailboxClaims, .mailboxGuesses:
             .node
         }
     }
@@ -161,7 +166,8 @@ package enum Attack: String, CaseIterable, Sendable {
             .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
             .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
-            .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays:
+            .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays,
+            .mailboxFlood, .mailboxClaims, .mailboxGuesses:
             false
         }
     }
@@ -195,6 +201,9 @@ package enum Attack: String, CaseIterable, Sendable {
         case .relayMoves: RelayUsers(target, effort).moves()
         case .relayLabels: RelayUsers(target, effort).labels()
         case .relayQuestions: RelayUsers(target, effort).questions()
+        case .mailboxFlood: MailboxUsers(target, effort).flood()
+        case .mailboxClaims: MailboxUsers(target, effort).claims()
+        case .mailboxGuesses: MailboxUsers(target, effort).guesses()
         case .lanGarbage: Neighbours(target, effort).garbage()
         case .lanStrangers: Neighbours(target, effort).strangers()
         case .lanReplays: Neighbours(target, effort).replays()

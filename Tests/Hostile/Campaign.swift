@@ -46,7 +46,7 @@ final class Campaign {
         func node(_ name: String, _ options: [String] = []) throws -> Node {
             try Node(mayfly: mayfly, home: "\(directory)/\(name)", options: options + looking, listen: listen)
         }
-        let ann = try node("ann", ["--rendezvous"])
+        let ann = try node("ann", ["--rendezvous", "--mailbox"])
         let bob = try node("bob")
         let carol = try node("carol")
         var target = try Self.furnish(ann)
@@ -59,7 +59,7 @@ final class Campaign {
         self.carol = carol
         let pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
         self.ann = Scene(node: ann, others: [bob, carol], pair: pair, target: target)
-        makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan") } : nil
+        makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan", options: ["--mailbox"]) } : nil
     }
 
     /// Where an attack is made.
@@ -89,7 +89,7 @@ final class Campaign {
         let crowded = try room("crowded", in: node)
         let card = try ContactCard(text: text(node.client.call("peer.card", [:])["contact"]))
         guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
-        return Target(
+        var target = Target(
             port: endpoint.port,
             card: card,
             invite: enemies.slug,
@@ -98,6 +98,13 @@ final class Campaign {
             socket: ControlSocket(home: node.home).path,
             day: UInt32(time(nil) / 86_400)
         )
+        for number in 0..<MailboxUsers.kindCount {
+            let owner = BoxOwner(makeIdentity(), mailbox: card, day: target.day)
+            let params: JSONValue = ["name": .string("owner-\(number)"), "card": .string(owner.ownCard.description)]
+            _ = try node.client.call("peer.add", params)
+            target.owners.append(owner.identity)
+        }
+        return target
     }
 
     /// - Returns: whether every bound that does not depend on the machine held.

@@ -1,0 +1,129 @@
+import Crypto
+import Foundation
+import Messaging
+import Wire
+
+/// What those may do who may use a mailbox: named peers that own boxes, and whoever knows the address of one.
+package struct MailboxUsers: Sendable {
+    private let target: Target
+    private let effort: Effort
+
+    /// An owner for each kind of abuse.
+    package static let kindCount = 3
+
+    init(_ target: Target, _ effort: Effort) { (self.target, self.effort) = (target, effort) }
+
+    /// Bodies of the largest size into all boxes that the mailbox gives, from ever new networks, which nobody takes.
+    func flood() -> Tally {
+        with(0) { owner, labels, tally in
+            let boxes = labels.map(owner.box)
+            let body = randomBytes(SlotSize.largest)
+            var random = SystemRandomness()
+            var number = 0
+            while goesOn(tally) {
+                let link = try owner.link(from: Source(number))
+                number += 1
+                for _ in 0..<64 where goesOn(tally) {
+                    let id = SlotID.random(&random)
+                    let kind: SlotKind = tally.count % 2 == 0 ? .disk : .memory
+                    let put = SlotPut(id: id, kind: kind, keeping: .oneDay, body: body)
+                    guard let box = boxes.randomElement() else { break }
+                    try link.send(.mailboxRequest(.put(box, put)))
+                    tally.count += 1
+                    // Whatever the answer is: the mailbox is the one that says when it is enough.
+                    guard try link.receive(seconds: 10) != nil else {
+                        tally.refused += 1
+                        break
+                    }
+                    tally.answered += 1
+                }
+            }
+        }
+    }
+
+    /// Claims, drops, lists and purges without a pause, over links that take each other's place; every tenth link asks for
+    /// more than it may.
+    func claims() -> Tally {
+        with(1) { owner, labels, tally in
+            var random = SystemRandomness()
+            var number = 0
+            while goesOn(tally) {
+                let link = try owner.link(from: Source(20_000 + number))
+                number += 1
+                let ids = (0..<Limits.slotListCount).map { _ in SlotID.random(&random) }
+                let box = owner.box(labels[number % labels.count])
+                var requests: [Frame] = [owner.claim(labels, over: link)]
+                for _ in 0..<20 {
+                    requests += [
+                        .mailboxRequest(.list(box)), .mailboxRequest(.purge(box, ids)),
+                        .mailboxRequest(.drop([labels[number % labels.count]])), owner.claim(labels, over: link),
+                    ]
+                }
+                if number % 10 == 0 { requests.append(.mailboxRequest(.list(BoxID.random(&random)))) }
+                for request in requests { try link.send(request) }
+                tally.count += requests.count
+                // Until nothing comes for a moment, or the mailbox closes.
+                while link.connection.waitForBytes(seconds: 0.05) {
+                    guard try link.receive() != nil else {
+                        tally.refused += 1
+                        break
+                    }
+                    tally.answered += 1
+                }
+            }
+        }
+    }
+
+    /// Takes and discards by tags that nobody has made, of boxes that are there and that are not, and puts what is no slot.
+    func guesses() -> Tally {
+        with(2) { owner, labels, tally in
+            var random = SystemRandomness()
+            var number = 0
+            while goesOn(tally) {
+                let link = try owner.link(from: Source(40_000 + number))
+                number += 1
+                let tags = (0..<Limits.slotTagCount).map { _ in SlotTag.random(&random) }
+                let box = number % 2 == 0 ? owner.box(labels[0]) : BoxID.random(&random)
+                for _ in 0..<32 {
+                    try link.send(.mailboxRequest(.take(box, tags)))
+                    try link.send(.mailboxRequest(.discard(box, tags, answer: [])))
+                    tally.count += 2
+                }
+                let wrong = SlotPut(id: SlotID(tags[0]), kind: .notice, keeping: .oneDay, body: [1])
+                try link.send(.mailboxRequest(.put(box, wrong)))
+                while let frame = try link.receive(seconds: 2) {
+                    if case .mailboxAnswer(.slot) = frame { throw Failure("a guess has opened a slot") }
+                    tally.answered += 1
+                }
+                // A put that is no slot ends the link.
+                guard link.connection.hasEnded else { throw Failure("a body that is no slot was taken") }
+                tally.refused += 1
+            }
+        }
+    }
+
+    // MARK: How
+
+    private func goesOn(_ tally: Tally) -> Bool {
+        (effort.goesOn || tally.count == 0) && tally.count < effort.limit
+    }
+
+    private func with(
+        _ kind: Int,
+        _ body: @escaping @Sendable (BoxOwner, [BoxLabel], inout Tally) throws -> Void
+    ) -> Tally {
+        inParallel(1) { _ in
+            var tally = Tally()
+            do {
+                guard target.owners.indices.contains(kind) else { throw Failure("the node has no owner of boxes") }
+                let owner = BoxOwner(target.owners[kind], mailbox: target.card, day: target.day)
+                var random = SystemRandomness()
+                let labels = (0..<(Limits.boxCount / Self.kindCount)).map { _ in BoxLabel.random(&random) }
+                let link = try owner.link(from: Source(59_000 + kind))
+                try owner.hold(labels, over: link)
+                try body(owner, labels, &tally)
+            } catch { tally.failure = "\(error)" }
+            return tally
+        }
+    }
+}
