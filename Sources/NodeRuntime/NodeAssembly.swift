@@ -44,7 +44,7 @@ struct NodeAssembly {
         let dials = Dials(core, routes, counters, streams, mailboxLinks, listening)
         let knocks = Knocks(core, endings, routes, explosions, sleep, streams, listening)
         let punching = Punching(core, addresses, listening)
-        let mailboxes = Mailboxes(core, book, mailboxLinks, sleep, writer, held)
+        let mailboxes = Mailboxes(core, unread, book, mailboxLinks, sleep, writer, held)
         let rendezvous = RendezvousNodes(core, book, addresses, mailboxes)
         let peers = Peers(core, unread, book, addresses, output, rendezvous)
         let links = LinkEvents(core, routes, counters, sleep, dials, streams, output, transfers, peers, mailboxLinks)

@@ -300,6 +300,48 @@ struct MailboxServiceTests {
         #expect(mailbox.claim([1], 7).last == told(7, .waiting(box)), "a new link is told at once")
     }
 
+    @Test("boxes of an owner that stays linked are saved once a day, and are there after a restart 60 days later")
+    func linked() {
+        var mailbox = claimed()
+        var saved = mailbox.machine.records
+        let link = LinkID(UInt64(holder))
+        for _ in 0..<(61 * 1_440) {
+            mailbox.machine.heard(link, now: mailbox.now)
+            let actions = mailbox.advance(to: mailbox.now + .minute)
+            if actions == [.save(client)] { saved = mailbox.machine.records } else { #expect(actions.isEmpty) }
+        }
+        #expect(mailbox.now - saved[0].seenAt <= .day)
+        mailbox.machine = MailboxServiceStateMachine(saved)
+        #expect(mailbox.advance(to: mailbox.now + .minute).isEmpty && mailbox.machine.counts.boxes == saved.count)
+        // So are those of an owner that comes once in less than an hour.
+        var other = Mailbox()
+        other.claim()
+        var count = 0
+        for _ in 0..<10 {
+            other.machine.linkClosed(link)
+            other.now = other.now + 50 * .minute
+            if other.claim().contains(.save(client)) { count += 1 }
+        }
+        #expect(count == 5)
+    }
+
+    @Test("a notice is answered once: another answer changes nothing, and is no write")
+    func answeredOnce() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        mailbox.say(.put(box, put(2, .notice)), guest)
+        #expect(mailbox.say(.discard(box, [tag(2)], answer: [7]), guest).count == 3)
+        let before = mailbox.machine.counts
+        let again = mailbox.say(.discard(box, [tag(2)], answer: [8, 9]), guest)
+        #expect(again == [told(guest, .discarded(box, [put(2).id]))] && mailbox.machine.counts == before)
+    }
+
+    @Test("a tag that is named twice is read once")
+    func repeatedTag() {
+        var mailbox = filled()
+        #expect(mailbox.say(.take(mailbox.box(), [tag(1), tag(1), tag(1)]), guest).count == 1)
+    }
+
     @Test("boxes are as many as the mailbox has; the first that are named are granted")
     func boxes() {
         var mailbox = Mailbox { $0.boxCount = 3 }

@@ -6,7 +6,8 @@ import Store
 
 /// How a conversation ends whose members talk through a mailbox.
 extension MailboxScenario {
-    /// The creator ends it while a member is away, and is gone when that one comes, ten days later.
+    /// The creator ends it while a member is away, and is gone when that one comes, ten days later. The mailbox may be down
+    /// at first, for a week.
     func explode() {
         let creator = members[0]
         let absent = members[members.count - 1]
@@ -15,15 +16,24 @@ extension MailboxScenario {
         up(creator)
         run(3)
         guard isMailable(creator) else { return world.count("explosions without a box") }
+        let isLate = isHonest && world.chance(40)
+        if isLate { down(hub) }
         creator.ask { [self] node in
             world.oracle.ended.insert(conversation!)
             _ = try? node.explode(text, .now, isTraceless: false)
         }
         run(60)
+        if isLate {
+            // The notices wait on the creator's disk; the creator is off meanwhile, and on when the mailbox comes.
+            sleep(7 * .day)
+            up(hub)
+            run(120)
+            world.count("explosions with the mailbox down for a week")
+        }
         down(creator)
         for member in members where member.isUp { down(member) }
         // Those whose keys are gone do not answer knocks.
-        sleep(10 * .day)
+        sleep((isLate ? 3 : 10) * .day)
         world.count("explosions with a member away")
         up(absent)
         let isGone = wait(isHonest ? 300 : 60) { !world.list(absent).contains { $0.id == conversation } }

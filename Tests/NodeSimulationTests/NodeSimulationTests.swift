@@ -68,7 +68,8 @@ import Testing
     @Test func `what is mailed comes to members that are never online together`() {
         let expected = [
             "mailbox scenarios", "mailed, and gone off", "came through a mailbox", "delivered through a mailbox",
-            "explosions confirmed through a mailbox", "keys of slices that are there", "keys of slices looked for",
+            "explosions confirmed through a mailbox", "explosions with the mailbox down for a week",
+            "keys of slices that are there", "keys of slices looked for",
             "hostile mailbox: a lie", "slots on a stolen disk", "deliveries checked",
         ]
         var counts: [String: Int] = [:]

@@ -31,8 +31,8 @@ package final class MailHistory {
     /// Whether "dead one slice after its time" holds of a content, and if not, why not: its key ends with its slice's bucket.
     package enum Kind: String, CaseIterable, Sendable {
         case fresh
-        /// It was put some time after it was sent.
-        case aged
+        /// The sender has no key of the slice in which it was sent: it is sealed to the first one that follows.
+        case early
         /// Others of its agreement have a longer lifetime.
         case shorter
         /// The slice's key ends within a bucket.
@@ -190,10 +190,12 @@ package final class MailHistory {
         }
         guard let known = pick(usable), let secret = try slotSecret(known.row) else { return try publish() }
         let schedule = SliceSchedule(known.terms)
-        let slice = schedule.slice(at: Timestamp(milliseconds: now))
         let kind = pick(ContentKind.allCases) ?? .text
-        guard let key = known.keys[slice], let time = known.terms.unreadTime(of: kind) else { return }
+        guard let time = known.terms.unreadTime(of: kind) else { return }
+        // What has waited in the outbox is sealed to the slice of its sending.
         let age = pick(0..<3) == 0 ? Int64(luck.next() % UInt64(time)) : 0
+        let sentIn = schedule.slice(at: Timestamp(milliseconds: now - age))
+        guard let slice = known.keys.keys.filter({ $0 >= sentIn }).min(), let key = known.keys[slice] else { return }
         let number = UInt64(mailed.count)
         let byteCount = pick([20..<60, 20..<60, 900..<3_000]).map(pick) ?? 20
         let frame = Promise.Text(serial: mailed.count, byteCount: byteCount).bytes
@@ -213,9 +215,14 @@ package final class MailHistory {
             slice: slice,
             schedule: schedule,
             expiresAt: now - age + time,
-            kind: age > 0 ? .aged : time < schedule.unread ? .shorter : isAligned(slice, schedule) ? .fresh : .unaligned
+            kind: slice > sentIn ? .early : kindOfMail(time, slice, schedule)
         )
         mailed.append(one)
+    }
+
+    /// Of what is sealed to the slice of its sending.
+    private func kindOfMail(_ time: Milliseconds, _ slice: UInt32, _ schedule: SliceSchedule) -> Kind {
+        time < schedule.unread ? .shorter : isAligned(slice, schedule) ? .fresh : .unaligned
     }
 
     private func isAligned(_ slice: UInt32, _ schedule: SliceSchedule) -> Bool {

@@ -69,16 +69,16 @@ struct ConversationMailbox: Sendable {
         /// The version of our description that its mailbox has.
         var described: UInt64 = 0
         var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
-        /// Each key that comes is a point to be checked.
+        /// Rate limit of frames with keys: each key is a curve point whose check takes processor time.
         var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
-        /// Messages that no slot holds.
+        /// Messages that are too large for a slot.
         var tooLarge: Set<MessageID> = []
     }
 
     private let names: ConversationNames
     var record: MailboxRecord
     private var sides: [PublicKey: Side] = [:]
-    /// The agreement under which mailboxes are used, when somebody last looked.
+    /// The agreement under which mailboxes were used at the last look.
     private var agreement: AgreementID?
 
     init(_ names: ConversationNames, record: MailboxRecord) {
@@ -142,7 +142,7 @@ struct ConversationMailbox: Sendable {
         return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
     }
 
-    /// A member asks for keys of ours.
+    /// Answers a member's request for keys of our slices.
     mutating func wanted(
         _ agreement: AgreementID,
         above: UInt32?,
@@ -161,7 +161,7 @@ struct ConversationMailbox: Sendable {
         return [.makeSlices(names.client, agreement, above: above, link)]
     }
 
-    /// A member's keys have come.
+    /// Takes over the keys of a member's slices.
     mutating func receive(
         _ keys: SliceKeys,
         from member: PublicKey,
@@ -190,7 +190,7 @@ struct ConversationMailbox: Sendable {
     }
 
     private func outgoing(_ member: PublicKey, _ box: BoxID) -> MailboxRecord.Outgoing {
-        // Numbers go on from box to box: an owner may come back to an earlier one.
+        // Slot numbers go on from box to box, since an owner may come back to an earlier box.
         guard let known = record.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
         return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
     }
@@ -204,7 +204,7 @@ struct ConversationMailbox: Sendable {
         }
     }
 
-    /// A link to a member is established.
+    /// Stops what waits for the member's box: a link to the member is established.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.
     mutating func linked(_ member: PublicKey) -> Acknowledgement {
         if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
@@ -225,7 +225,7 @@ struct ConversationMailbox: Sendable {
         return earliest
     }
 
-    /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
+    /// Notes that a content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
     mutating func waits(for member: PublicKey, now: Timestamp) {
         var side = sides[member] ?? Side()
         if case .idle = side.state { side.state = .waiting(until: now + Limits.mailDelay) }
@@ -304,7 +304,7 @@ struct ConversationMailbox: Sendable {
         return [.save(names.client), .mail(names.client, order)]
     }
 
-    /// An order has ended.
+    /// Takes over the result of an order.
     mutating func ended(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
         guard var side = sides[order.member] else { return }
         side.state = .idle
@@ -348,7 +348,7 @@ struct ConversationMailbox: Sendable {
         record.incoming[member]?.hasTaken(number) ?? false
     }
 
-    /// A slot of a member was taken.
+    /// Notes that a slot of a member was taken.
     mutating func took(_ number: UInt64, of member: PublicKey) {
         record.incoming[member, default: MailboxRecord.Incoming()].take(number)
     }

@@ -2,31 +2,31 @@ import Crypto
 
 /// What one who uses a mailbox says to it, over a link under a key of that link alone.
 package enum MailboxRequest: Hashable, Sendable {
-    /// From an owner: these boxes too. `owner` is a contact inbox among the mailbox's named peers, `proof` that of
+    /// From an owner: claims these boxes, beside the boxes that it has claimed. `owner` is a contact inbox among the mailbox's named peers, `proof` that of
     /// ``MailboxSecret/proof(of:)``. At most ``Limits/boxLabelCount`` labels.
     case claim(owner: PublicKey, proof: [UInt8], [BoxLabel])
-    /// From an owner: these boxes no longer, with all that is in them.
+    /// From an owner: destroys these boxes with all slots.
     case drop([BoxLabel])
-    /// From an owner: which slots are there?
+    /// From an owner: asks for the ids of the slots in a box.
     case list(BoxID)
-    /// From an owner: what it cannot open.
+    /// From an owner: destroys slots that the owner cannot open.
     case purge(BoxID, [SlotID])
-    /// From whoever knows the box.
+    /// From anybody who knows the box: puts a slot into it.
     case put(BoxID, SlotPut)
-    /// From whoever can make the tags: at most ``Limits/slotTagCount``.
+    /// From anybody who can make the tags: asks for the bodies of at most ``Limits/slotTagCount`` slots.
     case take(BoxID, [SlotTag])
-    /// The same: overwrite them. `answer` takes the place of a notice, at most ``Limits/slotAnswerByteCount`` bytes;
+    /// From anybody who can make the tags: overwrites the slots. `answer` takes the place of a notice, at most ``Limits/slotAnswerByteCount`` bytes;
     /// otherwise it is empty.
     case discard(BoxID, [SlotTag], answer: [UInt8])
 }
 
-/// What is put into a slot.
+/// A slot that is put into a box.
 package struct SlotPut: Hashable, Sendable {
     package var id: SlotID
     package var kind: SlotKind
-    /// How long the mailbox may keep it.
+    /// How long the mailbox may keep the slot.
     package var keeping: SlotKeeping
-    /// As long as one of ``SlotSize``.
+    /// Sealed; its length is one of ``SlotSize``.
     package var body: [UInt8]
 
     package init(id: SlotID, kind: SlotKind, keeping: SlotKeeping, body: [UInt8]) {
@@ -85,37 +85,37 @@ package enum SlotSize {
 
 /// What a mailbox answers.
 package enum MailboxAnswer: Hashable, Sendable {
-    /// To each `claim`: so much there may be.
+    /// To each `claim`: the quotas of this owner.
     case granted(MailboxGrant)
     case refused(MailboxRefusal)
-    /// To the owner: something is in this box.
+    /// To the owner: the box holds a slot. Once, until the owner lists the box.
     case waiting(BoxID)
     /// To `list`.
     case slots(BoxID, [SlotID])
     case put(BoxID, SlotID, PutOutcome)
-    /// To `take`: what is there, how long it has been there, and whether it is the owner's answer to a notice.
+    /// To `take`: the body of a slot, the time since it was put, and whether it is the owner's answer to a notice.
     case slot(BoxID, SlotID, dwell: Milliseconds, isAnswer: Bool, body: [UInt8])
-    /// To `take`: nothing is there, or no longer.
+    /// To `take`: the box has no such slot, or no longer.
     case absent(BoxID, SlotID)
-    /// To `discard` and `purge`: they are overwritten.
+    /// To `discard` and `purge`: these slots are overwritten.
     case discarded(BoxID, [SlotID])
 }
 
 /// What became of a put. The mailbox's word, over a link that authenticates it.
 package enum PutOutcome: UInt32, Hashable, Sendable, CaseIterable {
-    /// It is there, on the disk if it was to be.
+    /// The slot is kept; it is durable, unless its kind is `memory`.
     case stored = 1
-    /// The box has as many slots or bytes as it may, or the mailbox has.
+    /// The box, or the mailbox, has as many slots or bytes as its quota allows.
     case full = 2
-    /// Again a little later.
+    /// Puts come faster than the rate limit allows.
     case tooFast = 3
-    /// No such box, or no longer.
+    /// The mailbox has no such box, or no longer.
     case unknownBox = 4
     /// The mailbox's storage is locked, or its disk refuses.
     case unavailable = 5
-    /// It serves nobody.
+    /// This node serves nobody as a mailbox.
     case notServing = 6
-    /// For a reason of a later version.
+    /// A reason that a later version of the protocol names.
     case other = 7
 }
 
@@ -124,21 +124,21 @@ package enum MailboxRefusal: UInt32, Hashable, Sendable, Codable, CaseIterable {
     case notServing = 1
     /// The owner is not among its named peers, or its proof does not hold.
     case unknownPeer = 2
-    /// It has as many boxes as it may.
+    /// The mailbox has as many boxes as its quota allows.
     case full = 3
-    /// Its storage is locked.
+    /// The mailbox's storage is locked.
     case unavailable = 4
     case other = 5
 }
 
 /// What a mailbox grants one owner.
 package struct MailboxGrant: Hashable, Sendable, Codable {
-    /// The boxes of this owner: the first that are named.
+    /// Most boxes of this owner: the first that its claims name.
     package var boxCount: Int
-    /// Of one box.
+    /// Most slots of one box.
     package var slotCount: Int
     package var byteCount: Int
-    /// It keeps nothing for longer, whatever the class.
+    /// The longest time that the mailbox keeps a slot, whatever its class.
     package var longest: Milliseconds
 
     package init(boxCount: Int, slotCount: Int, byteCount: Int, longest: Milliseconds) {

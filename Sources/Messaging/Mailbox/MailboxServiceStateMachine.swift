@@ -1,24 +1,32 @@
 import Crypto
 
-/// The mailbox's part: it keeps boxes for its named peers, and in them sealed bodies of a few sizes, which it can neither
-/// read nor tell apart, until their owner has them or their time is over.
+/// The mailbox's side of the protocol: keeps boxes for its named peers, and in the boxes slots with sealed bodies of a few
+/// sizes, until the owner discards a slot or the slot's time is over. The mailbox can neither read the bodies nor tell them
+/// apart.
 ///
-/// A link to the contact inbox is, for the mailbox,
+/// A link to the contact inbox has, for the mailbox, these states:
 ///
 ///     guest ──claim, granted──▶ holder ──silent, closed, another link of this owner──▶ gone
 ///     guest ──put, take, discard──▶ guest
 ///
-/// Who shows a slot's tag may take and discard it, on whatever link; who knows a box may put into it. A holder alone lists and
-/// purges. Boxes are durable; their slots are known once somebody has asked for the box.
+/// Anybody who shows a slot's tag, on any link, may take and discard the slot; anybody who knows the id of a box may put into
+/// the box. Only the holder lists and purges. Boxes are durable; the slots of a box are read from the disk at the first
+/// request for the box.
 package struct MailboxServiceStateMachine: Sendable {
     private struct Box: Sendable {
         var record: BoxRecord
-        /// `nil` until the disk has been asked.
+        /// `nil` until the slots have been read from the disk.
         var slots: [SlotID: KeptSlot]?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
         /// The owner has been told that something waits, and has not listed the box since.
         var isAnnounced = false
+        /// The time of the owner's last visit that is in the saved record.
+        var savedAt: Timestamp
+
+        init(record: BoxRecord, slots: [SlotID: KeptSlot]? = nil) {
+            (self.record, self.slots, savedAt) = (record, slots, record.seenAt)
+        }
     }
 
     private struct Holder: Sendable {
@@ -34,14 +42,14 @@ package struct MailboxServiceStateMachine: Sendable {
     private var sources: [UInt64: TokenBucket] = [:]
     private var counted = MailboxCounts()
     private var memoryByteCount = 0
-    /// Not after the first moment at which a known slot ends.
+    /// A lower bound of the time at which the first known slot ends.
     private var slotsEnd: Timestamp?
 
     package init(_ records: [BoxRecord] = []) {
         for record in records { boxes[record.box] = Box(record: record) }
     }
 
-    /// As they are to be saved, in a fixed order.
+    /// The records of the boxes as they are saved, in a fixed order.
     package var records: [BoxRecord] { boxes.values.map(\.record).sorted { $0.box < $1.box } }
 
     package var counts: MailboxCounts {
@@ -54,7 +62,7 @@ package struct MailboxServiceStateMachine: Sendable {
         return result
     }
 
-    /// What is known of each box: for `mailbox status` of who runs the mailbox.
+    /// Slots and bytes of each box, for `mailbox status` at the mailbox.
     package var occupancy: [Occupancy] {
         records.map {
             Occupancy(record: $0, slotCount: boxes[$0.box]?.slots?.count, byteCount: boxes[$0.box]?.byteCount ?? 0)
@@ -63,24 +71,25 @@ package struct MailboxServiceStateMachine: Sendable {
 
     package struct Occupancy: Hashable, Sendable {
         package let record: BoxRecord
-        /// `nil` while nobody has asked for the box since the start.
+        /// `nil` until the first request for the box since the start.
         package let slotCount: Int?
         package let byteCount: Int
     }
 
-    /// Whether this link is a holder's: it may stay as long as it is used.
+    /// Whether this link is a holder's. A holder's link may stay open as long as it is used.
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil }
 
     package var nextDeadline: Timestamp? {
         let silence = holders.values.map { $0.heardAt + Limits.mailboxSilence }.min()
         let away = boxes.values.filter { holdersByOwner[$0.record.owner] == nil }
         let forgotten = away.map { $0.record.seenAt + Limits.boxSilence }.min()
-        return [silence, forgotten, slotsEnd].compactMap { $0 }.min()
+        let unsaved = boxes.values.filter { holdersByOwner[$0.record.owner] != nil }.map { $0.savedAt + .day }.min()
+        return [silence, forgotten, unsaved, slotsEnd].compactMap { $0 }.min()
     }
 
     // MARK: Admission
 
-    /// The configuration, or the list of peers, has changed: boxes of those who may no longer have any are destroyed.
+    /// Takes over a changed configuration or list of peers: destroys the boxes of owners that are no longer named peers.
     package mutating func configure(_ terms: MailboxTerms, _ client: ClientID, isPeer: (PublicKey) -> Bool)
         -> [NodeAction]
     {
@@ -113,7 +122,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard let holder = holders.removeValue(forKey: link) else { return }
         guard holdersByOwner[holder.owner] == link else { return }
         holdersByOwner[holder.owner] = nil
-        // It has been here until now.
+        // The owner was seen last when its link was last heard.
         for (box, known) in boxes where known.record.owner == holder.owner && known.record.seenAt < holder.heardAt {
             boxes[box]?.record.seenAt = holder.heardAt
         }
@@ -125,7 +134,7 @@ package struct MailboxServiceStateMachine: Sendable {
 
     // MARK: Requests
 
-    /// - Parameter remote: the key of the link, which is of this link alone.
+    /// - Parameter remote: the other side's key, which is used for this link alone.
     package mutating func receive(
         _ request: MailboxRequest,
         from remote: PublicKey,
@@ -175,7 +184,7 @@ package struct MailboxServiceStateMachine: Sendable {
         }
         guard labels.count <= Limits.boxLabelCount else { return [.close(link)] }
         guard terms.isServing else { return refuse(.notServing) }
-        // Before the proof costs a curve operation.
+        // Strangers are refused before the proof costs a curve operation.
         guard turn.isNamedPeer(owner) else { return refuse(.unknownPeer) }
         guard !turn.isLocked, !own.isWiped else { return refuse(.unavailable) }
         var result: [NodeAction] = []
@@ -186,7 +195,7 @@ package struct MailboxServiceStateMachine: Sendable {
         } else {
             secret = MailboxSecret(mailbox: own.publicKey, owner: owner, own: own)
             guard equalInConstantTime(secret.proof(of: remote), proof) else { return refuse(.unknownPeer) }
-            // Its link of before is lost, whatever we know of it.
+            // An owner that claims over a new link has lost its earlier link.
             if let before = holdersByOwner[owner] {
                 forget(before)
                 result.append(.close(before))
@@ -199,8 +208,10 @@ package struct MailboxServiceStateMachine: Sendable {
         for box in labels.map(secret.box) {
             if let known = boxes[box] {
                 // A record is worth a write once an hour.
-                if turn.now - known.record.seenAt > .hour { isChanged = true }
                 boxes[box]?.record.seenAt = turn.now
+                guard turn.now - known.savedAt > .hour else { continue }
+                boxes[box]?.savedAt = turn.now
+                isChanged = true
             } else if boxes.count < terms.boxCount {
                 boxes[box] = Box(record: BoxRecord(box: box, owner: owner, seenAt: turn.now), slots: [:])
                 held += 1
@@ -232,8 +243,8 @@ package struct MailboxServiceStateMachine: Sendable {
         return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
     }
 
-    /// Asks the disk for what is in a box, once.
-    /// - Returns: whether it is known.
+    /// Reads the slots of a box from the disk, once.
+    /// - Returns: whether the slots are known.
     private mutating func load(_ box: BoxID, _ turn: Turn) -> Bool {
         guard let known = boxes[box] else { return false }
         if known.slots != nil { return true }
@@ -267,7 +278,7 @@ package struct MailboxServiceStateMachine: Sendable {
         else {
             return answer(.unavailable)
         }
-        // The answer to an earlier put of it was lost, or somebody repeats what was seen: nothing changes.
+        // The answer to an earlier put of this slot was lost, or somebody replays the put: nothing changes.
         if slots[put.id] != nil { return answer(.stored) }
         let isNotice = put.kind == .notice
         let alike = slots.values.count { ($0.kind == .notice) == isNotice }
@@ -310,9 +321,11 @@ package struct MailboxServiceStateMachine: Sendable {
     private mutating func take(_ tags: [SlotTag], from box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard tags.count <= Limits.slotTagCount else { return [.close(link)] }
         let isKnown = load(box, turn)
-        // The disk does not say now what is there.
+        // The disk cannot be read now.
         if !isKnown, boxes[box] != nil { return [.close(link)] }
-        return tags.map { tag in
+        // A tag that is named twice costs one read of the disk.
+        var seen: Set<SlotTag> = []
+        return tags.filter { seen.insert($0).inserted }.map { tag in
             let id = SlotID(tag)
             guard isKnown, let slot = boxes[box]?.slots?[id], slot.until > turn.now else {
                 return .transmit(link, .mailboxAnswer(.absent(box, id)))
@@ -338,6 +351,8 @@ package struct MailboxServiceStateMachine: Sendable {
         guard !answer.isEmpty, let id = ids.first, var slot = boxes[box]?.slots?[id], slot.kind == .notice else {
             return discard(box, ids, on: link)
         }
+        // Each notice has one answer: more of them would be writes without a rate limit.
+        guard !slot.isAnswer else { return [.transmit(link, .mailboxAnswer(.discarded(box, [id])))] }
         // Whoever has put the notice finds the answer in its place.
         slot.isAnswer = true
         boxes[box]?.byteCount += answer.count - slot.byteCount
@@ -370,7 +385,8 @@ package struct MailboxServiceStateMachine: Sendable {
 
     // MARK: Time
 
-    /// Slots whose time is over, holders that have fallen silent, boxes whose owner has not come for long.
+    /// Destroys slots whose time is over, closes the links of silent holders, and destroys boxes of owners that have not come
+    /// for ``Limits/boxSilence``.
     package mutating func advance(_ client: ClientID, now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []
         for link in holders.keys.sorted() {
@@ -378,6 +394,14 @@ package struct MailboxServiceStateMachine: Sendable {
             forget(link)
             result.append(.close(link))
         }
+        // Boxes of an owner that stays linked are not those of one that has not come for long, after a restart either.
+        var isChanged = false
+        for (box, known) in boxes where now - known.savedAt >= .day && holdersByOwner[known.record.owner] != nil {
+            boxes[box]?.record.seenAt = now
+            boxes[box]?.savedAt = now
+            isChanged = true
+        }
+        if isChanged { result.append(.save(client)) }
         let away = boxes.values.map(\.record).filter { holdersByOwner[$0.owner] == nil }
         let forgotten = away.filter { now - $0.seenAt >= Limits.boxSilence }.map(\.box).sorted()
         result += destroy(forgotten, client)

@@ -1,27 +1,27 @@
 import Crypto
 
-/// What a mailbox does for others: from its configuration.
+/// Quotas of a mailbox, and whether it serves: from its configuration.
 package struct MailboxTerms: Hashable, Sendable {
     package var isServing = false
     package var boxCount = Limits.boxCount
     package var slotCount = Limits.slotCount
     package var boxByteCount = Limits.boxByteCount
     package var memoryByteCount = Limits.mailboxMemoryByteCount
-    /// Its own bound on how long contents are kept; notices have theirs.
+    /// The longest time that contents are kept, in milliseconds; notices have a time of their own.
     package var longest = SlotKeeping.thirtyDays.milliseconds
 
     package init() {}
 }
 
-/// What a mailbox holds and has done, without a name, for `status`.
+/// Counts of a mailbox for `status`. They name nobody.
 package struct MailboxCounts: Hashable, Sendable {
-    /// Now.
+    /// Counts of the present moment; byte counts in bytes.
     package var owners = 0
     package var boxes = 0
     package var slots = 0
     package var byteCount = 0
     package var memoryByteCount = 0
-    /// Since the start.
+    /// Counts since the start of the process.
     package var put: UInt64 = 0
     package var taken: UInt64 = 0
     package var discarded: UInt64 = 0
@@ -31,12 +31,12 @@ package struct MailboxCounts: Hashable, Sendable {
     package init() {}
 }
 
-/// A box that survives a restart of its mailbox: in the contact inbox's record.
+/// A box as it is saved in the contact inbox's record: it survives a restart of the mailbox.
 package struct BoxRecord: Hashable, Sendable, Codable {
     package var box: BoxID
-    /// Its owner's contact inbox.
+    /// The key of the owner's contact inbox.
     package var owner: PublicKey
-    /// When the owner last came, by our clock.
+    /// When the owner's link was last heard, by our clock.
     package var seenAt: Timestamp
 
     package init(box: BoxID, owner: PublicKey, seenAt: Timestamp) {
@@ -53,7 +53,7 @@ package struct KeptSlot: Hashable, Sendable {
     /// The owner's answer has taken the place of the notice.
     package var isAnswer: Bool
     package var byteCount: Int
-    /// When it was put, and when it is destroyed, by the mailbox's clock.
+    /// When the slot was put, and when it is destroyed, by the mailbox's clock.
     package var keptAt: Timestamp
     package var until: Timestamp
 
@@ -67,14 +67,14 @@ package struct KeptSlot: Hashable, Sendable {
     }
 }
 
-/// What the mailbox's shell does with boxes.
+/// Actions of the shell on the boxes of this mailbox.
 package enum MailboxAction: Hashable, Sendable {
-    /// Keep a body: in memory, or on the disk under the box's row.
+    /// Keeps a body: in memory, or on the disk under the box's row.
     case keep(BoxID, KeptSlot, [UInt8])
-    /// Overwrite these.
+    /// Overwrites these slots.
     case erase(BoxID, [SlotID])
-    /// Destroy the box's row, and what is in memory.
+    /// Destroys the box's row, and its slots in memory.
     case destroy(BoxID)
-    /// Send what is in a slot: ``MailboxAnswer/slot(_:_:dwell:isAnswer:body:)``, or that it is absent.
+    /// Sends the body of a slot: ``MailboxAnswer/slot(_:_:dwell:isAnswer:body:)``, or that it is absent.
     case give(LinkID, BoxID, KeptSlot, dwell: Milliseconds)
 }

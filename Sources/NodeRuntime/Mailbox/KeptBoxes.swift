@@ -3,22 +3,27 @@ import Messaging
 import Store
 import Wire
 
-/// The bodies that this node keeps for others as a mailbox: on the disk a row of the store for each box, so that a slot ends
-/// with its bucket's page and a box with its row's; in memory, for those that no disk may see.
+/// Bodies of slots that this node keeps for other nodes as a mailbox. On the disk each box is a row of the store, so that the
+/// key of a slot ends with the page of its bucket, and the key of a box with the page of its row. Bodies of kind `memory` are
+/// in memory alone.
 final class KeptBoxes: CorePart {
     let core: ProtocolCore
+    private let unread: UnreadInboxes
     private let writer: InboxWriter
     private let held: HeldEffects
     private var rows: [BoxID: RowID] = [:]
+    /// Boxes whose rows are known to have a saved state: a row without one is lost at the next start.
+    private var named: Set<BoxID> = []
     private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
 
-    init(_ core: ProtocolCore, _ writer: InboxWriter, _ held: HeldEffects) {
+    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ writer: InboxWriter, _ held: HeldEffects) {
         self.core = core
+        self.unread = unread
         self.writer = writer
         self.held = held
     }
 
-    /// What is saved as the state of a box's row: nothing of it says whose it is.
+    /// The saved state of a box's row. It does not name the owner of the box.
     struct Snapshot: Codable {
         var box: BoxID
     }
@@ -29,24 +34,27 @@ final class KeptBoxes: CorePart {
 
     // MARK: Loading
 
-    /// A row of the store is a box's.
+    /// Takes over a row of the store that holds a box.
     func adopt(_ snapshot: Snapshot, _ row: RowID) {
         rows[snapshot.box] = row
         store.release(row)
     }
 
-    /// Destroys what a crash has left of boxes that are gone.
+    /// Destroys what a crash or a failed commit has left of boxes that the contact inbox's record does not name.
     func prune() {
-        // Without the contact inbox, which the disk may give later, it is not known which are gone.
-        guard let contact = core.machine.contact else { return }
+        // Without the contact inbox, which the disk may give later, no box is known to be gone.
+        guard !store.isLocked, let contact = core.machine.contact else { return }
         let known = Set(contact.mailbox.records.map(\.box))
         for box in rows.keys where !known.contains(box) { destroy(box) }
+        memory = memory.filter { known.contains($0.key) }
+        named = []
     }
 
-    /// What is in a box; `nil` when the disk does not say.
+    /// Slots of a box, in memory and on the disk; `nil` when the disk cannot be read.
     func slots(of box: BoxID) -> [KeptSlot]? {
         let inMemory = memory[box]?.values.map(\.slot) ?? []
-        guard let row = rows[box] else { return inMemory }
+        // One of the rows that the disk has not given yet may be this box's.
+        guard let row = rows[box] else { return unread.isEmpty ? inMemory : nil }
         guard !store.isLocked else { return nil }
         var onDisk: [KeptSlot] = []
         do throws(StoreError) {
@@ -89,16 +97,20 @@ final class KeptBoxes: CorePart {
                 payload: Self.head(slot) + body
             )
         }
-        // What is said over the contact inbox's links waits for the commit.
+        // Answers over the contact inbox's links wait for the commit.
         writer.changed(client)
         storage.room.took(byteCount: body.count)
     }
 
     private func row(of box: BoxID) throws(StoreError) -> RowID {
-        if let row = rows[box] { return row }
-        let row = try store.createRow()
+        let row: RowID
+        if let known = rows[box] { row = known } else { row = try store.createRow() }
         rows[box] = row
-        try store.saveState(row, StoredCodec.encode(record: Snapshot(box: box)))
+        guard !named.contains(box) else { return row }
+        if try store.loadState(row) == nil {
+            try store.saveState(row, StoredCodec.encode(record: Snapshot(box: box)))
+        }
+        named.insert(box)
         return row
     }
 
@@ -107,12 +119,13 @@ final class KeptBoxes: CorePart {
         guard let row = rows[box], let client, !store.isLocked else { return }
         var isChanged = false
         for id in ids {
-            // What has expired the store has overwritten by itself.
+            // The store has already overwritten slots that have expired.
             do throws(StoreError) {
                 try store.erase(row, id: id.bytes)
                 isChanged = true
             } catch {
-                if error != .unknownMessage { say("a slot could not be overwritten", of: error) }
+                // `discarded` does not leave for a slot that is still there.
+                if error != .unknownMessage { return writer.failed(client, error) }
             }
         }
         if isChanged { writer.changed(client) }
@@ -120,6 +133,7 @@ final class KeptBoxes: CorePart {
 
     private func destroy(_ box: BoxID) {
         memory[box] = nil
+        named.remove(box)
         guard let row = rows.removeValue(forKey: box) else { return }
         do throws(StoreError) { try store.destroyRow(row) } catch {
             say("a box could not be destroyed", of: error)

@@ -4,24 +4,25 @@ import NIOCore
 import Store
 import Wire
 
-/// Notices of explosions on their way into the boxes of members that may be away, and, at the creator, their answers. Kept
-/// outside the inbox, whose keys are gone, for as long as a tombstone; a member's own go when the mailbox has them.
+/// Puts notices of explosions into the boxes of members that may be away; at the creator it also looks for the receipts of
+/// these members. The lists are kept outside the inbox, whose keys are destroyed, for as long as a tombstone. A member that is
+/// not the creator forgets a notice when the mailbox has stored it.
 final class MailNotices: CorePart {
-    /// Members with an open link have this long to confirm over it.
+    /// Time in which members with an open link confirm over that link, before their boxes are used.
     private static let delay: Milliseconds = 5 * .second
 
     private struct Entry: Codable {
         let member: PublicKey
-        /// As in the member's description.
+        /// Address of the member's box, as in the member's description.
         let address: String
         let tag: SlotTag
         let body: String
         let answerKey: String
-        /// The mailbox has it.
+        /// The mailbox has stored the notice.
         var isPut = false
     }
 
-    /// What is saved, sealed, under the store's control row.
+    /// The saved form of a list, sealed under the store's control row.
     private struct List: Codable {
         let mailNotices: ConversationID
         let until: Messaging.Timestamp
@@ -64,7 +65,7 @@ final class MailNotices: CorePart {
         schedule(conversation, in: Self.delay)
     }
 
-    /// At the start: what an earlier run has left.
+    /// Loads the lists of an earlier run, at the start.
     func load() {
         guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return }
         for message in stored {
@@ -94,7 +95,7 @@ final class MailNotices: CorePart {
         writer.commits.schedule()
     }
 
-    /// After an unlock: what came meanwhile.
+    /// Saves the lists that were made while the storage was locked, after an unlock.
     func saveAll() { for conversation in rounds.keys.sorted() { save(conversation) } }
 
     private func remove(_ conversation: ConversationID) {
@@ -164,7 +165,7 @@ final class MailNotices: CorePart {
             else { return }
             core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
         case .absent(address.box, SlotID(entry.tag)):
-            // The mailbox has lost it, or says so.
+            // The mailbox has lost the notice, or says that it has.
             change(entry, conversation) { $0.isPut = false }
         case .put, .slot, .absent, .granted, .refused, .waiting, .slots, .discarded: break
         }
@@ -173,7 +174,7 @@ final class MailNotices: CorePart {
     private func put(_ entry: Entry, _ conversation: ConversationID) {
         rounds[conversation]?.failures = 0
         guard core.machine.tombstone(conversation)?.role == .creator else {
-            // A member has nothing more to say, and is owed nothing.
+            // A member that is not the creator waits for no receipt.
             rounds[conversation]?.list.entries.removeAll { $0.tag == entry.tag }
             return save(conversation)
         }

@@ -3,9 +3,10 @@ import Messaging
 import Transport
 import Wire
 
-/// Contents on their way into the boxes of members that are away: packed, sealed, put, and answered to the core.
+/// Orders of the core: packs and seals contents for members that are away, puts the slots into the members' boxes, and tells
+/// the core which messages the mailbox has stored.
 final class MailOrders: CorePart {
-    /// Slots that are on their way without an answer.
+    /// Number of slots that are put before the mailbox answers.
     private static let windowCount = 4
 
     /// One order under way.
@@ -17,7 +18,7 @@ final class MailOrders: CorePart {
         var underWay: [SlotID: Parcel] = [:]
         var link: LinkID?
         var hasEnded = false
-        /// Slots that the mailbox may have seen.
+        /// Number of slots that were sent to the mailbox.
         var saidCount = 0
 
         init(_ order: MailOrder, _ client: ClientID, _ parcels: [Parcel], tooLarge: [Messaging.MessageID]) {
@@ -44,7 +45,7 @@ final class MailOrders: CorePart {
         self.held = held
     }
 
-    /// Begins when the slots' numbers are durable.
+    /// Begins an order when the numbers of its slots are durable.
     func mail(_ order: MailOrder, _ client: ClientID) {
         held.leave(
             .run { [weak self] isDurable in
@@ -88,7 +89,7 @@ final class MailOrders: CorePart {
 
     // MARK: Packing
 
-    /// The messages in their order, in as few slots as they fit into.
+    /// Packs messages, in their order, into as few slots as possible.
     private func parcels(
         of order: MailOrder,
         _ inbox: Inbox,
@@ -134,7 +135,7 @@ final class MailOrders: CorePart {
             let aged = AgedContent(content, age: message.age)
             let byteCount = FrameCodec.encode(.contents([aged])).count
             if !packing.hasRoom(for: byteCount) { seal() }
-            // The others follow with the next order.
+            // The next order takes the other messages.
             if parcels.count == Limits.mailSlotCount { break }
             guard packing.hasRoom(for: byteCount) else {
                 tooLarge.append(message.id)
@@ -146,7 +147,7 @@ final class MailOrders: CorePart {
         return (parcels, tooLarge)
     }
 
-    /// What goes into one slot.
+    /// Frames and contents of one slot.
     private struct Packing {
         var others: [[UInt8]] = []
         private var contents: [AgedContent] = []
@@ -154,7 +155,7 @@ final class MailOrders: CorePart {
 
         var isEmpty: Bool { others.isEmpty && contents.isEmpty }
         var messages: [Messaging.MessageID] { contents.map(\.content.id) }
-        /// Each has 4 bytes of length before it; a frame of contents has 4 of its own.
+        /// Each frame has a length of 4 bytes before it; a frame of contents has 4 bytes of its own.
         private var byteCount: Int { others.reduce(0) { $0 + $1.count + 4 } + contentsByteCount + 8 }
 
         var frames: [[UInt8]] { others + (contents.isEmpty ? [] : [FrameCodec.encode(.contents(contents))]) }
@@ -198,7 +199,7 @@ final class MailOrders: CorePart {
     }
 
     private func end(_ delivery: Delivery) {
-        // Its link ends after its order.
+        // The end of the link follows the end of the order.
         guard !delivery.hasEnded else { return }
         delivery.hasEnded = true
         delivery.result.slotCount = delivery.saidCount

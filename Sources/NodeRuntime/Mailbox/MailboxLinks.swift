@@ -125,9 +125,11 @@ final class MailboxLinks: CorePart {
     func receive(_ bytes: [UInt8], on connection: PeerConnection) -> Bool {
         let id = LinkID(connection.id)
         guard let link = links[id] else { return false }
-        links[id]?.heardAt = now
         switch try? FrameCodec.decode(bytes) {
-        case .mailboxAnswer(let answer): link.purpose.answered(answer, id)
+        case .mailboxAnswer(let answer):
+            // Nothing else keeps a link: pings would hold an order for ever.
+            links[id]?.heardAt = now
+            link.purpose.answered(answer, id)
         case .pong:
             noteIdleFrame(on: id)
             link.purpose.heard(id)

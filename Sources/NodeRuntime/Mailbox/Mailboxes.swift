@@ -11,6 +11,7 @@ final class Mailboxes: CorePart {
 
     init(
         _ core: ProtocolCore,
+        _ unread: UnreadInboxes,
         _ peers: PeerBook,
         _ links: MailboxLinks,
         _ sleep: InboxSleep,
@@ -18,9 +19,9 @@ final class Mailboxes: CorePart {
         _ held: HeldEffects
     ) {
         self.core = core
-        bodies = KeptBoxes(core, writer, held)
+        bodies = KeptBoxes(core, unread, writer, held)
         keys = SliceKeyMaker(core, held)
-        own = OwnMailbox(core, peers, links, sleep, keys, held)
+        own = OwnMailbox(core, unread, peers, links, sleep, keys, held)
         orders = MailOrders(core, links, held)
         notices = MailNotices(core, links, writer)
         core.connectMailboxes(
@@ -33,6 +34,7 @@ final class Mailboxes: CorePart {
     func changed() {
         guard core.machine.contact != nil else { return }
         let terms = terms
+        bodies.prune()
         let boxes = bodies.boxesInMemory
         core.turn {
             core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) + contact.count(boxes, turn) }

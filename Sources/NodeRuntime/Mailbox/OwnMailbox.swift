@@ -34,7 +34,12 @@ final class OwnMailbox: CorePart {
         var secrets: [PublicKey: SlotSecret] = [:]
         var waiting: ArraySlice<Match> = []
         var asked: [SlotID: Match] = [:]
-        var taken: [SlotTag] = []
+        /// Slots that were taken since the last `discard`.
+        var taken: [Match] = []
+        /// Slots whose contents nobody can open any more: they are discarded in any case.
+        var dead: [SlotTag] = []
+        /// A slot was taken or found dead: the box was worth listing.
+        var isFruitful = false
         /// The mailbox has listed the slots of the box.
         var isListed = false
         /// Contents of a slot could not be taken: the box is listed again later.
@@ -44,6 +49,7 @@ final class OwnMailbox: CorePart {
     }
 
     let core: ProtocolCore
+    private let unread: UnreadInboxes
     private let peers: PeerBook
     private let links: MailboxLinks
     private let sleep: InboxSleep
@@ -68,6 +74,7 @@ final class OwnMailbox: CorePart {
 
     init(
         _ core: ProtocolCore,
+        _ unread: UnreadInboxes,
         _ peers: PeerBook,
         _ links: MailboxLinks,
         _ sleep: InboxSleep,
@@ -75,6 +82,7 @@ final class OwnMailbox: CorePart {
         _ held: HeldEffects
     ) {
         self.core = core
+        self.unread = unread
         self.peers = peers
         self.links = links
         self.sleep = sleep
@@ -126,13 +134,19 @@ final class OwnMailbox: CorePart {
             }
             // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
-            conversations = conversations.filter { wanted.contains($0.key) || core.machine.tombstone($0.value) != nil }
+            // The box of an inbox that the disk does not give now stays, too: a drop would destroy what is in it.
+            if unread.isEmpty {
+                conversations = conversations.filter {
+                    wanted.contains($0.key) || core.machine.tombstone($0.value) != nil
+                }
+            }
             emptyAt = emptyAt.filter { seeds[$0.key] != nil || now - $0.value < .second }
             searchedAt = searchedAt.filter { seeds[$0.key] != nil || now - $0.value < Self.searchPause }
             perform(machine?.want(labels, keeping: Set(conversations.keys), now: now) ?? [])
         } else {
             perform(machine?.advance(now: now) ?? [])
         }
+        if let drain, drain.link != machine?.link { self.drain = nil }
         if let drain, now - drain.answeredAt > Self.patience { links.close(drain.link) }
         if drain == nil { next() }
     }
@@ -224,6 +238,8 @@ final class OwnMailbox: CorePart {
         case .absent(let box, let id):
             guard drain?.box == box, drain?.asked.removeValue(forKey: id) != nil else { return links.abort(link) }
             drain?.answeredAt = now
+            // The mailbox has listed it: its disk may be locked, or refuse, for a moment.
+            drain?.isBlocked = true
             if drain?.asked.isEmpty ?? false { settleBatch() }
         case .discarded: break
         case .put: links.abort(link)
@@ -265,7 +281,11 @@ final class OwnMailbox: CorePart {
     private func listed(_ ids: [SlotID]) {
         guard var drain, let key = inboxes[drain.client]?.key, !key.isWiped,
             let conversation = core.machine.conversation(drain.client)
-        else { return finish() }
+        else {
+            // The inbox was locked, or has fallen asleep, since the box was listed.
+            self.drain?.isBlocked = true
+            return finish()
+        }
         var open = Set(ids)
         var notices: [Match] = []
         var found: [Match] = []
@@ -285,7 +305,11 @@ final class OwnMailbox: CorePart {
         for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
             if window == Limits.slotWindow {
                 // Slots without a known member stay until the next search: noise in a box costs one search in this time.
-                guard searchedAt[drain.box].map({ now - $0 >= Self.searchPause }) ?? true else { break }
+                let pause = searchedAt[drain.box].map { $0 + Self.searchPause - now } ?? 0
+                guard pause <= 0 else {
+                    again(drain.box, in: pause)
+                    break
+                }
                 searchedAt[drain.box] = now
                 isWhole = true
             }
@@ -300,7 +324,8 @@ final class OwnMailbox: CorePart {
                 }
             }
         }
-        if !open.isEmpty, isWhole { links.say(.purge(drain.box, open.sorted()), on: drain.link) }
+        var requests: [MailboxRequest] = []
+        if !open.isEmpty, isWhole { requests.append(.purge(drain.box, open.sorted())) }
         // A slot that was taken and not discarded is not opened again: its contents may have expired here.
         let done = found.filter { match in
             match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
@@ -308,13 +333,14 @@ final class OwnMailbox: CorePart {
         found.removeAll { match in match.number.map { conversation.hasTaken($0, of: match.member) } ?? false }
         for start in stride(from: 0, to: done.count, by: Limits.slotTagCount) {
             let tags = done[start..<min(start + Limits.slotTagCount, done.count)].map(\.tag)
-            links.say(.discard(drain.box, tags, answer: []), on: drain.link)
+            requests.append(.discard(drain.box, tags, answer: []))
         }
-        if notices.isEmpty, found.isEmpty { emptyAt[drain.box] = now }
         found.sort { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
         drain.waiting = (notices + found)[...]
         self.drain = drain
-        takeMore()
+        for request in requests { links.say(request, on: drain.link) }
+        // A link that fails ends the drain at once.
+        if self.drain != nil { takeMore() }
     }
 
     private func takeMore() {
@@ -330,6 +356,8 @@ final class OwnMailbox: CorePart {
     private func finish() {
         guard let drain else { return }
         if drain.isBlocked { again(drain.box) }
+        // A mailbox that lists without end what cannot be taken is listened to once a second.
+        if !drain.isFruitful { emptyAt[drain.box] = now }
         self.drain = nil
         next()
     }
@@ -337,8 +365,16 @@ final class OwnMailbox: CorePart {
     /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
     private func settleBatch() {
         guard let drain else { return }
-        let taken = drain.taken
+        // A commit that has failed in the meantime has put the inbox back: what it held is taken again.
+        let conversation = core.machine.conversation(drain.client)
+        let stored = drain.taken.filter { match in
+            match.number.map { conversation?.hasTaken($0, of: match.member) ?? false } ?? true
+        }
+        if stored.count < drain.taken.count { self.drain?.isBlocked = true }
+        let taken = stored.map(\.tag) + drain.dead
+        if !taken.isEmpty { self.drain?.isFruitful = true }
         self.drain?.taken = []
+        self.drain?.dead = []
         guard !taken.isEmpty else { return takeMore() }
         takenCount += UInt64(taken.count)
         held.leave(
@@ -362,7 +398,7 @@ final class OwnMailbox: CorePart {
         switch open(body, number, secret, drain) {
         case .opened(let decoded, let end, let start): (frames, sinceEnd, sinceStart) = (decoded, end, start)
         case .dead:
-            self.drain?.taken.append(match.tag)
+            self.drain?.dead.append(match.tag)
             return
         case .unavailable:
             self.drain?.isBlocked = true
@@ -383,7 +419,7 @@ final class OwnMailbox: CorePart {
             isTaken = result.isTaken
             return result.actions
         }
-        if isTaken { self.drain?.taken.append(match.tag) } else { self.drain?.isBlocked = true }
+        if isTaken { self.drain?.taken.append(match) } else { self.drain?.isBlocked = true }
     }
 
     private enum Opened {
@@ -404,7 +440,10 @@ final class OwnMailbox: CorePart {
         else { return .dead }
         let schedule = SliceSchedule(terms)
         do throws(StoreError) {
-            guard let key = try keys.key(hint.slice, schedule, inbox, isMade: false),
+            let key = try keys.key(hint.slice, schedule, inbox, isMade: false)
+            // A step of the clock that is taken back destroys nothing.
+            if key == nil, readClock().isInDoubt { return .unavailable }
+            guard let key,
                 let frames = SlotSealing.open(body, with: key, number: number, secret, box: drain.box)
             else { return .dead }
             let decoded = frames.compactMap { try? FrameCodec.decode($0) }
@@ -423,11 +462,12 @@ final class OwnMailbox: CorePart {
         guard let drain else { return }
         if core.machine.tombstone(drain.conversation) == nil {
             guard let notice = SlotSealing.notice(in: body, secret, box: drain.box) else {
-                self.drain?.taken.append(match.tag)
+                self.drain?.dead.append(match.tag)
                 return
             }
+            var isTaken = true
             core.turn { turn in
-                core.machine.receiveMailed(
+                let result = core.machine.receiveMailed(
                     [.explosion(notice)],
                     number: nil,
                     from: match.member,
@@ -436,13 +476,17 @@ final class OwnMailbox: CorePart {
                     client: drain.client,
                     &turn
                 )
-                .actions
+                isTaken = result.isTaken
+                return result.actions
             }
+            // The inbox has fallen asleep: the notice is taken later.
+            if !isTaken, core.machine.tombstone(drain.conversation) == nil { self.drain?.isBlocked = true }
         }
         // A notice that has exploded nothing stays in the box until its time is over.
         guard let receipt = core.machine.tombstone(drain.conversation)?.receipt else { return }
         let answer = SlotSealing.seal(answer: receipt, secret, box: drain.box)
         links.say(.discard(drain.box, [match.tag], answer: answer), on: drain.link)
+        self.drain?.isFruitful = true
         // The contents of an exploded conversation are not taken any more.
         self.drain?.waiting.removeAll { $0.number != nil }
         self.drain?.taken = []

@@ -30,7 +30,6 @@ final class RendezvousNodes: CorePart {
     /// The inboxes have been loaded.
     func use() {
         serve()
-        mailboxes.bodies.prune()
         mailboxes.notices.load()
         mailboxes.changed()
         addresses.forgetRelayPlaces()

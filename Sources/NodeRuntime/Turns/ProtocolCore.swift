@@ -92,7 +92,7 @@ final class ProtocolCore: NodePart {
             // A closure that captures a single object needs no allocation.
             isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [self] client in hasRoom(client) },
-            isNamedPeer: { [peers] key in peers.peer(key) != nil },
+            isNamedPeer: { [peers] key in peers.peer(key).map { !$0.isBlocked } ?? false },
             contents: ContentLookup(
                 message: { [self] client, id in
                     inboxes[client]?.archive.read(id, now: readClock().hide)?.message
