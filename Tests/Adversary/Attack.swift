@@ -140,6 +140,8 @@ package enum Attack: String, CaseIterable, Sendable {
         case node
         /// One that is a rendezvous node, and ``Target/users`` of its.
         case relay
+        /// One that is a mailbox, and ``Target/owners`` of its.
+        case mailbox
         /// One that looks for its members on a network, and a ``Target/neighbourhood``.
         case network
     }
@@ -153,8 +155,9 @@ package enum Attack: String, CaseIterable, Sendable {
             .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage,
             .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
-            .datagramSealed, .mailboxFlood, .mailboxClaims, .mailboxGuesses:
+            .datagramSealed:
             .node
+        case .mailboxFlood, .mailboxClaims, .mailboxGuesses: .mailbox
         }
     }
 

@@ -87,6 +87,29 @@ struct HostileNetworkTests {
         return tally
     }
 
+    @Test("Every abuse of a mailbox, by owners and by strangers: it lives, and those who talk with it go on")
+    func mailboxUsers() throws {
+        try withDirectory { directory in
+            let (hub, bob) = (TestNode(name: "hub", directory: directory), TestNode(name: "bob", directory: directory))
+            defer { for node in [hub, bob] { node.crash() } }
+            for node in [hub, bob] { try node.initialise() }
+            try hub.start(["--mailbox"])
+            try bob.start()
+            try meet(hub, bob)
+            var target = try target(hub)
+            for number in 0..<MailboxUsers.kindCount {
+                let owner = BoxOwner(makeIdentity(), mailbox: target.card, day: target.day)
+                try hub.ok("peer", "add", "owner-\(number)", owner.ownCard.description)
+                target.owners.append(owner.identity)
+            }
+            let memory = hub.residentByteCount
+            for attack in Attack.allCases where attack.ground == .mailbox {
+                let tally = try survive(attack, hub, target, memory: memory) { try say("after \(attack)", bob) }
+                #expect(tally.answered > 0, "\(attack)")
+            }
+        }
+    }
+
     @Test("Every abuse of a rendezvous node by those whom it serves: it lives, and those who talk through it go on")
     func relayUsers() throws {
         try withDirectory { directory in
