@@ -48,7 +48,7 @@ import Glibc
         }
     }
 
-    /// What alone is measured.
+    /// A part of the benchmarks that is measured alone.
     enum Part: String {
         /// Messages of two nodes, and the floor.
         case messages

@@ -394,7 +394,7 @@ package struct MailboxServiceStateMachine: Sendable {
             forget(link)
             result.append(.close(link))
         }
-        // Boxes of an owner that stays linked are not those of one that has not come for long, after a restart either.
+        // The last visit of an owner that stays linked is saved once a day: a restart then keeps its boxes.
         var isChanged = false
         for (box, known) in boxes where now - known.savedAt >= .day && holdersByOwner[known.record.owner] != nil {
             boxes[box]?.record.seenAt = now

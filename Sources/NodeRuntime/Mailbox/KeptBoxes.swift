@@ -12,7 +12,7 @@ final class KeptBoxes: CorePart {
     private let writer: InboxWriter
     private let held: HeldEffects
     private var rows: [BoxID: RowID] = [:]
-    /// Boxes whose rows are known to have a saved state: a row without one is lost at the next start.
+    /// Boxes whose rows are known to have a saved state: a row without a saved state is lost at the next start.
     private var named: Set<BoxID> = []
     private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
 
@@ -30,6 +30,7 @@ final class KeptBoxes: CorePart {
 
     private var client: ClientID? { core.machine.contact?.client }
 
+    /// Boxes with bodies in memory, in a fixed order.
     var boxesInMemory: [BoxID] { memory.keys.sorted() }
 
     // MARK: Loading
@@ -53,7 +54,7 @@ final class KeptBoxes: CorePart {
     /// Slots of a box, in memory and on the disk; `nil` when the disk cannot be read.
     func slots(of box: BoxID) -> [KeptSlot]? {
         let inMemory = memory[box]?.values.map(\.slot) ?? []
-        // One of the rows that the disk has not given yet may be this box's.
+        // A row that the disk has not given yet may hold this box.
         guard let row = rows[box] else { return unread.isEmpty ? inMemory : nil }
         guard !store.isLocked else { return nil }
         var onDisk: [KeptSlot] = []

@@ -127,7 +127,7 @@ final class MailboxLinks: CorePart {
         guard let link = links[id] else { return false }
         switch try? FrameCodec.decode(bytes) {
         case .mailboxAnswer(let answer):
-            // Nothing else keeps a link: pings would hold an order for ever.
+            // Only an answer keeps the link open: a mailbox that only pings would hold an order for ever.
             links[id]?.heardAt = now
             link.purpose.answered(answer, id)
         case .pong:

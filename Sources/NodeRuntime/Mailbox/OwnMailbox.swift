@@ -65,7 +65,7 @@ final class OwnMailbox: CorePart {
     private var drain: Drain?
     /// Number of the last dial.
     private var dialNumber: UInt64 = 0
-    /// When a list of a box last named no slot that is ours to take.
+    /// When the last list of a box led to no slot that was taken or found dead.
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
     /// When slots of a box were last searched for in the whole window.
     private var searchedAt: [BoxID: Messaging.Timestamp] = [:]
@@ -134,7 +134,7 @@ final class OwnMailbox: CorePart {
             }
             // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
-            // The box of an inbox that the disk does not give now stays, too: a drop would destroy what is in it.
+            // While the disk does not give an inbox, its box is kept: a drop would destroy the slots in the box.
             if unread.isEmpty {
                 conversations = conversations.filter {
                     wanted.contains($0.key) || core.machine.tombstone($0.value) != nil
@@ -238,7 +238,7 @@ final class OwnMailbox: CorePart {
         case .absent(let box, let id):
             guard drain?.box == box, drain?.asked.removeValue(forKey: id) != nil else { return links.abort(link) }
             drain?.answeredAt = now
-            // The mailbox has listed it: its disk may be locked, or refuse, for a moment.
+            // The mailbox has listed this slot: its storage may be locked, or its disk may refuse, for a moment.
             drain?.isBlocked = true
             if drain?.asked.isEmpty ?? false { settleBatch() }
         case .discarded: break
@@ -356,7 +356,7 @@ final class OwnMailbox: CorePart {
     private func finish() {
         guard let drain else { return }
         if drain.isBlocked { again(drain.box) }
-        // A mailbox that lists without end what cannot be taken is listened to once a second.
+        // A box of which no slot could be taken is listed at most once a second, whatever the mailbox says.
         if !drain.isFruitful { emptyAt[drain.box] = now }
         self.drain = nil
         next()
@@ -365,7 +365,7 @@ final class OwnMailbox: CorePart {
     /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
     private func settleBatch() {
         guard let drain else { return }
-        // A commit that has failed in the meantime has put the inbox back: what it held is taken again.
+        // A commit that failed meanwhile has reset the inbox to its durable state: its slots are taken again.
         let conversation = core.machine.conversation(drain.client)
         let stored = drain.taken.filter { match in
             match.number.map { conversation?.hasTaken($0, of: match.member) ?? false } ?? true
