@@ -38,6 +38,9 @@ package struct TokenBucket: Hashable, Sendable {
         return backlog > interval * Milliseconds(burst - 1)
     }
 
+    /// When there is a token, if none is taken before; `nil`: now.
+    package var readyAt: Timestamp? { fullAt.map { $0 - interval * Milliseconds(burst - 1) } }
+
     /// Nothing has been taken that has not come back.
     package func isFull(now: Timestamp) -> Bool { fullAt.map { $0 <= now } ?? true }
 }

@@ -77,7 +77,8 @@ enum FuzzMail {
         guard session.all.places[node] != nil else { return }
         let dwells: [Milliseconds] = [0, 0, .minute, .hour, .day, 40 * .day, .max]
         let dwell = dwells[input.index(below: dwells.count)]
-        let leastAge = max(0, dwells[input.index(below: dwells.count)])
+        let least = dwells[input.index(below: dwells.count)]
+        let age = SlotAge(dwell: dwell, least: least, isDoubtful: input.byte().isMultiple(of: 2))
         let member = session.all.keys[input.byte() == 255 ? node : other].publicKey
         let client = session.all.clients[node]
         session.all.step(node) { core, turn in
@@ -85,8 +86,7 @@ enum FuzzMail {
                 frames,
                 number: number,
                 from: member,
-                dwell: dwell,
-                leastAge: leastAge,
+                age: age,
                 client: client,
                 &turn
             ).actions

@@ -356,6 +356,45 @@ import Testing
             )
         }
         #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
+        // Of those that came too fast the newest counts, when the rate allows it.
+        all.now = all.now + (Limits.profileInterval - 1)
+        all.step(1) { core, turn in core.advance(&turn) }
+        #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
+        all.now = all.now + 1
+        func told(_ all: Assembly) -> Int {
+            all.events[1].count { if case .profileChanged = $0 { true } else { false } }
+        }
+        let before = told(all)
+        all.step(1) { core, turn in core.advance(&turn) }
+        #expect(all.names(1) == ["n20", "p0"])
+        #expect(told(all) == before + 1, "watchers are told once")
+        all.now = all.now + .hour
+        all.step(1) { core, turn in core.advance(&turn) }
+        #expect(all.names(1) == ["n20", "p0"] && told(all) == before + 1)
+    }
+
+    @Test func `of descriptions that came too fast one that is forged takes no other's place`() throws {
+        var all = try Assembly.joined(3)
+        let (own, key) = (all.keys[2], all.keys[2].publicKey)
+        let links = try [2, 0].map { try #require(all.machine(1)?.link(to: all.keys[$0].publicKey)) }
+        func member(_ name: String, _ version: UInt64) -> Member {
+            Member(profile: name, endpoints: [], version: version, key: own, &all.random)
+        }
+        let stamp = UInt64(all.now.milliseconds)
+        let good = (0...10 as ClosedRange<UInt64>).map { member("n\($0)", stamp + $0) }
+        for one in good.prefix(8) {
+            all.step(1) { core, turn in core.receive(.profile(one), on: links[0], verify: { _ in nil }, &turn) }
+        }
+        // By another member: the genuine one counts, the forged one does not.
+        let forged = Member(key: key, profile: "x", endpointTexts: [], version: .max, signature: good[0].signature)
+        for one in [good[9], forged, good[8]] {
+            let update = GroupUpdate(state: nil, members: [one], departures: [])
+            all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
+        }
+        #expect(all.names(1).contains("n\(Limits.profileBurst - 1)"))
+        all.now = all.now + Limits.profileInterval
+        all.step(1) { core, turn in core.advance(&turn) }
+        #expect(all.names(1).contains("n9"))
     }
 
     @Test func `what was given up undelivered is shown as a gap`() throws {

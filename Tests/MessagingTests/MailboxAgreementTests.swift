@@ -162,6 +162,45 @@ struct MailboxAgreementTests {
         #expect(!all.isMailable(1, by: 0), "all of them are over")
     }
 
+    @Test("a request for keys that is not answered is repeated each minute, and an answered one is not")
+    func unanswered() throws {
+        var all = try Assembly.mailing(2)
+        let link = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
+        func requests(in time: Milliseconds) -> Int {
+            all.sent = []
+            let end = all.now + time
+            while all.now < end {
+                // Nobody answers here, and a link on which nothing comes is given up.
+                all.step(0) { core, turn in core.receive(.pong(0), on: link, verify: { _ in nil }, &turn) }
+                all.now = all.now + 10 * .second
+                all.step(0) { core, turn in core.advance(&turn) }
+            }
+            return all.sent.count { if case .mailbox(.want) = $0 { true } else { false } }
+        }
+        #expect(requests(in: 10 * .minute) == 0, "the first was answered")
+        let agreement = try #require(all.machine(0)?.agreement)
+        let schedule = SliceSchedule(agreement.terms)
+        all.now = all.now + schedule.horizon / 8
+        #expect(requests(in: 10 * .minute) == 10)
+        let keys = SliceKeys(
+            agreement: agreement.id,
+            first: schedule.slice(at: all.now),
+            present: schedule.slice(at: all.now),
+            left: 1,
+            keys: [all.keys[1].publicKey]
+        )
+        all.step(0) { core, turn in core.receive(.mailbox(.keys(keys)), on: link, verify: { _ in nil }, &turn) }
+        #expect(requests(in: 10 * .minute) == 0)
+        // Without a box there is nothing to ask for, and nothing to wake for.
+        all.now = all.now + schedule.horizon / 8
+        let bare = Member(profile: nil, endpoints: [], version: .max, key: all.keys[1], &all.random)
+        all.step(0) { core, turn in core.receive(.profile(bare), on: link, verify: { _ in nil }, &turn) }
+        #expect(requests(in: 10 * .minute) == 0)
+        all.step(0) { core, turn in core.advance(&turn) }
+        let deadline = try #require(all.machine(0)?.nextDeadline)
+        #expect(deadline > all.now)
+    }
+
     @Test("keys that run out are asked for in time, above those that are known")
     func again() throws {
         var all = try Assembly.mailing(2)

@@ -95,8 +95,7 @@ extension Assembly {
         number: UInt64? = 0,
         from one: Int,
         at owner: Int,
-        dwell: Milliseconds = 0,
-        leastAge: Milliseconds = 0
+        age: SlotAge = SlotAge(dwell: 0)
     ) -> (actions: [NodeAction], isTaken: Bool) {
         let (client, member) = (clients[owner], keys[one].publicKey)
         var result: (actions: [NodeAction], isTaken: Bool) = ([], false)
@@ -105,8 +104,7 @@ extension Assembly {
                 frames,
                 number: number,
                 from: member,
-                dwell: dwell,
-                leastAge: leastAge,
+                age: age,
                 client: client,
                 &turn
             )
@@ -134,7 +132,8 @@ extension Assembly {
         #expect(machine(owner)?.knownTerms(of: found) == machine(owner)?.agreement?.terms)
         let key = try #require(slices[owner]?[found.slice])
         #expect(SlotSealing.open(body, with: key.secret, number: order.number, theirs, box: box) == [[1]])
-        return receive(frames(of: order, from: one), number: order.number, from: one, at: owner, dwell: dwell).isTaken
+        let age = SlotAge(dwell: dwell)
+        return receive(frames(of: order, from: one), number: order.number, from: one, at: owner, age: age).isTaken
     }
 
     func box(_ node: Int) -> BoxID? { machine(node)?.record.own.mailbox?.box }

@@ -155,8 +155,7 @@ struct MailboxReceivingTests {
                     frames,
                     number: 0,
                     from: stranger,
-                    dwell: 0,
-                    leastAge: 0,
+                    age: SlotAge(dwell: 0),
                     client: client,
                     &turn
                 )
@@ -182,8 +181,7 @@ struct MailboxReceivingTests {
                 [.contents([AgedContent(content, age: deposit)])],
                 from: 0,
                 at: 1,
-                dwell: dwell,
-                leastAge: least
+                age: SlotAge(dwell: dwell, least: least)
             )
             #expect(all.archive[1][id]?.expiresAt == all.now + (24 * .hour - sum), "\(deposit) \(dwell) \(least)")
         }
@@ -195,17 +193,36 @@ struct MailboxReceivingTests {
             var (all, id, _) = try away()
             let content = try #require(all.archive[0][id]).content
             let frame = Frame.contents([AgedContent(content, age: deposit)])
-            let result = all.receive([frame], from: 0, at: 1, dwell: dwell, leastAge: least)
+            let result = all.receive([frame], from: 0, at: 1, age: SlotAge(dwell: dwell, least: least))
             #expect(result.isTaken && all.archive[1][id] == nil, "\(deposit) \(dwell) \(least)")
             #expect(all.events[1].contains(.messageExpired(id)))
+            #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements[all.keys[0].publicKey]?.expired == [id])
         }
+    }
+
+    @Test("what is over by a doubtful age is dropped without a word, and what is not is kept for the rest of its time")
+    func doubtfulAge() throws {
+        var (all, id, _) = try away()
+        let content = try #require(all.archive[0][id]).content
+        let frame = Frame.contents([AgedContent(content, age: .hour)])
+        let over = SlotAge(dwell: 23 * .hour, isDoubtful: true)
+        let result = all.receive([frame], from: 0, at: 1, age: over)
+        #expect(result.isTaken && all.archive[1][id] == nil)
+        #expect(!all.events[1].contains(.messageExpired(id)))
+        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+        let kept = all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message)
+        #expect(kept == [id], "its sender keeps it for a link")
+        // The next slot has it again, with another word on its age.
+        all.receive([frame], number: 1, from: 0, at: 1, age: SlotAge(dwell: 22 * .hour, isDoubtful: true))
+        #expect(all.archive[1][id]?.expiresAt == all.now + .hour)
+        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements[all.keys[0].publicKey]?.stored == [id])
     }
 
     @Test("contents without a lifetime stay in memory, whatever age they have")
     func ephemeral() throws {
         var (all, id, order) = try away(.inMemory)
         let frames = all.frames(of: order, from: 0)
-        all.receive(frames, from: 0, at: 1, dwell: .max, leastAge: .max)
+        all.receive(frames, from: 0, at: 1, age: SlotAge(dwell: .max, least: .max))
         #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
     }
 

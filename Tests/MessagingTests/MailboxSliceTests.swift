@@ -32,6 +32,33 @@ struct MailboxSliceTests {
 
     // MARK: The owner's side
 
+    @Test("the age of a slot's contents is the mailbox's word, bounded from below by the slice, and doubtful before it")
+    func ages() {
+        let schedule = SliceSchedule(.oneHour)
+        let start = schedule.end(of: 999)
+        let tolerance = Limits.sliceTolerance
+        func age(_ dwell: Milliseconds, since: Milliseconds) -> SlotAge {
+            schedule.age(in: 1_000, dwell: dwell, now: start + since)
+        }
+        // Within the slice.
+        #expect(age(0, since: 0) == SlotAge(dwell: 0))
+        #expect(age(.minute, since: .minute) == SlotAge(dwell: .minute))
+        #expect(age(-1, since: .minute) == SlotAge(dwell: 0))
+        #expect(age(.min, since: .minute) == SlotAge(dwell: 0))
+        #expect(age(.minute + tolerance, since: .minute) == SlotAge(dwell: .minute + tolerance))
+        let doubtful = SlotAge(dwell: .minute + tolerance + 1, isDoubtful: true)
+        #expect(age(.minute + tolerance + 1, since: .minute) == doubtful)
+        #expect(age(.max, since: .minute) == SlotAge(dwell: .max, isDoubtful: true))
+        // After it.
+        #expect(age(0, since: .hour) == SlotAge(dwell: 0, least: 45 * .minute))
+        #expect(age(.hour, since: .hour) == SlotAge(dwell: .hour, least: 45 * .minute))
+        #expect(age(2 * .hour, since: .hour) == SlotAge(dwell: 2 * .hour, least: 45 * .minute, isDoubtful: true))
+        // Before it: somebody's clock was stepped.
+        #expect(age(0, since: -.hour) == SlotAge(dwell: 0))
+        #expect(age(tolerance, since: -.hour) == SlotAge(dwell: tolerance))
+        #expect(age(tolerance + 1, since: -.hour) == SlotAge(dwell: tolerance + 1, isDoubtful: true))
+    }
+
     @Test("each lifetime has its width, its class and its horizon")
     func widths() {
         let all: [(LifetimeTerms, Milliseconds, Milliseconds, Milliseconds, Lifetime)] = [

@@ -77,6 +77,7 @@ struct Campaign {
         switch part {
         case .core:
             var options = Simulation.Options(seed: seed, seconds: seconds ?? 120, isExplosive: isExplosive)
+            if hasMailbox { options.hasMailbox = true }
             if let bug {
                 guard let planted = PlantedBug(rawValue: bug) else { Self.fail() }
                 options.bug = planted

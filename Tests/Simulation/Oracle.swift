@@ -49,6 +49,12 @@ struct Oracle {
     var agreements: [AgreementID: Agreement] = [:]
     var welcomed: [InviteTag: [ConversationID: Set<PublicKey>]] = [:]
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
+    /// Contents whose dwell a mailbox may have named falsely, and by how much at most: the slice bounds it.
+    var lied: [MessageID: Milliseconds] = [:]
+    /// How far a node's clock was stepped forward in all when an inbox of it was told the keys of a member's slices.
+    var gainedAtKeys: [ClientID: [PublicKey: Milliseconds]] = [:]
+    /// Slots that were put: no number is used twice.
+    var slotNames: [BoxID: Set<SimulatedMailbox.Name>] = [:]
     /// The end that a watcher was told of: it only comes nearer.
     var shownEnd: [ClientID: Timestamp] = [:]
 
@@ -101,6 +107,12 @@ struct Oracle {
         Set([sent.node, holder.index]).reduce(0) { $0 + simulation.nodes[$1].lost - sent.lost[$1] }
     }
 
+    /// What a mailbox gains that names a dwell of zero: one slice. An owner whose clock went back takes a later slice for the
+    /// present one.
+    private func lie(_ id: MessageID, _ holder: SimulatedNode) -> Milliseconds {
+        lied[id].map { $0 + holder.lost } ?? 0
+    }
+
     /// By the simulation's time nothing is kept for longer than was agreed from when it was sent.
     ///
     /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. Both run at the
@@ -120,7 +132,9 @@ struct Oracle {
             let length = longestUnread(message.content, keeping)
         else { return }
         let end = expiresAt.milliseconds - node.clockOffset
-        let excess = end - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+        let excess =
+            end - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+            - lie(id, node)
         if excess > 0 {
             violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long")
         }
@@ -160,7 +174,8 @@ struct Oracle {
         guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
             return
         }
-        let arrived = sent.time + Self.transit + lost(since: sent, node, simulation)
+        let arrived =
+            sent.time + Self.transit + lost(since: sent, node, simulation) + lie(content.id, node)
         // By a clock that was set back it may be read before it has come.
         let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
@@ -174,7 +189,9 @@ struct Oracle {
         guard let sent = sentAt[message.content.id],
             let length = terms(message.content)?.longest ?? message.content.lifetime.milliseconds
         else { return }
-        let excess = simulation.time - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+        let excess =
+            simulation.time - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+            - lie(message.content.id, node)
         if excess > 0 {
             violations.append("t=\(simulation.time) I3 node \(node.index) reads a message \(excess) ms too late")
         }
@@ -219,11 +236,12 @@ struct Oracle {
         of content: Content,
         age: Milliseconds,
         _ actions: [NodeAction],
+        isOwed: Bool = false,
         isCapped: Bool,
         _ now: Timestamp,
         _ simulation: Simulation
     ) {
-        var isAcknowledged = false
+        var isAcknowledged = isOwed
         var isKept = false
         for action in actions {
             if case .transmit(_, .acknowledgement(let said)) = action,
@@ -255,6 +273,11 @@ struct Oracle {
         _ node: SimulatedNode,
         _ simulation: Simulation
     ) {
+        if case .mailbox(.keys) = frame,
+            let key = simulation.nodes.lazy.compactMap({ $0.keys[other]?.publicKey }).first
+        {
+            gainedAtKeys[client, default: [:]][key] = node.gained
+        }
         guard case .acknowledgement(let said) = frame else { return }
         for id in said.stored {
             let key = Key(other, id)
@@ -292,19 +315,39 @@ struct Oracle {
                 violations.append("t=\(simulation.time) a welcome left before it was durable")
             }
             welcomed[welcome.tag, default: [:]][welcome.genesis.conversation, default: []].insert(joiner)
-        case .contents(let contents):
-            for aged in contents {
-                let (content, age) = (aged.content, aged.age)
-                if age < 0 { violations.append("t=\(simulation.time) a negative age") }
-                // An age that is too large would shorten the life at the receiver.
-                if age > max(0, node.now(simulation.time) - content.sentAt) {
-                    violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
-                }
-                if let length = content.lifetime.milliseconds, age > length {
-                    violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
-                }
-            }
+        case .contents(let contents): checkAges(contents, node, simulation)
         default: break
+        }
+    }
+
+    mutating func checkAges(_ contents: [AgedContent], _ node: SimulatedNode, _ simulation: Simulation) {
+        for aged in contents {
+            let (content, age) = (aged.content, aged.age)
+            if age < 0 { violations.append("t=\(simulation.time) a negative age") }
+            // An age that is too large would shorten the life at the receiver.
+            if age > max(0, node.now(simulation.time) - content.sentAt) {
+                violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
+            }
+            if let length = content.lifetime.milliseconds, age > length {
+                violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
+            }
+        }
+    }
+
+    /// What a mailbox is given rests on an agreement of all members to it, and on a number that no other slot has.
+    mutating func checkMailed(
+        _ slot: SimulatedMailbox.Slot,
+        in box: BoxID,
+        of order: MailOrder,
+        _ node: SimulatedNode,
+        _ simulation: Simulation
+    ) {
+        if !slotNames[box, default: []].insert(slot.name).inserted {
+            violations.append("t=\(simulation.time) I8 node \(node.index) uses a slot's number again")
+        }
+        let consent = agreements[order.agreement]?.terms.mailbox
+        if consent != (order.kind == .disk ? .disk : .ram) {
+            violations.append("t=\(simulation.time) I4 node \(node.index) gives a mailbox what was not agreed")
         }
     }
 
@@ -411,7 +454,7 @@ extension Simulation {
     }
 
     /// By this node's clock the time of an explosion that has happened elsewhere is still to come.
-    private func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
+    func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
         guard let notice = ExplodeNotice(opening: tombstone.notice, conversation: tombstone.conversation) else {
             return false
         }

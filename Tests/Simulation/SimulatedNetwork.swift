@@ -3,7 +3,7 @@ import Messaging
 
 /// Links between the nodes: ordered while they hold, lost at any time, at one end sooner than at the other.
 extension Simulation {
-    func isCut(from one: Int, to other: Int) -> Bool { partitions.contains([one, other]) }
+    func isCut(from one: Int, to other: Int) -> Bool { isParted || partitions.contains([one, other]) }
     /// Whatever needs an answer does not come about.
     func areParted(_ one: Int, _ other: Int) -> Bool { isCut(from: one, to: other) || isCut(from: other, to: one) }
 
@@ -362,7 +362,11 @@ extension Frame {
         case .punch: "punch"
         case .mailboxRequest: "mailbox request"
         case .mailboxAnswer: "mailbox answer"
-        case .mailbox: "mailbox"
+        case .mailbox(.want(let agreement, let above)):
+            "want slices of \(Hex.encode(agreement.bytes.prefix(3))) above \(above.map { "\($0)" } ?? "-")"
+        case .mailbox(.keys(let keys)):
+            "slices \(keys.first)+\(keys.keys.count) of \(Hex.encode(keys.agreement.bytes.prefix(3)))"
+                + " present \(keys.present) left \(keys.left)"
         }
     }
 }

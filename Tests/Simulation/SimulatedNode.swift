@@ -14,6 +14,13 @@ struct Disk {
     var fanOuts: [ConversationID: [Member]] = [:]
     /// Scheduled explosions: the inbox whose keys go, and what is left then.
     var armed: [ConversationID: Armed] = [:]
+    /// Notices of explosions for the boxes of members, with the key of the inbox that has made them.
+    var mailNotices: [ConversationID: MailNotices] = [:]
+
+    struct MailNotices {
+        var sender: PublicKey
+        var notices: [MailNotice]
+    }
 
     struct Armed {
         var client: ClientID
@@ -31,13 +38,15 @@ struct Disk {
         case tombstone(ExplodeStateMachine.Record)
         case removeTombstone(ConversationID)
         case arm(ClientID, ExplodeStateMachine.Record, [Member])
+        /// `nil`: nothing is left to put.
+        case mailNotices(ConversationID, MailNotices?)
 
         var client: ClientID? {
             switch self {
             case .save(let client, _), .message(let client, _), .state(let client, _, _), .erase(let client, _),
                 .explode(let client, _, _), .destroy(let client), .arm(let client, _, _):
                 client
-            case .tombstone, .removeTombstone: nil
+            case .tombstone, .removeTombstone, .mailNotices: nil
             }
         }
     }
@@ -62,8 +71,10 @@ struct Disk {
             armed[conversation] = nil
             tombstones[conversation] = nil
             fanOuts[conversation] = nil
+            mailNotices[conversation] = nil
         case .arm(let client, let record, let members):
             armed[record.conversation] = Armed(client: client, record: record, fanOut: members)
+        case .mailNotices(let conversation, let notices): mailNotices[conversation] = notices
         }
     }
 
@@ -88,6 +99,10 @@ enum Output {
     /// The sealed answer to a knock, back to the node that knocked.
     case answer(to: Int, ConversationID, [UInt8])
     case register(ClientID, NodeAction.Route)
+    /// Slots of an order whose numbers are durable.
+    case mail(ClientID, MailOrder)
+    /// What was taken from a box is durable; an answer takes a notice's place.
+    case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
 }
 
 /// The shell of one node: a disk that commits in batches, a clock, and what a process holds in memory.
@@ -111,6 +126,8 @@ final class SimulatedNode {
     var clockOffset: Milliseconds
     /// What its clock has lost in all: it is set back while the node is off.
     var lost: Milliseconds = 0
+    /// How far its clock was stepped forward in all.
+    var gained: Milliseconds = 0
     /// The latest time that an earlier process of it has seen.
     var latest = Timestamp(milliseconds: 0)
     /// When it went off last, by the simulation's time.
@@ -134,6 +151,14 @@ final class SimulatedNode {
     var seen: [ClientID: Set<MessageID>] = [:]
     var routes: [ClientID: Set<NodeAction.Route>] = [:]
     var keys: [ClientID: IdentityKey] = [:]
+
+    /// Where its boxes are; `nil` without a mailbox.
+    var place: MailboxPlace?
+    /// Its boxes at the mailbox, as it knows them.
+    var boxes: [BoxID: RelaySeed] = [:]
+    /// Those that it has claimed since its start, with their conversations.
+    var claimed: [BoxID: ConversationID] = [:]
+    var nextVisit: Int64?
 
     init(
         index: Int,

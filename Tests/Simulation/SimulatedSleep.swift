@@ -13,7 +13,7 @@ extension Simulation {
     /// Our own messages that are not acknowledged, as the disk has them.
     func undelivered(_ node: SimulatedNode, _ client: ClientID) -> [Message] {
         (node.disk.messages[client] ?? [:]).values
-            .filter { $0.sender == nil && $0.content.type == .text && ($0.state == .queued || $0.state == .sent) }
+            .filter { $0.sender == nil && $0.content.type == .text && $0.state.isWaiting }
             .sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
     }
 

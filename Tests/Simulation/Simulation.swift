@@ -12,6 +12,10 @@ package enum PlantedBug: String, Sendable, CaseIterable {
     case keepTooLong
     /// What would end within a day is destroyed with what has ended.
     case reapTooSoon
+    /// Slots are put before their numbers are durable.
+    case mailBeforeDurable
+    /// The age of a slot's contents is the mailbox's word alone.
+    case trustDwell
 }
 
 /// Several nodes in one thread, their clocks, disks and network, from one seed. First comes a phase of faults and of
@@ -24,12 +28,21 @@ package final class Simulation {
         package var bug: PlantedBug?
         /// Users explode what they make, mostly on a schedule, and go on inviting to it.
         package var isExplosive = false
+        /// All nodes have a mailbox; `nil`: in some seeds.
+        package var hasMailbox: Bool?
 
-        package init(seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil, isExplosive: Bool = false) {
+        package init(
+            seed: UInt64,
+            seconds: Int64 = 120,
+            bug: PlantedBug? = nil,
+            isExplosive: Bool = false,
+            hasMailbox: Bool? = nil
+        ) {
             self.seed = seed
             self.seconds = seconds
             self.bug = bug
             self.isExplosive = isExplosive
+            self.hasMailbox = hasMailbox
         }
     }
 
@@ -61,6 +74,14 @@ package final class Simulation {
         case restart(Int)
         case unlock(Int)
         case heal(Int, Int)
+        case slices(Int, incarnation: Int, ClientID, AgreementID, above: UInt32?, LinkID)
+        case mail(Int, incarnation: Int, ClientID, MailOrder, [SimulatedMailbox.Parcel])
+        case mailed(Int, incarnation: Int, ClientID, MailOrder, MailResult)
+        case visit(Int, incarnation: Int)
+        case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
+        case notices(Int, incarnation: Int, ConversationID)
+        case mailboxReturns
+        case crash(Int, incarnation: Int)
     }
 
     enum Item {
@@ -102,6 +123,10 @@ package final class Simulation {
     /// Invites by their payload, which stands for their encoding.
     var invites: [[UInt8]: Invite] = [:]
     var isCalm = false
+    let hasMailbox: Bool
+    var mailbox: SimulatedMailbox
+    /// No two nodes have a link, and none comes about.
+    var isParted = false
     var eventCount = 0
     var trace: UInt64 = 0xcbf2_9ce4_8422_2325
     var oracle = Oracle()
@@ -114,6 +139,12 @@ package final class Simulation {
         self.options = options
         random = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
         grace = [0, 5_000, 30_000][Int(random.next(upperBound: UInt64(3)))]
+        let isWithMailbox = random.next(upperBound: UInt64(100)) < 20
+        hasMailbox = options.hasMailbox ?? isWithMailbox
+        mailbox = SimulatedMailbox(&random)
+        let conducts = [.honest] + SimulatedMailbox.Conduct.allCases
+        mailbox.conduct = conducts[Int(random.next(upperBound: UInt64(conducts.count)))]
+        if options.bug == .trustDwell { mailbox.conduct = .lies }
         let count =
             2
             + Int(
@@ -123,7 +154,9 @@ package final class Simulation {
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
             let capacity = [1, 2, 3, Limits.inboxCapacity][Int(random.next(upperBound: UInt64(4)))]
-            let policies: [LifetimePolicy] = [.ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays), .refuse]
+            let consenting = LifetimePolicy.acceptUpTo(.thirtyDays, mailbox: hasMailbox ? .disk : .no)
+            let usual = hasMailbox ? consenting : .ask
+            let policies: [LifetimePolicy] = [.ask, usual, usual, usual, consenting, .refuse]
             let caps: [LifetimeCap] = [
                 .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
             ]
@@ -137,6 +170,9 @@ package final class Simulation {
                     cap: caps[Int(random.next(upperBound: UInt64(8)))]
                 )
             )
+            // One draw in 2^127 is not a key.
+            let contact = IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
+            if hasMailbox { nodes[index].place = MailboxPlace(mailbox.card, own: contact) }
         }
     }
 
@@ -169,6 +205,7 @@ package final class Simulation {
         queue.push(.fault, at: 3_000)
         run(until: options.seconds * 1_000)
         calmDown()
+        if hasMailbox, chance(50) { part() }
         // However few are awake at a time, everything arrives.
         let quietAt = time
         while time < quietAt + 3 * .hour {
@@ -196,6 +233,7 @@ package final class Simulation {
         // Long after: nothing that had an end can be read, before any reaper has run.
         for node in nodes {
             node.clockOffset += 31 * .day
+            node.gained += 31 * .day
             for client in node.core.clients { read(node, client) }
             step(node) { core, turn in core.explodeDue(&turn) }
             checkSchedules(node)
@@ -210,7 +248,7 @@ package final class Simulation {
         )
     }
 
-    private func run(until end: Int64) {
+    func run(until end: Int64) {
         while let next = queue.nextTime, next <= end, oracle.violations.count < 20 {
             guard let (at, happening) = queue.pop() else { break }
             time = max(time, at)
@@ -222,6 +260,7 @@ package final class Simulation {
     private func calmDown() {
         isCalm = true
         partitions.removeAll()
+        mailbox.isUp = true
         for node in nodes {
             if !node.isUp { start(node) }
             if node.isLocked { unlock(node) }
@@ -304,6 +343,36 @@ package final class Simulation {
         case .heal(let one, let other):
             mix(14)
             partitions.remove([one, other])
+        case .slices(let index, let incarnation, let client, let agreement, let above, let link):
+            mix(17)
+            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
+            sendSlices(nodes[index], client, agreement, above: above, on: link)
+        case .mail(let index, let incarnation, let client, let order, let parcels):
+            mix(18)
+            mail(order, parcels, client, nodes[index], incarnation)
+        case .mailed(let index, let incarnation, let client, let order, let result):
+            mix(19)
+            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
+            mailed(order, result, client, nodes[index])
+        case .visit(let index, let incarnation):
+            mix(20)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            node.nextVisit = nil
+            visit(node)
+        case .discard(let box, let name, let answer):
+            mix(21)
+            discard(name, in: box, answer: answer)
+        case .notices(let index, let incarnation, let conversation):
+            mix(22)
+            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
+            putNotices(conversation, nodes[index])
+        case .mailboxReturns:
+            mix(23)
+            mailbox.isUp = true
+        case .crash(let index, let incarnation):
+            mix(24)
+            if !isCalm, nodes[index].isUp, nodes[index].incarnation == incarnation { crash(nodes[index]) }
         }
     }
 
@@ -320,7 +389,8 @@ package final class Simulation {
             isKnown: { [bug = options.bug] client, id in
                 bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
             },
-            defaultCap: node.cap
+            defaultCap: node.cap,
+            mailbox: node.place
         )
     }
 
@@ -333,6 +403,7 @@ package final class Simulation {
     }
 
     func planWake(_ node: SimulatedNode) {
+        if hasMailbox, node.core.boxesMayHaveChanged { planVisit(node, in: 1 + roll(300)) }
         guard node.isUp, let deadline = node.withCore({ $0.nextDeadline }) else { return }
         let at = max(time, deadline.milliseconds - node.clockOffset)
         if let planned = node.nextWake, planned <= at { return }
@@ -451,8 +522,16 @@ package final class Simulation {
                 violation("node \(node.index) deals with a file that nobody has sent")
             case .forward, .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
                 violation("node \(node.index) deals with a relay that nobody has")
-            case .mail, .makeSlices, .mailNotices, .mailbox:
-                violation("node \(node.index) deals with a mailbox that nobody has")
+            case .mail(let client, let order):
+                put(.mail(client, order), node)
+                // Whether the numbers of its slots are durable or not.
+                guard !isCalm, chance(10) else { continue }
+                queue.push(.crash(node.index, incarnation: node.incarnation), at: time + roll(30))
+            case .makeSlices(let client, let agreement, let above, let link):
+                sendSlices(node, client, agreement, above: above, on: link)
+            case .mailNotices(let conversation, let notices):
+                keep(notices, of: conversation, among: actions, node)
+            case .mailbox: violation("node \(node.index) is a mailbox, which none is")
             }
         }
         checkAfterStep(node)
@@ -484,7 +563,7 @@ package final class Simulation {
         let isDestruction =
             switch operation {
             case .explode, .destroy, .removeTombstone: true
-            case .save, .message, .state, .erase, .tombstone, .arm: false
+            case .save, .message, .state, .erase, .tombstone, .arm, .mailNotices: false
             }
         node.disk.apply(operation)
         if node.isLocked, !isDestruction {
@@ -501,8 +580,10 @@ package final class Simulation {
         queue.push(.commit(node.index, incarnation: node.incarnation), at: time + 1 + roll(40))
     }
 
-    private func put(_ output: Output, _ node: SimulatedNode) {
-        if node.pending.isEmpty && node.outputs.isEmpty || options.bug == .acknowledgeBeforeDurable {
+    func put(_ output: Output, _ node: SimulatedNode) {
+        var isHasty = options.bug == .acknowledgeBeforeDurable
+        if case .mail = output { isHasty = options.bug == .mailBeforeDurable }
+        if node.pending.isEmpty && node.outputs.isEmpty || isHasty {
             perform(output, node)
         } else {
             node.outputs.append(output)
@@ -551,10 +632,14 @@ package final class Simulation {
         case .answer(let index, let conversation, let sealed):
             queue.push(.answer(to: index, conversation, sealed), at: time + 1 + roll(300))
         case .notify(let event): oracle.saw(event, node, self)
+        case .mail(let client, let order): begin(order, client, node)
+        case .discard(let box, let name, let answer):
+            queue.push(.discard(box, name, answer: answer), at: time + 1 + roll(300))
         }
     }
 
-    func crash(_ node: SimulatedNode) {
+    /// - Parameter returns: whether it is started again in a minute, or by somebody.
+    func crash(_ node: SimulatedNode, returns: Bool = true) {
         count("crashes")
         log("node \(node.index): crash")
         node.isUp = false
@@ -579,10 +664,13 @@ package final class Simulation {
         node.isLocked = false
         node.core = NodeStateMachine(capacity: node.capacity)
         node.nextWake = nil
+        node.nextVisit = nil
+        node.boxes = [:]
+        node.claimed = [:]
         for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
             breakLink(id, node)
         }
-        queue.push(.restart(node.index), at: time + roll(chance(50) ? 500 : 50_000))
+        if returns { queue.push(.restart(node.index), at: time + roll(chance(50) ? 500 : 50_000)) }
     }
 
     func start(_ node: SimulatedNode) {
@@ -619,12 +707,16 @@ package final class Simulation {
             core.launch(&turn)
             return []
         }
+        for conversation in node.disk.mailNotices.keys.sorted() {
+            planNotices(conversation, node, in: 5_000)
+        }
+        planVisit(node, in: 1 + roll(1_000))
         planWake(node)
     }
 
     /// Its system's clock was set back. The node's own goes on from its mark, which is a minute old at most: it loses the
     /// time for which it was off, and that minute (protocol, section 9).
-    private func setBack(_ node: SimulatedNode) {
+    func setBack(_ node: SimulatedNode) {
         let loss = roll(time - node.downSince + .minute)
         count("clocks set back")
         log("node \(node.index): clock -\(loss)")

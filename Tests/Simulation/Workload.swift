@@ -117,7 +117,7 @@ extension Simulation {
                 attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
                 unopened: isKept && chance(20) ? 5 * .minute : nil,
                 timer: isKept && chance(10) ? .read : .send,
-                mailbox: chance(10) ? (isKept ? .disk : .ram) : .no
+                mailbox: chance(hasMailbox ? 75 : 10) ? (isKept ? .disk : .ram) : .no
             )
             if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
                 == nil
@@ -199,6 +199,7 @@ extension Simulation {
     }
 
     func makeFault() {
+        if hasMailbox, chance(6) { return mailboxFails() }
         switch roll(100) {
         case ..<2: move(nodes[Int(roll(Int64(nodes.count)))])
         case ..<35:
@@ -211,7 +212,7 @@ extension Simulation {
             guard one != other else { return }
             let isOneWay = chance(30)
             count(isOneWay ? "one-way partitions" : "partitions")
-            let end = time + roll(chance(70) ? 5_000 : 90_000)
+            let end = time + roll(chance(hasMailbox ? 40 : 70) ? 5_000 : 90_000)
             for way in isOneWay ? [[one, other]] : [[one, other], [other, one]] {
                 partitions.insert(way)
                 queue.push(.heal(way[0], way[1]), at: end)
@@ -228,6 +229,7 @@ extension Simulation {
             count("clock steps")
             log("node \(node.index): clock +\(step)")
             node.clockOffset += step
+            node.gained += step
             if node.isUp {
                 if chance(50) { reap(node) }
                 for client in node.core.clients { read(node, client) }

@@ -6,7 +6,7 @@ import Testing
         var events = 0
         var healed = 0
         for seed in 1...200 as ClosedRange<UInt64> {
-            let report = Simulation.run(Simulation.Options(seed: seed))
+            let report = Simulation.run(Simulation.Options(seed: seed, hasMailbox: false))
             events += report.events
             healed += report.counts["healed within 60 s", default: 0]
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
@@ -36,7 +36,7 @@ import Testing
     @Test func `explosions, mostly scheduled: nobody holds a conversation after its time`() {
         var counts: [String: Int] = [:]
         for seed in 1...60 as ClosedRange<UInt64> {
-            let report = Simulation.run(Simulation.Options(seed: seed, isExplosive: true))
+            let report = Simulation.run(Simulation.Options(seed: seed, isExplosive: true, hasMailbox: false))
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
         }
@@ -48,10 +48,29 @@ import Testing
         }
     }
 
+    @Test func `with a mailbox, honest or not: what is agreed holds, and what it carries arrives without any link`() {
+        var counts: [String: Int] = [:]
+        for seed in 36...70 as ClosedRange<UInt64> {
+            let options = Simulation.Options(seed: seed, isExplosive: seed.isMultiple(of: 4), hasMailbox: true)
+            let report = Simulation.run(options)
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        for name in [
+            "slots put", "slots taken", "slots lost by the mailbox", "slots offered again", "slots of a doubtful age",
+            "answers of a mailbox lost", "orders refused", "mailbox failures", "contents by box",
+            "acknowledgements by box", "parted texts", "parted explosions", "explosions by box", "receipts by box",
+            "event messageState mailed", "boxes dropped",
+        ] {
+            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        }
+    }
+
     @Test func `the runs reach what they are to test`() {
         var counts: [String: Int] = [:]
         for seed in 1...40 as ClosedRange<UInt64> {
-            counts.merge(Simulation.run(Simulation.Options(seed: seed)).counts, uniquingKeysWith: +)
+            let report = Simulation.run(Simulation.Options(seed: seed, hasMailbox: false))
+            counts.merge(report.counts, uniquingKeysWith: +)
         }
         for name in [
             "accepted", "crashes", "locks", "partitions", "one-way partitions", "clock steps", "clocks set back",
@@ -66,9 +85,9 @@ import Testing
 }
 
 @Suite struct PlantedMistakes {
-    private func violations(of bug: PlantedBug, seeds: ClosedRange<UInt64>) -> [String] {
+    private func violations(of bug: PlantedBug, seeds: ClosedRange<UInt64>, hasMailbox: Bool = false) -> [String] {
         for seed in seeds {
-            let report = Simulation.run(Simulation.Options(seed: seed, bug: bug))
+            let report = Simulation.run(Simulation.Options(seed: seed, bug: bug, hasMailbox: hasMailbox))
             if !report.violations.isEmpty { return report.violations }
         }
         return []
@@ -97,6 +116,15 @@ import Testing
 
     @Test func `destroying before the end is found`() {
         #expect(violations(of: .reapTooSoon, seeds: 1...20).contains { $0.contains("I1") })
+    }
+
+    @Test func `slots that are put before their numbers are durable are found`() {
+        let found = violations(of: .mailBeforeDurable, seeds: 46...50, hasMailbox: true)
+        #expect(found.contains { $0.contains("I8") })
+    }
+
+    @Test func `believing a mailbox on the age of what it held is found`() {
+        #expect(violations(of: .trustDwell, seeds: 1...6, hasMailbox: true).contains { $0.contains("I3") })
     }
 
     @Test func `a conversation that comes back after its explosion is found`() {

@@ -19,6 +19,8 @@ struct ConversationMember: Sendable {
     /// What we have read of it and not told it yet.
     var readReceipts: [MessageID] = []
     var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
+    /// The newest description that came faster than the rate limit allows: it is taken over when the limit allows it.
+    var laterDescription: Member?
     /// Frames of it that did not verify.
     var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
     /// Frames of it that changed nothing, over whatever link: a new one does not begin anew.
@@ -45,7 +47,8 @@ struct ConversationMember: Sendable {
     /// When something is due with this member; `nil` for never.
     var nextDeadline: Timestamp? {
         var earliest = link.nextDeadline
-        for deadline in [outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt] {
+        let description = laterDescription == nil ? nil : profileBucket.readyAt
+        for deadline in [outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt, description] {
             if let deadline { earliest = min(earliest ?? deadline, deadline) }
         }
         return earliest

@@ -199,6 +199,7 @@ extension ConversationStateMachine {
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
+        result += advanceDescriptions(&turn)
         return result + advanceMail(&turn) + advanceFiles(turn)
     }
 

@@ -221,13 +221,13 @@ extension ConversationStateMachine {
         if let index, !description.supersedes(record.members[index]) { return false }
         // A member that describes itself over and over keeps neither our processor busy, nor everyone's disk.
         if description.key == sender, members[sender]?.profileBucket.isSpent(now: turn.now) ?? false {
-            tally.dropped += 1
+            postpone(description)
             return false
         }
         guard tally.holds(description.isValid) else { return false }
         if let index {
             if members[description.key]?.profileBucket.take(now: turn.now) != nil {
-                tally.dropped += 1
+                postpone(description)
                 return false
             }
             let hasMoved = record.members[index].endpointTexts != description.endpointTexts
@@ -237,6 +237,34 @@ extension ConversationStateMachine {
             record.members.append(description)
         }
         return true
+    }
+
+    /// Keeps the newest description that comes too fast, from the member itself or with a valid signature.
+    private mutating func postpone(_ description: Member) {
+        tally.dropped += 1
+        guard var member = members[description.key] else { return }
+        if let later = member.laterDescription, !description.supersedes(later) { return }
+        member.laterDescription = description
+        members[description.key] = member
+    }
+
+    /// Takes over descriptions that came too fast before.
+    mutating func advanceDescriptions(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            guard let description = members[member]!.laterDescription,
+                !members[member]!.profileBucket.isSpent(now: turn.now)
+            else { continue }
+            members[member]!.laterDescription = nil
+            let actions = receive(description, from: member, &turn)
+            guard !actions.isEmpty else { continue }
+            result += actions
+            if let link = members[member]!.establishedLink {
+                result += confirm(description, from: member, on: link, turn)
+            }
+            result += mail.askForSlices(mailContext, now: turn.now)
+        }
+        return result
     }
 
     private mutating func apply(_ state: GroupState, _ turn: inout Turn) -> [NodeAction] {

@@ -156,7 +156,13 @@ extension ConversationStateMachine {
         var expiresAt =
             retention?.expiresAt
             ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
-        if let expiresAt, expiresAt <= turn.now { return .other(answerExpired(id, of: member, &batch, turn)) }
+        if let expiresAt, expiresAt <= turn.now {
+            guard !batch.isAgeDoubtful else {
+                tally.dropped += 1
+                return .other([])
+            }
+            return .other(answerExpired(id, of: member, &batch, turn))
+        }
         var onReading = retention?.onReading
         if case .reaction(let reaction) = content.body {
             // It goes with what it is at, and nobody opens it.
@@ -263,15 +269,11 @@ extension ConversationStateMachine {
     // MARK: Our box at our mailbox
 
     /// What a member has put into our box: contents, acknowledgements, its own description.
-    /// - Parameters:
-    ///   - age: what is to be added to the age of contents: how long they have been there, by the mailbox's word.
-    ///   - leastAge: of contents, by our own clock: they are no younger than the end of their slice.
     /// - Returns: whether the slot is needed no longer.
     mutating func receiveMailed(
         _ frame: Frame,
         from member: PublicKey,
-        age: Milliseconds,
-        leastAge: Milliseconds,
+        age: SlotAge,
         memoryAvailable: Int,
         _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
@@ -280,10 +282,11 @@ extension ConversationStateMachine {
             guard contents.count <= Limits.contentsCount else { return ([], true) }
             let heldBefore = heldByteCount
             var batch = ReceivedBatch(names, on: .none, memoryAvailable: memoryAvailable, count: contents.count)
+            batch.isAgeDoubtful = age.isDoubtful
             for aged in contents {
                 batch.memoryAvailable = memoryAvailable - (heldByteCount - heldBefore)
-                let total = max(0, aged.age).addingReportingOverflow(age)
-                let older = AgedContent(aged.content, age: max(total.overflow ? .max : total.partialValue, leastAge))
+                let total = max(0, aged.age).addingReportingOverflow(max(0, age.dwell))
+                let older = AgedContent(aged.content, age: max(total.overflow ? .max : total.partialValue, age.least))
                 batch.add(receive(older, from: member, &batch, turn), turn)
             }
             let said = batch.said

@@ -120,7 +120,7 @@ struct ConversationMailbox: Sendable {
     // MARK: Keys
 
     /// Asks members for the keys of their slices: with each session, when an agreement begins, when a member names a box,
-    /// and again when an eighth of the keys' time has passed.
+    /// again when no answer has come, since its storage may have been locked, and when an eighth of the keys' time has passed.
     mutating func askForSlices(_ context: Context, now: Timestamp) -> [NodeAction] {
         guard context.consent != .no else { return [] }
         return context.members.keys.sorted().flatMap { askForSlices(of: $0, context, now: now) }
@@ -129,15 +129,18 @@ struct ConversationMailbox: Sendable {
     private mutating func askForSlices(of member: PublicKey, _ context: Context, now: Timestamp) -> [NodeAction] {
         guard let link = context.members[member]?.establishedLink, context.address(of: member) != nil,
             let agreement = context.agreement
-        else { return [] }
+        else {
+            // A member without a box is asked when it names one.
+            sides[member]?.asked = nil
+            return []
+        }
         let asked = sides[member]?.asked
         guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? now) <= now else { return [] }
-        let schedule = SliceSchedule(agreement.terms)
         let known = record.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
         sides[member, default: Side()].asked = Asked(
             link: link,
             agreement: agreement.id,
-            again: now + schedule.horizon / 8
+            again: now + Limits.sliceRequestPatience
         )
         return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
     }
@@ -186,6 +189,7 @@ struct ConversationMailbox: Sendable {
         // A message that waits in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
         record.outgoing[member] = known
+        sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
         return [.save(names.client)]
     }
 

@@ -57,6 +57,10 @@ extension Limits {
     /// Requests of one member for slice keys: 3 at once, then one each 10 s.
     package static let sliceRequestInterval: Milliseconds = 10 * .second
     package static let sliceRequestBurst = 3
+    /// Most by which a sender's reckoning of a slice differs from its owner's, unless a clock was stepped.
+    package static let sliceTolerance: Milliseconds = .minute
+    /// Time after which a request for slice keys is repeated that was not answered.
+    package static let sliceRequestPatience: Milliseconds = .minute
     /// Frames of keys from one member: 64 at once, then one a second.
     package static let sliceFrameInterval: Milliseconds = .second
     package static let sliceFrameBurst = 64

@@ -35,8 +35,36 @@ package struct SliceSchedule: Hashable, Sendable {
     /// When its key is destroyed, by the owner's clock.
     package func keyEnd(of slice: UInt32) -> Timestamp { end(of: slice) + unread }
 
+    /// Age of the contents of a slot that is sealed to a slice.
+    /// - Parameters:
+    ///   - dwell: time for which the mailbox says that it has held the slot.
+    ///   - now: by the owner's clock.
+    package func age(in slice: UInt32, dwell: Milliseconds, now: Timestamp) -> SlotAge {
+        let sinceEnd = now - end(of: slice)
+        let longest = max(0, sinceEnd + width) + Limits.sliceTolerance
+        return SlotAge(dwell: max(0, dwell), least: max(0, sinceEnd), isDoubtful: dwell > longest)
+    }
+
     /// The last slice for which there are keys.
     package func last(at now: Timestamp) -> UInt32 { slice(at: now + horizon) }
+}
+
+/// What is known of the age of a slot's contents.
+package struct SlotAge: Hashable, Sendable {
+    /// Time in the mailbox, by its word. It is added to the age of each content at its deposit.
+    package var dwell: Milliseconds
+    /// Contents are no younger than this: the time since their slice ended, by the owner's clock.
+    package var least: Milliseconds
+    /// The slot was put before its slice began, if the mailbox speaks the truth. Either it lies, or the clock of the sender
+    /// or the owner was stepped. Contents that are over by this age are dropped without an answer: it proves nothing, and
+    /// their sender keeps them for a link.
+    package var isDoubtful: Bool
+
+    package init(dwell: Milliseconds, least: Milliseconds = 0, isDoubtful: Bool = false) {
+        self.dwell = dwell
+        self.least = least
+        self.isDoubtful = isDoubtful
+    }
 }
 
 /// Public keys of consecutive slices of one owner.

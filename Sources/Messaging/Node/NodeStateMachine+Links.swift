@@ -365,16 +365,12 @@ extension NodeStateMachine {
     }
 
     /// A slot of our box has been opened.
-    /// - Parameters:
-    ///   - dwell: how long it was there, by the mailbox's word.
-    ///   - leastAge: of its contents, by our own clock.
     /// - Returns: whether the slot is needed no longer, once what follows is durable.
     package func receiveMailed(
         _ frames: [Frame],
         number: UInt64?,
         from member: PublicKey,
-        dwell: Milliseconds,
-        leastAge: Milliseconds,
+        age: SlotAge,
         client: ClientID,
         _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
@@ -389,8 +385,7 @@ extension NodeStateMachine {
             let one = running.machine.receiveMailed(
                 frame,
                 from: member,
-                age: max(0, dwell),
-                leastAge: leastAge,
+                age: age,
                 memoryAvailable: memoryAvailable,
                 &turn
             )

@@ -393,10 +393,9 @@ final class OwnMailbox: CorePart {
         guard let drain, let secret = drain.secrets[match.member] else { return }
         guard let number = match.number else { return takeNotice(body, match, secret) }
         let frames: [Frame]
-        let sinceEnd: Milliseconds
-        let sinceStart: Milliseconds
-        switch open(body, number, secret, drain) {
-        case .opened(let decoded, let end, let start): (frames, sinceEnd, sinceStart) = (decoded, end, start)
+        let age: SlotAge
+        switch open(body, number, secret, drain, dwell) {
+        case .opened(let decoded, let known): (frames, age) = (decoded, known)
         case .dead:
             self.drain?.dead.append(match.tag)
             return
@@ -410,9 +409,7 @@ final class OwnMailbox: CorePart {
                 frames,
                 number: number,
                 from: match.member,
-                // The slice bounds the age that the mailbox claims, from above and from below.
-                dwell: min(dwell, max(0, sinceStart)),
-                leastAge: max(0, sinceEnd),
+                age: age,
                 client: drain.client,
                 &turn
             )
@@ -423,15 +420,20 @@ final class OwnMailbox: CorePart {
     }
 
     private enum Opened {
-        /// The frames, with the milliseconds since the end and the start of their slice by our clock.
-        case opened([Frame], sinceEnd: Milliseconds, sinceStart: Milliseconds)
+        case opened([Frame], SlotAge)
         /// The key of the slice is destroyed, or no member has sealed the contents.
         case dead
         /// The inbox sleeps or the disk has failed: the slot is taken later.
         case unavailable
     }
 
-    private func open(_ body: [UInt8], _ number: UInt64, _ secret: SlotSecret, _ drain: Drain) -> Opened {
+    private func open(
+        _ body: [UInt8],
+        _ number: UInt64,
+        _ secret: SlotSecret,
+        _ drain: Drain,
+        _ dwell: Milliseconds
+    ) -> Opened {
         guard let inbox = inboxes[drain.client], let conversation = core.machine.conversation(drain.client),
             !store.isLocked
         else { return .unavailable }
@@ -447,8 +449,7 @@ final class OwnMailbox: CorePart {
                 let frames = SlotSealing.open(body, with: key, number: number, secret, box: drain.box)
             else { return .dead }
             let decoded = frames.compactMap { try? FrameCodec.decode($0) }
-            let sinceEnd = now - schedule.end(of: hint.slice)
-            return .opened(decoded, sinceEnd: sinceEnd, sinceStart: sinceEnd + schedule.width)
+            return .opened(decoded, schedule.age(in: hint.slice, dwell: dwell, now: now))
         } catch {
             say("a key of a slice could not be had", of: error)
             return .unavailable
@@ -471,8 +472,7 @@ final class OwnMailbox: CorePart {
                     [.explosion(notice)],
                     number: nil,
                     from: match.member,
-                    dwell: 0,
-                    leastAge: 0,
+                    age: SlotAge(dwell: 0),
                     client: drain.client,
                     &turn
                 )

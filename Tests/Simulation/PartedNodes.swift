@@ -1,0 +1,193 @@
+import Crypto
+import Messaging
+
+/// A time in which no two nodes have a link, and everything goes by the mailbox.
+extension Simulation {
+    private struct Way {
+        let sender: SimulatedNode
+        let client: ClientID
+        let member: PublicKey
+        let receiver: SimulatedNode
+        let theirs: ClientID
+        /// The receiver's acknowledgement has a box to go to.
+        let isAnswered: Bool
+        /// How long a text may wait unopened.
+        let unread: Milliseconds
+        var message: MessageID?
+    }
+
+    /// Whose inbox it is.
+    func client(of key: PublicKey) -> ClientID? {
+        for node in nodes {
+            if let client = node.keys.first(where: { $0.value.publicKey == key })?.key { return client }
+        }
+        return nil
+    }
+
+    /// Parts all nodes until everything that boxes can carry has arrived, or an hour has passed.
+    func part() {
+        for node in nodes {
+            step(node) { core, turn in
+                core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
+                return []
+            }
+        }
+        // Keys of slices are exchanged, and boxes claimed, if members find each other now.
+        let start = time
+        while time < start + 10 * .minute, !hasConverged { run(until: time + 5 * .second) }
+        run(until: time + 2 * Limits.sliceRequestPatience)
+        isParted = true
+        log("parted")
+        for id in links.keys.sorted() {
+            breakLink(id)
+            tellClosed(id, dialer: true)
+            tellClosed(id, dialer: false)
+        }
+        let ways = ways()
+        let partedAt = time
+        let returns = leave()
+        let texts = send(on: ways)
+        explodeParted()
+        for (node, at) in returns.sorted(by: { ($0.value, $0.key) < ($1.value, $1.key) }) {
+            run(until: at)
+            comeBack(nodes[node])
+        }
+        let end = time + .hour
+        // What is over when its receiver comes back does not come.
+        let awaited = texts.filter { text in
+            returns[text.receiver.index].map { $0 - partedAt + .hour < text.unread } ?? true
+        }
+        while time < end {
+            run(until: time + 30 * .second)
+            for node in nodes { for client in node.core.clients { read(node, client) } }
+            if unrestOfParted(awaited) == nil { break }
+        }
+        if mailbox.conduct == .honest, let unrest = unrestOfParted(awaited) { violation("liveness, parted: \(unrest)") }
+        isParted = false
+        log("parted no more")
+    }
+
+    /// Some go off, for minutes or hours.
+    /// - Returns: when each comes back.
+    private func leave() -> [Int: Int64] {
+        var result: [Int: Int64] = [:]
+        for node in nodes where chance(40) {
+            count("nodes away")
+            let longest: [Milliseconds] = [10 * .minute, 2 * .hour, 5 * .hour]
+            crash(node, returns: false)
+            result[node.index] = time + 1 + roll(longest[Int(roll(3))])
+        }
+        return result
+    }
+
+    private func comeBack(_ node: SimulatedNode) {
+        if chance(20) { setBack(node) }
+        start(node)
+        step(node) { core, turn in
+            core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
+            return []
+        }
+    }
+
+    /// From each member to each whose box and key it knows.
+    private func ways() -> [Way] {
+        var result: [Way] = []
+        for node in nodes {
+            for machine in node.core.conversations {
+                let own = machine.key.publicKey
+                for member in machine.currentMembers.map(\.key).sorted()
+                where machine.isMailable(member, now: node.now(time)) {
+                    guard let theirs = client(of: member), let agreement = machine.agreement,
+                        let receiver = nodes.first(where: { $0.core.conversation(theirs) != nil }),
+                        let other = receiver.core.conversation(theirs), other.agreement?.id == agreement.id,
+                        other.currentMembers.contains(where: { $0.key == own })
+                    else { continue }
+                    result.append(
+                        Way(
+                            sender: node,
+                            client: machine.client,
+                            member: member,
+                            receiver: receiver,
+                            theirs: theirs,
+                            isAnswered: other.isMailable(own, now: receiver.now(time)),
+                            // A receiver with a cap keeps it no longer than its sender.
+                            unread: min(
+                                SliceSchedule(agreement.terms).unread,
+                                agreement.terms.lifetime.milliseconds ?? .max
+                            )
+                        )
+                    )
+                }
+            }
+        }
+        return result
+    }
+
+    /// A text in each conversation that has one. Whoever is off sends none.
+    private func send(on ways: [Way]) -> [Way] {
+        var sent: [ClientID: MessageID] = [:]
+        for client in Set(ways.map(\.client)).sorted() {
+            guard let node = nodes.first(where: { $0.core.conversation(client) != nil }) else { continue }
+            command(node, client) { (machine, turn) throws(CommandError) in
+                let (message, actions) = try machine.send("parted", &turn)
+                sent[client] = message.content.id
+                return actions
+            }
+            guard let id = sent[client] else { continue }
+            oracle.sentAt[id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))
+        }
+        return ways.compactMap { way in
+            guard let message = sent[way.client] else { return nil }
+            count("parted texts")
+            var way = way
+            way.message = message
+            return way
+        }
+    }
+
+    /// Some creators end a conversation whose members have boxes.
+    private func explodeParted() {
+        for node in nodes {
+            for machine in node.core.conversations where machine.isCreator && chance(30) {
+                guard machine.currentMembers.contains(where: { $0.mailbox != nil }) else { continue }
+                count("parted explosions")
+                command(node, machine.client) { (machine, turn) throws(CommandError) in
+                    try machine.explode(at: nil, isTraceless: false, &turn)
+                }
+            }
+        }
+    }
+
+    /// What has not arrived by box; `nil` when all has.
+    private func unrestOfParted(_ texts: [Way]) -> String? {
+        for text in texts {
+            // An explosion may have come first.
+            guard let message = text.message, let conversation = text.sender.core.conversation(text.client),
+                text.receiver.disk.inboxes[text.theirs] != nil
+            else { continue }
+            let place = "of node \(text.sender.index) for node \(text.receiver.index)"
+            guard text.receiver.seen[text.theirs]?.contains(message) == true else {
+                return "a text \(place) has not come by box"
+            }
+            if text.isAnswered, conversation.outboxEntry(message, to: text.member) != nil {
+                return "a text \(place) is not acknowledged by box"
+            }
+        }
+        for node in nodes {
+            for (conversation, list) in node.durable.mailNotices {
+                guard let tombstone = node.core.tombstone(conversation), !tombstone.isTraceless else { continue }
+                for notice in list.notices where tombstone.confirmed[notice.member] == nil {
+                    guard mailbox.owners[notice.address.box] != nil,
+                        let client = self.client(of: notice.member),
+                        let receiver = nodes.first(where: { $0.keys[client] != nil }),
+                        receiver.core.conversation(client)?.currentMembers.contains(where: { $0.key == list.sender })
+                            == true,
+                        !isToCome(tombstone, receiver)
+                    else { continue }
+                    return "node \(receiver.index) does not know of an explosion at node \(node.index) by its box"
+                }
+            }
+        }
+        return nil
+    }
+}

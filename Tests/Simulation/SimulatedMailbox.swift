@@ -1,0 +1,485 @@
+import Crypto
+import Messaging
+
+/// The mailbox of all nodes of a simulation. Nothing in it is sealed: the oracle reads it, and a slot opens while its
+/// slice's key would exist. The seals and the mailbox's own state machine are tested by the simulation of whole nodes.
+struct SimulatedMailbox {
+    enum Conduct: CaseIterable {
+        case honest
+        /// Loses slots that it has confirmed.
+        case forgets
+        /// Names a dwell of zero or of many days.
+        case lies
+        /// Keeps slots that were discarded, and lists them again, in any order.
+        case repeats
+    }
+
+    /// A slot's name in its box; `nil` stands for the number of a notice.
+    struct Name: Hashable {
+        var sender: PublicKey
+        var number: UInt64?
+    }
+
+    struct Slot {
+        var name: Name
+        var kind: SlotKind
+        var agreement: AgreementID?
+        var slice: UInt32
+        var frames: [Frame]
+        /// The body of a notice, or the answer in its place.
+        var body: [UInt8] = []
+        var isAnswer = false
+        var putAt: Int64
+        var until: Int64
+        var isDiscarded = false
+        /// How far the sender's clock was stepped forward since it was told the owner's slices: it reckons with later ones.
+        var stepped: Milliseconds = 0
+    }
+
+    /// A slot on its way, and the messages in it.
+    struct Parcel {
+        var slot: Slot
+        var messages: [MessageID]
+    }
+
+    var conduct = Conduct.honest
+    var isUp = true
+    let card: ContactCard
+    /// Each claimed box, and its owner's node.
+    var owners: [BoxID: Int] = [:]
+    var boxes: [BoxID: [Slot]] = [:]
+
+    init(_ random: inout Randomness) {
+        // One draw in 2^127 is not a key.
+        let key = IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
+        card = ContactCard(
+            key: key.publicKey,
+            routingSecret: random.bytes(ContactCard.routingSecretByteCount),
+            endpoints: [Endpoint(host: "m", port: 7440)]
+        )
+    }
+
+    mutating func forgetOld(_ time: Int64) {
+        for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.until <= time } }
+    }
+
+    /// A restart: what it had in memory is gone.
+    mutating func restart() {
+        for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.kind == .memory } }
+    }
+}
+
+/// The shell's part with a mailbox: orders, boxes, keys of slices, notices.
+extension Simulation {
+    /// How often a node whose mailbox does not answer tries again.
+    private func retryPause() -> Int64 { 1_000 + roll(15_000) }
+
+    // MARK: Keys of slices
+
+    /// As many keys as one step makes, then the next step. All are one key: nothing is sealed here.
+    func sendSlices(
+        _ node: SimulatedNode,
+        _ client: ClientID,
+        _ agreement: AgreementID,
+        above: UInt32?,
+        on link: LinkID
+    ) {
+        guard !node.isLocked, let key = node.keys[client]?.publicKey,
+            let terms = node.core.conversation(client)?.agreement, terms.id == agreement
+        else { return }
+        let schedule = SliceSchedule(terms.terms)
+        let now = node.now(time)
+        let present = schedule.slice(at: now)
+        let final = schedule.last(at: now)
+        let first = max(present, min(above ?? 0, final) + (above == nil ? 0 : 1))
+        let last = min(final, first + UInt32(Limits.sliceStepCount - 1))
+        let keys = SliceKeys(
+            agreement: agreement,
+            first: first,
+            present: present,
+            left: max(1, schedule.end(of: present) - now),
+            keys: (first..<max(first, last + 1)).map { _ in key }
+        )
+        count("frames of slice keys")
+        put(.transmit(link, .mailbox(.keys(keys))), node)
+        guard !keys.keys.isEmpty, last < final else { return }
+        let next = Happening.slices(node.index, incarnation: node.incarnation, client, agreement, above: last, link)
+        queue.push(next, at: time + 20)
+    }
+
+    // MARK: Orders
+
+    /// The numbers of an order's slots are durable: the slots are on their way, whatever becomes of their sender.
+    func begin(_ order: MailOrder, _ client: ClientID, _ node: SimulatedNode) {
+        let parcels = node.isLocked ? [] : parcels(of: order, client, node)
+        let happening = Happening.mail(node.index, incarnation: node.incarnation, client, order, parcels)
+        queue.push(happening, at: time + 1 + roll(500))
+    }
+
+    /// An order reaches the mailbox.
+    func mail(
+        _ order: MailOrder,
+        _ parcels: [SimulatedMailbox.Parcel],
+        _ client: ClientID,
+        _ node: SimulatedNode,
+        _ incarnation: Int
+    ) {
+        var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false)
+        // Of several slots some may arrive, and of the last the answer may be lost.
+        let isCutAfter = isParted || !chance(30) ? Int.max : Int(roll(Int64(parcels.count) + 1))
+        if mailbox.isUp, mailbox.owners[order.address.box] != nil, !parcels.isEmpty {
+            result.isComplete = true
+            for parcel in parcels {
+                guard result.slotCount <= isCutAfter else {
+                    result.isComplete = false
+                    break
+                }
+                result.slotCount += 1
+                var slot = parcel.slot
+                (slot.putAt, slot.until) = (time, time + order.keeping.milliseconds)
+                keep(slot, in: order.address.box, of: order, node)
+                if result.slotCount - 1 == isCutAfter {
+                    count("answers of a mailbox lost")
+                    result.isComplete = false
+                } else {
+                    result.mailed += parcel.messages
+                }
+            }
+        } else {
+            count("orders refused")
+        }
+        queue.push(.mailed(node.index, incarnation: incarnation, client, order, result), at: time + 1 + roll(500))
+    }
+
+    /// At most three messages in each slot, so that orders have several.
+    private func parcels(
+        of order: MailOrder,
+        _ client: ClientID,
+        _ node: SimulatedNode
+    ) -> [SimulatedMailbox.Parcel] {
+        guard let sender = node.keys[client]?.publicKey else { return [] }
+        var contents: [AgedContent] = []
+        for one in order.messages {
+            let message = node.memory[client]?[one.id]?.message ?? node.disk.messages[client]?[one.id]
+            if let message { contents.append(AgedContent(message.content, age: one.age)) }
+        }
+        var parts = stride(from: 0, to: contents.count, by: 3).map { Array(contents[$0..<min($0 + 3, contents.count)]) }
+        if parts.isEmpty { parts = [[]] }
+        return parts.prefix(Limits.mailSlotCount).enumerated().map { index, part in
+            let slot = SimulatedMailbox.Slot(
+                name: SimulatedMailbox.Name(sender: sender, number: order.number + UInt64(index)),
+                kind: order.kind,
+                agreement: order.agreement,
+                slice: order.slice,
+                frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]),
+                putAt: 0,
+                until: 0,
+                stepped: node.gained - (oracle.gainedAtKeys[client]?[order.member] ?? 0)
+            )
+            for case .contents(let contents) in slot.frames { oracle.checkAges(contents, node, self) }
+            return SimulatedMailbox.Parcel(slot: slot, messages: part.map(\.content.id))
+        }
+    }
+
+    private func keep(_ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode) {
+        count("slots put")
+        oracle.checkMailed(slot, in: box, of: order, node, self)
+        if mailbox.conduct == .forgets, chance(50) { return count("slots lost by the mailbox") }
+        mailbox.boxes[box, default: []].append(slot)
+        planVisitOfOwner(of: box)
+    }
+
+    func mailed(_ order: MailOrder, _ result: MailResult, _ client: ClientID, _ node: SimulatedNode) {
+        if !result.mailed.isEmpty { count("orders mailed") }
+        step(node) { core, turn in core.mailed(order, result, client: client, &turn) }
+    }
+
+    // MARK: Boxes
+
+    func planVisitOfOwner(of box: BoxID) {
+        guard let owner = mailbox.owners[box] else { return }
+        planVisit(nodes[owner], in: 1 + roll(500))
+    }
+
+    func planVisit(_ node: SimulatedNode, in wait: Int64) {
+        guard hasMailbox, node.isUp else { return }
+        if let planned = node.nextVisit, planned <= time + wait { return }
+        node.nextVisit = time + wait
+        queue.push(.visit(node.index, incarnation: node.incarnation), at: time + wait)
+    }
+
+    /// A node claims its boxes and takes what has come.
+    func visit(_ node: SimulatedNode) {
+        guard !node.isLocked else { return planVisit(node, in: retryPause()) }
+        guard mailbox.isUp else {
+            count("visits of a mailbox that is down")
+            return planVisit(node, in: retryPause())
+        }
+        mailbox.forgetOld(time)
+        claim(node)
+        var isBlocked = false
+        for (box, seed) in node.boxes.sorted(by: { $0.key < $1.key }) {
+            guard let client = node.core.owner(of: seed) else { continue }
+            if empty(box, client, node) { isBlocked = true }
+        }
+        if isBlocked { planVisit(node, in: retryPause()) }
+    }
+
+    private func claim(_ node: SimulatedNode) {
+        guard node.core.takeMailboxChange() || node.boxes.isEmpty, let place = node.place else { return }
+        let seeds = node.core.boxSeeds(now: node.now(time))
+        node.boxes = Dictionary(seeds.map { (place.box(of: $0), $0) }) { first, _ in first }
+        for (box, seed) in node.boxes.sorted(by: { $0.key < $1.key }) {
+            if mailbox.owners[box] == nil { count("boxes claimed") }
+            mailbox.owners[box] = node.index
+            node.claimed[box] = node.core.owner(of: seed).flatMap { node.core.conversationID($0) }
+        }
+        for (box, conversation) in node.claimed.sorted(by: { $0.key < $1.key }) where node.boxes[box] == nil {
+            // The box of an exploded conversation stays, with the notices in it and our answers.
+            if node.core.tombstone(conversation) != nil { continue }
+            count("boxes dropped")
+            mailbox.owners[box] = nil
+            mailbox.boxes[box] = nil
+            node.claimed[box] = nil
+        }
+    }
+
+    /// - Returns: whether something in it is to be taken later.
+    private func empty(_ box: BoxID, _ client: ClientID, _ node: SimulatedNode) -> Bool {
+        var slots = (mailbox.boxes[box] ?? []).filter { !$0.isDiscarded || mailbox.conduct == .repeats && chance(30) }
+        guard !slots.isEmpty else { return false }
+        if mailbox.conduct == .repeats { slots.shuffle(using: &random) }
+        wake(node, client, .pushNotification)
+        var isBlocked = false
+        for slot in slots.filter({ $0.kind == .notice }) + slots.filter({ $0.kind != .notice }) {
+            guard let machine = node.core.conversation(client), let key = node.keys[client] else { return true }
+            guard machine.currentMembers.contains(where: { $0.key == slot.name.sender }) else { continue }
+            if slot.kind == .notice {
+                takeNotice(slot, in: box, machine.conversation, client, key, node)
+                if node.core.conversation(client) == nil { return false }
+            } else if take(slot, in: box, machine, client, node) {
+                isBlocked = true
+            }
+        }
+        return isBlocked
+    }
+
+    /// - Returns: whether the slot is to be taken later.
+    private func take(
+        _ slot: SimulatedMailbox.Slot,
+        in box: BoxID,
+        _ machine: ConversationStateMachine,
+        _ client: ClientID,
+        _ node: SimulatedNode
+    ) -> Bool {
+        guard let number = slot.name.number, let agreement = slot.agreement else { return false }
+        if machine.hasTaken(number, of: slot.name.sender) {
+            count("slots offered again")
+            put(.discard(box, slot.name, answer: nil), node)
+            return false
+        }
+        let hint = SlotSealing.Hint(agreement: agreement, slice: slot.slice)
+        guard let terms = machine.knownTerms(of: hint),
+            SliceSchedule(terms).keyEnd(of: slot.slice) > node.latestNow(time)
+        else {
+            count("slots without a key")
+            let known = machine.knownTerms(of: hint)
+            log(
+                """
+                node \(node.index) has no key for slice \(slot.slice) of \(known.map { "\($0.longest)" } ?? "unknown terms"), \
+                now \(node.now(time).milliseconds), latest \(node.latestNow(time).milliseconds)
+                """
+            )
+            put(.discard(box, slot.name, answer: nil), node)
+            return false
+        }
+        let schedule = SliceSchedule(terms)
+        var dwell = time - slot.putAt
+        if mailbox.conduct == .lies { dwell = chance(70) ? 0 : dwell + roll(40 * .day) }
+        var age = schedule.age(in: slot.slice, dwell: dwell, now: node.now(time))
+        if options.bug == .trustDwell { age.least = 0 }
+        if age.isDoubtful { count("slots of a doubtful age") }
+        return receive(slot, in: box, age, schedule, client, node)
+    }
+
+    private func receive(
+        _ slot: SimulatedMailbox.Slot,
+        in box: BoxID,
+        _ age: SlotAge,
+        _ schedule: SliceSchedule,
+        _ client: ClientID,
+        _ node: SimulatedNode
+    ) -> Bool {
+        var unknown: [AgedContent] = []
+        for frame in slot.frames {
+            mix(28)
+            log("node \(node.index) <- box \(frame.summary) dwell \(age.dwell) least \(age.least)")
+            let other = self.client(of: slot.name.sender)
+            if let other { oracle.receives(frame, client, from: other, node, self) }
+            if case .acknowledgement = frame { count("acknowledgements by box") }
+            guard case .contents(let contents) = frame else { continue }
+            count("contents by box")
+            for aged in contents where node.seen[client]?.contains(aged.content.id) != true {
+                unknown.append(AgedContent(aged.content, age: max(aged.age + age.dwell, age.least)))
+                if mailbox.conduct == .lies { oracle.lied[aged.content.id] = schedule.width + slot.stepped }
+            }
+        }
+        var isTaken = true
+        let before = owed(to: slot.name.sender, client, node)
+        step(node) { core, turn in
+            let cap = core.conversation(client)?.cap ?? turn.defaultCap
+            let result = core.receiveMailed(
+                slot.frames,
+                number: slot.name.number,
+                from: slot.name.sender,
+                age: age,
+                client: client,
+                &turn
+            )
+            isTaken = result.isTaken
+            let said = core.conversation(client)?.savedRecord.mailbox.acknowledgements[slot.name.sender]
+            for aged in unknown {
+                oracle.checkAcknowledgement(
+                    of: aged.content,
+                    age: aged.age,
+                    result.actions,
+                    isOwed: said?.names(aged.content.id) ?? false && !before.contains(aged.content.id),
+                    isCapped: cap != LifetimeCap.none,
+                    turn.now,
+                    self
+                )
+            }
+            return result.actions
+        }
+        guard isTaken else {
+            count("slots without room")
+            return true
+        }
+        count("slots taken")
+        put(.discard(box, slot.name, answer: nil), node)
+        return false
+    }
+
+    /// What is to be acknowledged to a member, by its box.
+    private func owed(to member: PublicKey, _ client: ClientID, _ node: SimulatedNode) -> Set<MessageID> {
+        let said = node.core.conversation(client)?.savedRecord.mailbox.acknowledgements[member]
+        return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
+    }
+
+    /// The owner's word arrives at the mailbox, when what it has taken is durable.
+    func discard(_ name: SimulatedMailbox.Name, in box: BoxID, answer: [UInt8]?) {
+        guard mailbox.isUp, let index = mailbox.boxes[box]?.firstIndex(where: { $0.name == name }) else { return }
+        if let answer {
+            mailbox.boxes[box]?[index].body = answer
+            mailbox.boxes[box]?[index].isAnswer = true
+        } else {
+            mailbox.boxes[box]?[index].isDiscarded = true
+            if mailbox.conduct != .repeats { mailbox.boxes[box]?.remove(at: index) }
+        }
+    }
+
+    // MARK: Notices of explosions
+
+    private func takeNotice(
+        _ slot: SimulatedMailbox.Slot,
+        in box: BoxID,
+        _ conversation: ConversationID,
+        _ client: ClientID,
+        _ key: IdentityKey,
+        _ node: SimulatedNode
+    ) {
+        guard !slot.isAnswer else { return }
+        let sender = slot.name.sender
+        let secret = SlotSecret(sender: sender, owner: key.publicKey, box: box, conversation: conversation, own: key)
+        guard let notice = SlotSealing.notice(in: slot.body, secret, box: box) else {
+            return violation("a notice in a box does not open")
+        }
+        step(node) { core, turn in
+            core.receiveMailed(
+                [.explosion(notice)],
+                number: nil,
+                from: sender,
+                age: SlotAge(dwell: 0),
+                client: client,
+                &turn
+            ).actions
+        }
+        guard node.core.conversation(client) == nil else { return }
+        count("explosions by box")
+        if let receipt = node.core.tombstone(conversation)?.receipt {
+            put(.discard(box, slot.name, answer: receipt), node)
+        }
+    }
+
+    /// Before the explosion that follows in the same actions.
+    func keep(
+        _ notices: [MailNotice],
+        of conversation: ConversationID,
+        among actions: [NodeAction],
+        _ node: SimulatedNode
+    ) {
+        for case .explode(let client, let record, _) in actions where record.conversation == conversation {
+            guard let sender = node.keys[client]?.publicKey else { continue }
+            write(.mailNotices(conversation, Disk.MailNotices(sender: sender, notices: notices)), node)
+            planNotices(conversation, node, in: 5_000)
+        }
+    }
+
+    /// The mailbox goes off for a time, and has lost what it held in memory.
+    func mailboxFails() {
+        guard mailbox.isUp else { return }
+        count("mailbox failures")
+        log("mailbox: off")
+        mailbox.isUp = false
+        mailbox.restart()
+        queue.push(.mailboxReturns, at: time + 1 + roll(chance(70) ? 10_000 : 90_000))
+    }
+
+    func planNotices(_ conversation: ConversationID, _ node: SimulatedNode, in wait: Int64) {
+        queue.push(.notices(node.index, incarnation: node.incarnation, conversation), at: time + wait)
+    }
+
+    /// Puts the notices of an explosion, and looks for the answers.
+    func putNotices(_ conversation: ConversationID, _ node: SimulatedNode) {
+        guard let list = node.disk.mailNotices[conversation] else { return }
+        guard let tombstone = node.core.tombstone(conversation) else {
+            return write(.mailNotices(conversation, nil), node)
+        }
+        var left: [MailNotice] = []
+        for notice in list.notices where tombstone.confirmed[notice.member] == nil {
+            left.append(notice)
+            let box = notice.address.box
+            guard mailbox.isUp, let owner = mailbox.owners[box] else { continue }
+            let name = SimulatedMailbox.Name(sender: list.sender, number: nil)
+            guard let slot = mailbox.boxes[box]?.first(where: { $0.name == name }) else {
+                count("notices put")
+                let kept = SimulatedMailbox.Slot(
+                    name: name,
+                    kind: .notice,
+                    slice: 0,
+                    frames: [],
+                    body: notice.body,
+                    putAt: time,
+                    until: time + SlotKeeping.fortyFiveDays.milliseconds
+                )
+                if mailbox.conduct != .forgets || !chance(30) { mailbox.boxes[box, default: []].append(kept) }
+                planVisit(nodes[owner], in: 1 + roll(500))
+                if tombstone.role != .creator { left.removeLast() }
+                continue
+            }
+            guard slot.isAnswer else { continue }
+            count("receipts by box")
+            let body = slot.body
+            step(node) { core, turn in core.receiveReceipt(body, for: conversation, &turn) }
+        }
+        if left.count != list.notices.count {
+            let rest = Disk.MailNotices(sender: list.sender, notices: left)
+            write(.mailNotices(conversation, left.isEmpty ? nil : rest), node)
+        }
+        if !left.isEmpty { planNotices(conversation, node, in: isParted ? 30_000 : 4_000 + roll(600_000)) }
+    }
+}
+
+extension Acknowledgement {
+    fileprivate func names(_ id: MessageID) -> Bool { (stored + held + expired).contains(id) }
+}
