@@ -171,8 +171,8 @@ let package = Package(
         tests(
             "NodeRuntimeTests",
             [
-                "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto", nioPosix, nioCore,
-                nioEmbedded, logging,
+                "Adversary", "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto",
+                nioPosix, nioCore, nioEmbedded, logging,
             ]
         ),
         tests(

@@ -1,4 +1,5 @@
 import Crypto
+import Foundation
 import Messaging
 import NIOCore
 import NIOPosix
@@ -11,26 +12,33 @@ import Testing
 /// `ann` and `bob` with a conversation called `tea`, and `hub`, a mailbox that bob uses: over the loopback, on disks of the
 /// test's and by a clock of the test's.
 private final class Household: Sendable {
-    static let home = "/home"
+    /// `peers.json` is a file of this machine's, whatever the disk is.
+    private let directory = FileManager.default.temporaryDirectory.path + "/" + UUID().uuidString
     let disks = (ann: SimulatedDisk(), bob: SimulatedDisk(), hub: SimulatedDisk())
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let hub: Node
 
     init() async throws {
+        let directory = directory
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         for disk in [disks.ann, disks.bob, disks.hub] {
+            for parent in directory.indices.dropFirst().filter({ directory[$0] == "/" }) {
+                try disk.makeDirectory(String(directory[..<parent]), in: nil)
+            }
             try Store.create(
-                home: Self.home,
+                home: directory,
                 protection: .keyFile,
                 passphrase: nil,
                 fileSystem: disk,
                 journal: SimulatedDisk.journalByteCount
             )
         }
-        hub = try await Self.node(disks.hub, group.next()) { $0.isMailbox = true }
+        hub = try await Self.node(directory, disks.hub, group.next()) { $0.isMailbox = true }
         try await hub.start(passphrase: nil)
     }
 
     private static func node(
+        _ home: String,
         _ disk: SimulatedDisk,
         _ loop: any EventLoop,
         peers: PeersFile = PeersFile(),
@@ -49,7 +57,7 @@ private final class Household: Sendable {
     }
 
     func node(_ disk: SimulatedDisk, peers: PeersFile = PeersFile()) async throws -> Node {
-        let node = try await Self.node(disk, group.next(), peers: peers)
+        let node = try await Self.node(directory, disk, group.next(), peers: peers)
         try await node.start(passphrase: nil)
         return node
     }
@@ -57,6 +65,7 @@ private final class Household: Sendable {
     func end() async throws {
         await hub.stop()
         try await group.shutdownGracefully()
+        try FileManager.default.removeItem(atPath: directory)
     }
 }
 

@@ -192,7 +192,7 @@ final class MailboxScenario: @unchecked Sendable {
         }
     }
 
-    private func agree() -> Bool {
+    private func agree(attempts: Int = 3) -> Bool {
         for member in members {
             member.ask { [text] node in
                 try? node.setPolicy(text, .ask)
@@ -214,6 +214,9 @@ final class MailboxScenario: @unchecked Sendable {
             return wait(900) { members.allSatisfy(isMailable) }
         }
         guard wait(180, { members.allSatisfy(isMailable) }) else {
+            // A link that takes the place of another ends the session of a member without grace, and the agreement.
+            let isAgreed = members.allSatisfy { one($0)?.agreement?.terms == terms }
+            if !isAgreed, attempts > 1 { return agree(attempts: attempts - 1) }
             for member in members {
                 let standing = member.ask { $0.mailboxStanding }
                 world.note("machine \(member.index): mailable \(isMailable(member)), \(String(describing: standing))")

@@ -143,16 +143,18 @@ final class KeptBoxes: CorePart {
     }
 
     private func give(_ slot: KeptSlot, of box: BoxID, _ dwell: Milliseconds, on link: LinkID) {
-        let body = memory[box]?[slot.id]?.body ?? rows[box].flatMap { stored(slot.id, $0) }
+        let body = body(of: slot.id, in: box)
         let answer: MailboxAnswer =
             body.map { .slot(box, slot.id, dwell: dwell, isAnswer: slot.isAnswer, body: $0) } ?? .absent(box, slot.id)
         held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
     }
 
-    private func stored(_ id: SlotID, _ row: RowID) -> [UInt8]? {
-        guard !store.isLocked, let payload = try? store.read(row, id: id.bytes, now: now.milliseconds) else {
-            return nil
-        }
+    /// Body of a slot, or the answer in its place; `nil` when it is gone or the disk does not give it.
+    func body(of id: SlotID, in box: BoxID) -> [UInt8]? {
+        if let body = memory[box]?[id]?.body { return body }
+        guard let row = rows[box], !store.isLocked,
+            let payload = try? store.read(row, id: id.bytes, now: now.milliseconds)
+        else { return nil }
         return Array(payload.dropFirst(Self.headByteCount))
     }
 

@@ -1,0 +1,298 @@
+import Adversary
+import Crypto
+import Foundation
+import Messaging
+import NIOCore
+import NIOPosix
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+import Wire
+
+@testable import NodeRuntime
+
+/// What a mailbox has said that it keeps, and what it has said that is gone.
+private struct BoxPromise: Sendable {
+    struct Slot: Hashable, Sendable {
+        let box: BoxID
+        let id: SlotID
+    }
+
+    /// Bodies of slots of which the mailbox has said `stored`, and of answers of which it has said `discarded`.
+    var kept: [Slot: [UInt8]] = [:]
+    var gone: Set<Slot> = []
+    /// Asked for and not answered: it may be there or not.
+    var open: Set<Slot> = []
+    /// Granted; those that are to be dropped are in none of the two.
+    var boxes: Set<BoxID> = []
+    var droppedBoxes: Set<BoxID> = []
+}
+
+extension Node {
+    fileprivate func keptBoxes() -> Set<BoxID> { Set((core.machine.contact?.mailbox.records ?? []).map(\.box)) }
+
+    /// `nil` when the disk does not give the box.
+    fileprivate func keptSlots(of box: BoxID) -> Set<SlotID>? {
+        mailboxes.bodies.slots(of: box).map { Set($0.map(\.id)) }
+    }
+
+    fileprivate func keptBody(of id: SlotID, in box: BoxID) -> [UInt8]? { mailboxes.bodies.body(of: id, in: box) }
+}
+
+/// Cuts the power of a mailbox at each call of the file system, while an owner and a member use it over real links; starts
+/// it again on what may be left, and compares the boxes with what the mailbox had answered by then.
+@Suite("Power cuts at a mailbox") struct MailboxPowerCutTests {
+    /// All moments and many outcomes: `make crash`.
+    private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
+    private static let home = "/home"
+
+    private final class Moments: Sendable {
+        let promise = Mutex(BoxPromise())
+        let all = Mutex<[(disk: SimulatedDisk, promise: BoxPromise)]>([])
+
+        func change(_ body: (inout sending BoxPromise) -> Void) { promise.withLock { body(&$0) } }
+    }
+
+    /// The two ends of a mailbox, each over a link of its own, one request at a time.
+    private struct Users {
+        let owner: BoxOwner
+        let moments: Moments
+        let link: HostileLink
+        let member: HostileLink
+        private let tags: [SlotTag] = (0..<64).map { SlotTag(unchecked: [UInt8](repeating: UInt8($0), count: 32)) }
+
+        init(_ owner: BoxOwner, _ moments: Moments) throws {
+            (self.owner, self.moments) = (owner, moments)
+            link = try owner.link(from: Source(1))
+            member = try owner.link(from: Source(2))
+        }
+
+        private func body(_ number: Int, _ size: Int) -> [UInt8] {
+            [UInt8](repeating: UInt8(number), count: SlotSize.byteCounts[size])
+        }
+
+        private func answer(on link: HostileLink, _ isMeant: (MailboxAnswer) -> Bool) throws {
+            while let frame = try link.receive() {
+                if case .mailboxAnswer(let answer) = frame, isMeant(answer) { return }
+            }
+            throw Failure("the mailbox has closed a link")
+        }
+
+        func claim(_ labels: [BoxLabel]) throws {
+            try owner.hold(labels, over: link)
+            moments.change { for label in labels { $0.boxes.insert(owner.box(label)) } }
+        }
+
+        func drop(_ labels: [BoxLabel]) throws {
+            let boxes = Set(labels.map(owner.box))
+            moments.change { promise in
+                promise.boxes.subtract(boxes)
+                let slots = promise.kept.keys.filter { boxes.contains($0.box) }
+                promise.open.formUnion(slots)
+                for slot in slots { promise.kept[slot] = nil }
+            }
+            try link.send(.mailboxRequest(.drop(labels)))
+            // A list is answered behind the drop's commit.
+            let other = moments.promise.withLock { $0.boxes }.sorted()[0]
+            try link.send(.mailboxRequest(.list(other)))
+            try answer(on: link) { if case .slots(other, _) = $0 { true } else { false } }
+            moments.change { $0.droppedBoxes.formUnion(boxes) }
+        }
+
+        func put(_ number: Int, _ kind: SlotKind = .disk, size: Int = 0, into label: BoxLabel) throws {
+            let slot = BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[number]))
+            let body = body(number, kind == .notice ? 0 : size)
+            moments.change { $0.open.insert(slot) }
+            let keeping: SlotKeeping = kind == .notice ? .fortyFiveDays : .oneDay
+            let put = SlotPut(id: slot.id, kind: kind, keeping: keeping, body: body)
+            try member.send(.mailboxRequest(.put(slot.box, put)))
+            try answer(on: member) { if case .put(slot.box, slot.id, .stored) = $0 { true } else { false } }
+            moments.change { promise in
+                promise.open.remove(slot)
+                promise.kept[slot] = body
+            }
+        }
+
+        func discard(_ numbers: [Int], in label: BoxLabel, answer receipt: [UInt8] = []) throws {
+            let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
+            moments.change { promise in
+                for slot in slots {
+                    promise.kept[slot] = nil
+                    promise.open.insert(slot)
+                }
+            }
+            let shown = numbers.map { tags[$0] }
+            try link.send(.mailboxRequest(.discard(owner.box(label), shown, answer: receipt)))
+            try settle(slots, receipt)
+        }
+
+        func purge(_ numbers: [Int], in label: BoxLabel) throws {
+            let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
+            moments.change { promise in
+                for slot in slots {
+                    promise.kept[slot] = nil
+                    promise.open.insert(slot)
+                }
+            }
+            try link.send(.mailboxRequest(.purge(owner.box(label), slots.map(\.id))))
+            try settle(slots, [])
+        }
+
+        private func settle(_ slots: [BoxPromise.Slot], _ receipt: [UInt8]) throws {
+            try answer(on: link) { if case .discarded = $0 { true } else { false } }
+            moments.change { promise in
+                for slot in slots {
+                    promise.open.remove(slot)
+                    if receipt.isEmpty { promise.gone.insert(slot) } else { promise.kept[slot] = receipt }
+                }
+            }
+        }
+    }
+
+    private static func label(_ number: UInt8) -> BoxLabel {
+        BoxLabel(unchecked: [UInt8](repeating: number, count: BoxLabel.byteCount))
+    }
+
+    /// Everything that changes a box.
+    private static func use(_ users: Users) throws {
+        try users.claim([label(1), label(2)])
+        for number in 0..<6 { try users.put(number, size: number % 3, into: label(1)) }
+        try users.put(6, size: 3, into: label(1))
+        for number in 10..<13 { try users.put(number, into: label(2)) }
+        try users.put(20, .notice, into: label(1))
+        try users.discard([0, 1], in: label(1))
+        try users.discard([20], in: label(1), answer: [UInt8](repeating: 7, count: 200))
+        try users.purge([2], in: label(1))
+        try users.claim([label(3)])
+        try users.put(30, into: label(3))
+        try users.drop([label(2)])
+        try users.put(7, into: label(1))
+        try users.discard([3, 4, 5, 6, 7], in: label(1))
+        try users.put(8, into: label(1))
+    }
+
+    /// - Returns: each moment at which the power may go, and what the mailbox had answered by then.
+    private func moments(
+        _ group: MultiThreadedEventLoopGroup,
+        _ change: (inout SimulatedDisk.State) -> Void = { _ in }
+    ) async throws -> (peers: PeersFile, all: [(disk: SimulatedDisk, promise: BoxPromise)]) {
+        let disk = SimulatedDisk()
+        try Store.create(
+            home: Self.home,
+            protection: .keyFile,
+            passphrase: nil,
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
+        let listen = [Messaging.Endpoint(host: "127.0.0.1", port: 0)]
+        let identity = makeIdentity()
+        let card = ContactCard(
+            key: identity.publicKey,
+            routingSecret: randomBytes(ContactCard.routingSecretByteCount),
+            endpoints: [Messaging.Endpoint(host: "127.0.0.1", port: 9)]
+        )
+        let peers = PeersFile(peers: [PeersFile.Peer(name: "owner", contact: card, endpoints: nil)])
+        let node = try await Node.quiet(home: Self.home, on: disk, group.next(), listen: listen, peers: peers) {
+            $0.isMailbox = true
+        } _: {
+            $0.datagrams = nil
+        }
+        try await node.start(passphrase: nil)
+        let day = UInt32(Date().timeIntervalSince1970 / 86_400)
+        let owner = BoxOwner(identity, mailbox: try await node.card(), day: day)
+        let moments = Moments()
+        disk.with(change)
+        disk.observe { disk in
+            let promise = moments.promise.withLock { $0 }
+            moments.all.withLock { $0.append((disk, promise)) }
+        }
+        try await NIOThreadPool.singleton.runIfActive { try Self.use(Users(owner, moments)) }
+        disk.observe(nil)
+        let last = (disk.snapshot(), moments.promise.withLock { $0 })
+        await node.stop()
+        return (peers, moments.all.withLock { $0 } + [last])
+    }
+
+    /// Starts the mailbox on what is left.
+    /// - Returns: the promises that are broken.
+    private func check(
+        _ disk: SimulatedDisk,
+        _ promise: BoxPromise,
+        _ peers: PeersFile,
+        _ group: MultiThreadedEventLoopGroup
+    ) async throws -> [String] {
+        let node = try await Node.quiet(home: Self.home, on: disk, group.next(), peers: peers) {
+            $0.isMailbox = true
+        } _: { _ in
+        }
+        try await node.unlock(passphrase: nil)
+        var broken: [String] = []
+        let boxes = await node.keptBoxes()
+        for box in promise.boxes where !boxes.contains(box) { broken.append("a box that was granted is lost") }
+        for box in promise.droppedBoxes where boxes.contains(box) { broken.append("a box that was dropped is there") }
+        var slots: [BoxID: Set<SlotID>] = [:]
+        for box in boxes { slots[box] = await node.keptSlots(of: box) }
+        for (slot, body) in promise.kept {
+            let found = await node.keptBody(of: slot.id, in: slot.box)
+            if slots[slot.box]?.contains(slot.id) != true || found == nil {
+                broken.append("a slot that was stored is lost")
+            } else if found != body {
+                broken.append("a slot has other bytes")
+            }
+        }
+        for slot in promise.gone where slots[slot.box]?.contains(slot.id) == true {
+            broken.append("a slot that was discarded is there")
+        }
+        // What nobody has put, or put and discarded, is not there.
+        for (box, ids) in slots {
+            for id in ids {
+                let slot = BoxPromise.Slot(box: box, id: id)
+                if promise.kept[slot] == nil, !promise.open.contains(slot), !promise.gone.contains(slot) {
+                    broken.append("a slot is there that nobody has put")
+                }
+            }
+        }
+        await node.stop()
+        return broken
+    }
+
+    private func run(
+        _ group: MultiThreadedEventLoopGroup,
+        limit: Int,
+        every step: Int,
+        _ change: (inout SimulatedDisk.State) -> Void = { _ in }
+    ) async throws -> (moments: Int, states: Int, broken: Set<String>) {
+        let (peers, moments) = try await moments(group, change)
+        var (states, broken) = (0, Set<String>())
+        for index in stride(from: 0, to: moments.count, by: step) {
+            let (disk, promise) = moments[index]
+            let outcomes = Outcomes(of: disk)
+            for choice in outcomes.choices(limit: limit, seed: UInt64(index)) {
+                states += 1
+                let found = try await check(outcomes.disk(choice), promise, peers, group)
+                for one in found { broken.insert("\(one) (moment \(index) of \(moments.count))") }
+            }
+        }
+        return (moments.count, states, broken)
+    }
+
+    @Test("leave all slots that it has answered for, and none that it has discarded", .timeLimit(.minutes(60)))
+    func everyCall() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let isCampaign = Self.isCampaign
+        let run = try await run(group, limit: isCampaign ? 64 : 3, every: isCampaign ? 1 : 3)
+        #expect(run.broken.isEmpty)
+        #expect(run.moments > 50)
+        if isCampaign { print("power cuts at a mailbox: \(run.moments) moments, \(run.states) states") }
+        try await group.shutdownGracefully()
+    }
+
+    @Test("a commit that is acknowledged before its barrier is found")
+    func canary() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let run = try await run(group, limit: 2, every: 3) { $0.skipsBarriersOf = "journal" }
+        #expect(run.broken.contains { $0.hasPrefix("a slot that was stored is lost") })
+        try await group.shutdownGracefully()
+    }
+}
