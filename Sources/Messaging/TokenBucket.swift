@@ -10,14 +10,14 @@ package struct TokenBucket: Hashable, Sendable {
         self.burst = burst
     }
 
-    /// Takes one token.
+    /// Takes one token, or several of which one at least is there.
     /// - Returns: `nil` if there was one, otherwise how long to wait for it.
-    package mutating func take(now: Timestamp) -> Milliseconds? {
+    package mutating func take(_ count: Int = 1, now: Timestamp) -> Milliseconds? {
         let start = max(fullAt ?? now, now)
         let backlog = start - now
         let room = interval * Milliseconds(burst - 1)
         guard backlog <= room else { return backlog - room }
-        fullAt = start + interval
+        fullAt = start + interval * Milliseconds(count)
         return nil
     }
 

@@ -711,6 +711,32 @@ struct MailboxServiceTests {
         #expect(stored == Limits.boxByteCount / SlotSize.largest)
     }
 
+    @Test("bytes on the disk have a rate, though their slots are discarded; bytes in memory have none")
+    func rateOfBytes() {
+        var mailbox = claimed()
+        let box = mailbox.box()
+        func stored(_ kind: SlotKind, in count: Int) -> Int {
+            var stored = 0
+            for number in 0..<count {
+                mailbox.now = mailbox.now + Limits.putInterval + 1
+                let slot = put(number % 8, kind, size: SlotSize.largest)
+                if isKept(mailbox.say(.put(box, slot), 10)) { stored += 1 }
+                mailbox.say(.discard(box, [tag(number % 8)], answer: []), 10)
+            }
+            return stored
+        }
+        // One more than fits, since a put is taken when there is room for its first KiB.
+        let passed = 1_000 * (Limits.putInterval + 1)
+        let kibibytes = Limits.putKibibyteBurst + Int(passed / Limits.putKibibyteInterval)
+        let most = kibibytes / (SlotSize.largest / 1_024) + 1
+        let count = stored(.disk, in: 1_000)
+        #expect(count <= most && count >= most - 2)
+        #expect(stored(.memory, in: 100) == 100)
+        mailbox.now = mailbox.now + .day
+        #expect(stored(.disk, in: 100) == 100)
+        mailbox.expectAgreement()
+    }
+
     @Test("puts have a rate: into one box from wherever, and from one network into whatever box")
     func rates() {
         func puts(_ mailbox: inout Mailbox, _ count: Int, _ box: (Int) -> BoxID, from source: (Int) -> UInt64?) -> Int {

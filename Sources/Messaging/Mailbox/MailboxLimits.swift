@@ -32,6 +32,9 @@ extension Limits {
     package static let putInterval: Milliseconds = .minute / 64
     package static let putSourceBurst = 512
     package static let putSourceInterval: Milliseconds = .minute / 128
+    /// What is put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
+    package static let putKibibyteBurst = 16 << 10
+    package static let putKibibyteInterval: Milliseconds = .hour / (4 << 10)
     /// Networks whose puts are counted.
     package static let putSourceCount = 1_024
     /// Box of an owner that has not come for this long.

@@ -19,6 +19,8 @@ package struct MailboxServiceStateMachine: Sendable {
         var slots: [SlotID: KeptSlot]?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
+        /// Of KiB on the disk, where the bytes of a slot that was discarded stay, overwritten, until its bucket ends.
+        var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
         /// The owner has been told that something waits, and has not listed the box since.
         var isAnnounced = false
         /// The time of the owner's last visit that is in the saved record.
@@ -286,6 +288,9 @@ package struct MailboxServiceStateMachine: Sendable {
             isNotice || boxes[box]!.byteCount + put.body.count <= terms.boxByteCount,
             put.kind != .memory || memoryByteCount + put.body.count <= terms.memoryByteCount
         else { return answer(.full) }
+        guard put.kind == .memory || boxes[box]!.kibibytes.take(put.body.count / 1_024, now: turn.now) == nil else {
+            return answer(.tooFast)
+        }
         let time = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, terms.longest)
         let slot = KeptSlot(
             id: put.id,

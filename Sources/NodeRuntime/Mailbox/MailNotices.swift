@@ -129,11 +129,17 @@ final class MailNotices: CorePart {
                 routingSecret: address.routingSecret
             )
             rounds[conversation]?.underWayCount += 1
+            var isAnswered = false
             let isOpen = links.open(
                 remote,
                 for: MailboxLinks.Purpose(
                     opened: { [weak self] link in self?.ask(entry, address, on: link) },
-                    answered: { [weak self] in self?.answered($0, on: $1, entry, address, conversation) },
+                    answered: { [weak self] answer, link in
+                        // The link closes behind the first answer.
+                        guard !isAnswered else { return }
+                        isAnswered = true
+                        self?.answered(answer, on: link, entry, address, conversation)
+                    },
                     heard: { _ in },
                     ended: { [weak self] in self?.ended(conversation) }
                 )

@@ -69,6 +69,8 @@ final class OwnMailbox: CorePart {
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
     /// When slots of a box were last searched for in the whole window.
     private var searchedAt: [BoxID: Messaging.Timestamp] = [:]
+    /// When a box is to be listed again, whatever the mailbox says.
+    private var plannedAt: [BoxID: Messaging.Timestamp] = [:]
     /// Slots that were taken since the start.
     private(set) var takenCount: UInt64 = 0
 
@@ -268,10 +270,15 @@ final class OwnMailbox: CorePart {
         }
     }
 
-    /// Lists a box once more after a pause.
+    /// Lists a box once more after a pause, or sooner if a list is planned already.
     private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
+        let due = now + pause
+        if let planned = plannedAt[box], planned <= due, planned > now { return }
+        plannedAt[box] = due
         loop.assumeIsolated().scheduleTask(in: .milliseconds(pause)) { [weak self] in
-            guard let self, seeds[box] != nil, !waiting.contains(box) else { return }
+            guard let self else { return }
+            if plannedAt[box] == due { plannedAt[box] = nil }
+            guard seeds[box] != nil, !waiting.contains(box) else { return }
             waiting.append(box)
             if drain == nil { next() }
         }
