@@ -148,7 +148,8 @@ package enum Limits {
     /// Waits between knocks of an explosion's redelivery.
     package static let knockFirst: Milliseconds = 2 * .second
     package static let knockLongest: Milliseconds = 15 * .minute
-    /// Changes of one member's description: one every 5 s, bursts of 3. What is dropped is learned at the next session.
+    /// Changes of one member's description: one every 5 s, bursts of 3. The newest of those
+    /// that come faster is taken over when the rate allows it.
     package static let profileInterval: Milliseconds = 5 * .second
     package static let profileBurst = 3
     /// Invitations from peers that wait for an answer.

@@ -192,6 +192,7 @@ struct MailboxCommandTests {
             let service = try hub.ok("mailbox", "status").json["service"]
             #expect(service["serving"].bool == true && service["owners"].integer == 1, "\(service)")
             #expect(service["boxes"].integer == 1 && service["boxesMax"].integer == 128)
+            #expect(service["boxesUnread"].integer == 0 && service["slots"].integer == 0)
             #expect(service["kept"].list.map { $0["peer"].string } == ["ann"], "\(service)")
             let part = try hub.ok("status")["mailbox"]
             #expect(part["own"].isNull && part["service"]["boxes"].integer == 1 && part["service"]["kept"].isNull)

@@ -392,9 +392,14 @@ import Testing
             all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
         }
         #expect(all.names(1).contains("n\(Limits.profileBurst - 1)"))
+        // What comes too fast keeps nobody out who is behind it.
+        let news = Member(profile: "news", endpoints: [], version: stamp + 1, key: all.keys[0], &all.random)
+        let update = GroupUpdate(state: nil, members: [good[10], news], departures: [])
+        all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
+        #expect(all.names(1) == ["n\(Limits.profileBurst - 1)", "news"])
         all.now = all.now + Limits.profileInterval
         all.step(1) { core, turn in core.advance(&turn) }
-        #expect(all.names(1).contains("n9"))
+        #expect(all.names(1) == ["n10", "news"])
     }
 
     @Test func `what was given up undelivered is shown as a gap`() throws {

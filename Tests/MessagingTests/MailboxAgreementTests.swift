@@ -182,14 +182,16 @@ struct MailboxAgreementTests {
         let schedule = SliceSchedule(agreement.terms)
         all.now = all.now + schedule.horizon / 8
         #expect(requests(in: 10 * .minute) == 10)
-        let keys = SliceKeys(
-            agreement: agreement.id,
-            first: schedule.slice(at: all.now),
-            present: schedule.slice(at: all.now),
-            left: 1,
-            keys: [all.keys[1].publicKey]
-        )
-        all.step(0) { core, turn in core.receive(.mailbox(.keys(keys)), on: link, verify: { _ in nil }, &turn) }
+        func answer(_ keys: [PublicKey]) {
+            let slice = schedule.slice(at: all.now)
+            let said = SliceKeys(agreement: agreement.id, first: slice, present: slice, left: 1, keys: keys)
+            all.step(0) { core, turn in core.receive(.mailbox(.keys(said)), on: link, verify: { _ in nil }, &turn) }
+        }
+        // An answer without a key for now is none.
+        all.now = all.now + 8 * .day
+        answer([])
+        #expect(requests(in: 10 * .minute) == 10)
+        answer([all.keys[1].publicKey])
         #expect(requests(in: 10 * .minute) == 0)
         // Without a box there is nothing to ask for, and nothing to wake for.
         all.now = all.now + schedule.horizon / 8

@@ -174,6 +174,20 @@ struct MailboxOrderTests {
         let count = try #require(all.orders[0]?.count)
         _ = all.advance(0, to: failed + Limits.mailRetryFirst)
         #expect(all.orders[0]?.count == count + 1)
+        // So they do when it takes some of an order, and says then that puts come too fast.
+        let third = try all.say("three", from: 0)
+        for step in 0..<6 {
+            order = try #require(all.orders[0]?.last)
+            let mailed = step == 5 ? order.messages.map(\.id).filter { $0 != third } : []
+            let ended = all.now
+            all.end(order, of: 0, MailResult(mailed: mailed, tooLarge: [], slotCount: 1, isComplete: false))
+            let wait = step == 5 ? Limits.mailRetryFirst : Limits.mailRetryFirst << Milliseconds(step + 1)
+            let count = try #require(all.orders[0]?.count)
+            _ = all.advance(0, to: ended + wait - 1)
+            #expect(all.orders[0]?.count == count, "\(step)")
+            _ = all.advance(0, to: ended + wait)
+            #expect(all.orders[0]?.count == count + 1, "\(step)")
+        }
     }
 
     @Test("no number is used twice, whatever becomes of an order, and whenever the node stops")

@@ -200,7 +200,7 @@ struct MailboxReceivingTests {
         }
     }
 
-    @Test("what is over by a doubtful age is dropped without a word, and what is not is kept for the rest of its time")
+    @Test("over by a doubtful age is dropped, alive is kept for the rest of its time; neither is acknowledged")
     func doubtfulAge() throws {
         var (all, id, _) = try away()
         let content = try #require(all.archive[0][id]).content
@@ -215,7 +215,29 @@ struct MailboxReceivingTests {
         // The next slot has it again, with another word on its age.
         all.receive([frame], number: 1, from: 0, at: 1, age: SlotAge(dwell: 22 * .hour, isDoubtful: true))
         #expect(all.archive[1][id]?.expiresAt == all.now + .hour)
-        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements[all.keys[0].publicKey]?.stored == [id])
+        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+    }
+
+    @Test("a description that comes too fast stays in the box until it is taken over")
+    func fastDescriptions() throws {
+        var (all, _, _) = try away()
+        let stamp = UInt64(all.now.milliseconds) + 1_000
+        func receive(_ count: Int) -> Bool {
+            let member = Member(
+                profile: "n\(count)",
+                endpoints: [],
+                version: stamp + UInt64(count),
+                key: all.keys[0],
+                &all.random
+            )
+            return all.receive([.profile(member)], number: UInt64(count), from: 0, at: 1).isTaken
+        }
+        for count in 0..<Limits.profileBurst { #expect(receive(count)) }
+        let last = Limits.profileBurst
+        #expect(!receive(last) && all.machine(1)?.hasTaken(UInt64(last), of: all.keys[0].publicKey) == false)
+        all.now = all.now + Limits.profileInterval
+        #expect(receive(last) && all.names(1) == ["n\(last)"])
+        #expect(receive(0), "an older one is of no use")
     }
 
     @Test("contents without a lifetime stay in memory, whatever age they have")

@@ -732,6 +732,7 @@ struct MailboxServiceTests {
         let count = stored(.disk, in: 1_000)
         #expect(count <= most && count >= most - 2)
         #expect(stored(.memory, in: 100) == 100)
+        #expect(isKept(mailbox.say(.put(box, put(99, .notice)), 10)), "a notice does not wait for contents")
         mailbox.now = mailbox.now + .day
         #expect(stored(.disk, in: 100) == 100)
         mailbox.expectAgreement()
@@ -874,6 +875,7 @@ struct MailboxServiceTests {
         }
         restart()
         #expect(mailbox.machine.occupancy.map(\.slotCount) == [nil] && mailbox.machine.counts.slots == 0)
+        #expect(mailbox.machine.counts.unreadBoxes == 1)
         mailbox.isSilent = true
         #expect(mailbox.say(.put(box, put(3)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
         #expect(mailbox.say(.put(box, put(3, .memory)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
@@ -884,7 +886,7 @@ struct MailboxServiceTests {
         #expect(mailbox.say(.purge(box, [put(1).id]), holder) == [close(holder)])
         mailbox.isSilent = false
         #expect(mailbox.claim().last == told(1, .waiting(box)))
-        #expect(mailbox.machine.occupancy.map(\.slotCount) == [2])
+        #expect(mailbox.machine.occupancy.map(\.slotCount) == [2] && mailbox.machine.counts.unreadBoxes == 0)
         mailbox.expectAgreement()
 
         // Each request is enough.

@@ -51,6 +51,8 @@ struct Oracle {
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
     /// Contents whose dwell a mailbox may have named falsely, and by how much at most: the slice bounds it.
     var lied: [MessageID: Milliseconds] = [:]
+    /// Contents of slots of a doubtful age, which are not acknowledged.
+    var doubtful: Set<MessageID> = []
     /// How far a node's clock was stepped forward in all when an inbox of it was told the keys of a member's slices.
     var gainedAtKeys: [ClientID: [PublicKey: Milliseconds]] = [:]
     /// Slots that were put: no number is used twice.

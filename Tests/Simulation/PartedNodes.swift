@@ -169,7 +169,8 @@ extension Simulation {
             guard text.receiver.seen[text.theirs]?.contains(message) == true else {
                 return "a text \(place) has not come by box"
             }
-            if text.isAnswered, conversation.outboxEntry(message, to: text.member) != nil {
+            let isWaiting = conversation.outboxEntry(message, to: text.member) != nil
+            if text.isAnswered, isWaiting, !oracle.doubtful.contains(message) {
                 return "a text \(place) is not acknowledged by box"
             }
         }

@@ -321,6 +321,7 @@ extension Simulation {
             count("contents by box")
             for aged in contents where node.seen[client]?.contains(aged.content.id) != true {
                 unknown.append(AgedContent(aged.content, age: max(aged.age + age.dwell, age.least)))
+                if age.isDoubtful { oracle.doubtful.insert(aged.content.id) }
                 if mailbox.conduct == .lies { oracle.lied[aged.content.id] = schedule.width + slot.stepped }
             }
         }

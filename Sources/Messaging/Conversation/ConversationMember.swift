@@ -66,6 +66,8 @@ struct ConversationMember: Sendable {
     mutating func rest() {
         link.rest()
         outbox.rest()
+        // Its deadline would wake the inbox, which has it no more.
+        laterDescription = nil
     }
 
     /// A message of ours is not waited for any more.

@@ -148,9 +148,9 @@ extension ConversationStateMachine {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
         // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
-        let dropped = tally.dropped
+        let forged = tally.forged
         for member in update.members.prefix(Limits.memberCount)
-        where listed.contains(member.key) && tally.dropped == dropped {
+        where listed.contains(member.key) && tally.forged == forged {
             if takeOver(member, from: sender, turn) { news.members.append(member) }
         }
         let known = Set(record.members.map(\.key) + [key.publicKey])

@@ -289,14 +289,18 @@ extension ConversationStateMachine {
                 let older = AgedContent(aged.content, age: max(total.overflow ? .max : total.partialValue, age.least))
                 batch.add(receive(older, from: member, &batch, turn), turn)
             }
-            let said = batch.said
+            // A doubtful age may shorten a content's life: its sender keeps it for a link.
+            let said = age.isDoubtful ? Acknowledgement() : batch.said
             batch.said = Acknowledgement()
             batch.finish(turn)
             let actions = batch.actions.filter { !$0.concerns(.none) }
             return (actions + acknowledge(said, to: member, turn), batch.refusedCount == 0)
         case .acknowledgement(let said):
             return (receive(said, from: member, on: .none, &turn).filter { !$0.concerns(.none) }, true)
-        case .profile(let description): return (receive(description, from: member, &turn), true)
+        case .profile(let description):
+            let actions = receive(description, from: member, &turn)
+            // One that comes too fast is in memory only: its slot stays until it is taken over.
+            return (actions, members[member]?.laterDescription != description)
         case .explosion(let sealed):
             return (receiveExplosion(sealed, .link(.none, member), &turn).filter { !$0.concerns(.none) }, true)
         case .session, .lifetime, .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .memberLeft, .ping,

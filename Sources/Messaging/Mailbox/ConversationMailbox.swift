@@ -189,7 +189,10 @@ struct ConversationMailbox: Sendable {
         // A message that waits in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
         record.outgoing[member] = known
-        sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
+        // An answer without a key for now, from a disk that fails, is none.
+        if known.slices?.key(now: now, width: width) != nil {
+            sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
+        }
         return [.save(names.client)]
     }
 
@@ -332,6 +335,7 @@ struct ConversationMailbox: Sendable {
                 side.state = .waiting(until: isProgress ? now : now + Limits.mailRetryLongest)
             }
         } else {
+            if !result.mailed.isEmpty { side.failures = 0 }
             let wait = min(Limits.mailRetryFirst << Milliseconds(min(side.failures, 20)), Limits.mailRetryLongest)
             side.failures += 1
             side.state = .waiting(until: now + wait)

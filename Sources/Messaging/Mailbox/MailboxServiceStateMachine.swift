@@ -58,6 +58,7 @@ package struct MailboxServiceStateMachine: Sendable {
         var result = counted
         result.owners = Set(boxes.values.map(\.record.owner)).count
         result.boxes = boxes.count
+        result.unreadBoxes = boxes.values.count { $0.slots == nil }
         result.slots = boxes.values.reduce(0) { $0 + ($1.slots?.count ?? 0) }
         result.byteCount = boxes.values.reduce(0) { $0 + $1.byteCount }
         result.memoryByteCount = memoryByteCount
@@ -288,7 +289,8 @@ package struct MailboxServiceStateMachine: Sendable {
             isNotice || boxes[box]!.byteCount + put.body.count <= terms.boxByteCount,
             put.kind != .memory || memoryByteCount + put.body.count <= terms.memoryByteCount
         else { return answer(.full) }
-        guard put.kind == .memory || boxes[box]!.kibibytes.take(put.body.count / 1_024, now: turn.now) == nil else {
+        // Notices are few and small, and must not wait for contents.
+        guard put.kind != .disk || boxes[box]!.kibibytes.take(put.body.count / 1_024, now: turn.now) == nil else {
             return answer(.tooFast)
         }
         let time = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, terms.longest)

@@ -18,6 +18,8 @@ package struct MailboxCounts: Hashable, Sendable {
     /// Counts of the present moment; byte counts in bytes.
     package var owners = 0
     package var boxes = 0
+    /// Boxes for which nobody has asked since the start of the process: their slots are not read yet, and not counted.
+    package var unreadBoxes = 0
     package var slots = 0
     package var byteCount = 0
     package var memoryByteCount = 0

@@ -48,7 +48,8 @@ final class SliceKeyMaker: CorePart {
             keys: keys
         )
         held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
-        guard !keys.isEmpty, last < final else { return }
+        // Keys that follow a gap would take the place of those before it.
+        guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) {
             self.send(agreement, above: last, client, on: link)
         }

@@ -96,7 +96,9 @@ package struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
     package var owners: Int = 0
     package var boxes: Int = 0
     package var boxesMax: Int = 0
-    /// Slots that are used, of boxes that somebody has asked for since the start, and of one box at most.
+    /// Boxes for which nobody has asked since the start: what is in them is not counted.
+    package var boxesUnread: Int = 0
+    /// Slots that are used, of all boxes but those, and of one box at most.
     package var slots: Int = 0
     package var slotsPerBox: Int = 0
     /// Bytes on the disk, and of one box at most, in memory included.
@@ -124,6 +126,7 @@ package struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
         try fields.field("owners", &owners)
         try fields.field("boxes", &boxes)
         try fields.field("boxesMax", &boxesMax)
+        try fields.field("boxesUnread", &boxesUnread)
         try fields.field("slots", &slots)
         try fields.field("slotsPerBox", &slotsPerBox)
         try fields.field("bytes", &bytes)

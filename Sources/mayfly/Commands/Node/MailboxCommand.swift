@@ -84,13 +84,18 @@ extension OwnMailboxStatus {
 }
 
 extension MailboxServiceStatus {
+    /// What the counts of slots and bytes leave out.
+    private var unread: String {
+        boxesUnread == 0 ? "" : " and those of \(boxesUnread) box\(boxesUnread == 1 ? "" : "es") not asked for yet"
+    }
+
     /// As `status` and `mailbox status` show it.
     var fields: [(String, String?)] {
         [
             ("mailbox for others", serving ? "named peers" : "off; what is kept stays until its time"),
             ("boxes", "\(boxes) of \(boxesMax), of \(owners) node\(owners == 1 ? "" : "s")"),
-            ("slots", "\(slots), \(slotsPerBox) of a box"),
-            ("on disk", "\(Words.size(bytes)), \(Words.size(bytesPerBox)) of a box"),
+            ("slots", "\(slots)\(unread), \(slotsPerBox) of a box"),
+            ("on disk", "\(Words.size(bytes))\(unread), \(Words.size(bytesPerBox)) of a box"),
             ("in memory", "\(Words.size(memoryBytes)) of \(Words.size(memoryBytesMax))"),
             ("kept for", "\(length(longest)) at most"),
             (

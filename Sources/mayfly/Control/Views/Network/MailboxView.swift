@@ -100,6 +100,7 @@ enum MailboxView {
         status.owners = counts.owners
         status.boxes = counts.boxes
         status.boxesMax = terms.boxCount
+        status.boxesUnread = counts.unreadBoxes
         status.slots = counts.slots
         status.slotsPerBox = terms.slotCount
         status.bytes = Int64(counts.byteCount - counts.memoryByteCount)
