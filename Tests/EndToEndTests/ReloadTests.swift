@@ -224,10 +224,12 @@ struct ReloadTests {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let command = [Program.mayfly, "run", "--home", ann.home]
-            for (before, stops) in [([], true), (["nohup"], false), (["env", "NOTIFY_SOCKET=/no/socket"], false)] {
+            // nohup(1) leaves a file where it runs.
+            let nohup = ["env", "-C", ann.directory, "nohup"]
+            for (before, stops) in [([], true), (nohup, false), (["env", "NOTIFY_SOCKET=/no/socket"], false)] {
                 let terminal = try PseudoTerminal()
                 let child = try terminal.child(["setsid", "--ctty"] + before + command)
-                if before.first == "nohup" {
+                if before == nohup {
                     try eventually("it serves") { try ann.run(["status"]).code == 0 }
                 } else {
                     try terminal.expect("ready")
