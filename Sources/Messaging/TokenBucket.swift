@@ -10,7 +10,7 @@ package struct TokenBucket: Hashable, Sendable {
         self.burst = burst
     }
 
-    /// Takes one token, or several of which one at least is there.
+    /// Takes `count` tokens if at least one is there; the next taker waits for those that were not.
     /// - Returns: `nil` if there was one, otherwise how long to wait for it.
     package mutating func take(_ count: Int = 1, now: Timestamp) -> Milliseconds? {
         let start = max(fullAt ?? now, now)

@@ -66,7 +66,7 @@ struct ConversationMember: Sendable {
     mutating func rest() {
         link.rest()
         outbox.rest()
-        // Its deadline would wake the inbox, which has it no more.
+        // A sleeping inbox forgets the description, so no deadline may wake it for that.
         laterDescription = nil
     }
 

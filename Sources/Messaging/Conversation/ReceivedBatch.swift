@@ -13,7 +13,7 @@ struct ReceivedBatch {
     let names: ConversationNames
     /// What all inboxes may still hold in memory, in bytes.
     var memoryAvailable: Int
-    /// They come from a box, and their age may be too large: see ``SlotAge/isDoubtful``.
+    /// The contents come from a box, and their age may be too large: see ``SlotAge/isDoubtful``.
     var isAgeDoubtful = false
     /// The answer to all of them.
     var said = Acknowledgement()

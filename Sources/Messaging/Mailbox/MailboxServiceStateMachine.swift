@@ -19,7 +19,8 @@ package struct MailboxServiceStateMachine: Sendable {
         var slots: [SlotID: KeptSlot]?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
-        /// Of KiB on the disk, where the bytes of a slot that was discarded stay, overwritten, until its bucket ends.
+        /// Rate of contents on the disk, in KiB: the bytes of a discarded slot stay there, overwritten, until the end of the
+        /// slot's bucket.
         var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
         /// The owner has been told that something waits, and has not listed the box since.
         var isAnnounced = false

@@ -55,9 +55,9 @@ package struct SlotAge: Hashable, Sendable {
     package var dwell: Milliseconds
     /// Contents are no younger than this: the time since their slice ended, by the owner's clock.
     package var least: Milliseconds
-    /// The slot was put before its slice began, if the mailbox speaks the truth. Either it lies, or the clock of the sender
-    /// or the owner was stepped. Contents that are over by this age are dropped without an answer: it proves nothing, and
-    /// their sender keeps them for a link.
+    /// The slot was put before its slice began, if the mailbox speaks the truth. Either the mailbox lies, or the clock of the
+    /// sender or the owner was stepped. The age counts, but no content of the slot is acknowledged: the sender keeps the
+    /// contents for a link.
     package var isDoubtful: Bool
 
     package init(dwell: Milliseconds, least: Milliseconds = 0, isDoubtful: Bool = false) {
