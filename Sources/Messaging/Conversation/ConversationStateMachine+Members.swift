@@ -224,6 +224,13 @@ extension ConversationStateMachine {
             postpone(description)
             return false
         }
+        // While a newer or the same description waits for the rate, this one is not worth a signature check.
+        if let known = members[description.key], known.profileBucket.isSpent(now: turn.now),
+            let later = known.laterDescription, !description.supersedes(later)
+        {
+            tally.dropped += 1
+            return false
+        }
         guard tally.holds(description.isValid) else { return false }
         if let index {
             if members[description.key]?.profileBucket.take(now: turn.now) != nil {
