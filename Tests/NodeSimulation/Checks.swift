@@ -370,6 +370,12 @@ extension NodeSimulation {
     /// Tokens are a day's: whose clocks are further apart do not find each other.
     private func areNear(_ one: Timestamp, _ other: Timestamp) -> Bool { abs(one - other) < 12 * .hour }
 
+    /// Whether two machines that are up can find each other, by their clocks.
+    func areNear(_ one: Machine, _ other: Machine) -> Bool {
+        guard let first = one.lastSeenNow, let second = other.lastSeenNow else { return false }
+        return areNear(first, second)
+    }
+
     /// Why the machines have not come to rest; `nil` when they have.
     func unrest() -> String? {
         for (id, all) in holders() {

@@ -120,8 +120,20 @@ extension NodeSimulation {
     private func claimed(_ label: BoxLabel, _ machine: Machine) {
         guard !machine.isHostile, let key = machines[mailbox!.index].contactCard?.key else { return }
         guard let conversation = learnBoxes(of: machine, label, key) else { return count("claims for what is gone") }
+        // A command that failed when the disk was full may have agreed all the same, and its inbox may have fallen asleep.
+        if agreements(with: .ram, for: conversation).isEmpty { learnAgreement(of: machine, conversation) }
         if agreements(with: .ram, for: conversation).isEmpty {
             violation("M1 machine \(machine.index) claims a box for a conversation that has not agreed to it")
+        }
+    }
+
+    private func learnAgreement(of machine: Machine, _ conversation: ConversationID) {
+        count("claims of inboxes that slept")
+        machine.ask { [unowned self] node in
+            guard let one = try? node.conversation(conversation.description) else { return }
+            for held in one.agreements + [one.agreement].compactMap({ $0 }) where held.terms.mailbox != .no {
+                _ = oracle.agreement(held.id, of: one, machine, self)
+            }
         }
     }
 
