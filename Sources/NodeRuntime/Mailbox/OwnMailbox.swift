@@ -5,48 +5,14 @@ import NIOCore
 import Store
 import Wire
 
-/// Our boxes at our mailbox: claims the boxes, takes the slots that have come, opens their contents, and discards each
-/// slot when its contents are durable here.
+/// Our boxes at our mailbox: claims the boxes, and empties one box at a time of those in which something waits.
 final class OwnMailbox: CorePart {
-    /// Number of slots that one `take` asks for.
-    private static let batchCount = 16
     /// Time after which a box is listed again when its contents had no room here or its inbox could not be woken.
     private static let retryPause: Milliseconds = 15 * .second
     /// Time without an answer after which the link to the mailbox is closed and dialled anew.
     private static let patience: Milliseconds = 30 * .second
     /// Least time between two searches of a box in the whole window: a search takes a second for 31 members.
     private static let searchPause: Milliseconds = 10 * .minute
-
-    /// One slot of ours in the box that is being emptied.
-    private struct Match {
-        let tag: SlotTag
-        let member: PublicKey
-        /// `nil` stands for the slot of the member's notice.
-        let number: UInt64?
-    }
-
-    /// The box that is being emptied: one at a time.
-    private struct Drain {
-        let box: BoxID
-        let client: ClientID
-        let conversation: ConversationID
-        let link: LinkID
-        var secrets: [PublicKey: SlotSecret] = [:]
-        var waiting: ArraySlice<Match> = []
-        var asked: [SlotID: Match] = [:]
-        /// Slots that were taken since the last `discard`.
-        var taken: [Match] = []
-        /// Slots whose contents nobody can open any more: they are discarded in any case.
-        var dead: [SlotTag] = []
-        /// A slot was taken or found dead: the box was worth listing.
-        var isFruitful = false
-        /// The mailbox has listed the slots of the box.
-        var isListed = false
-        /// Contents of a slot could not be taken: the box is listed again later.
-        var isBlocked = false
-        /// When the mailbox last answered.
-        var answeredAt: Messaging.Timestamp
-    }
 
     let core: ProtocolCore
     private let unread: UnreadInboxes
@@ -62,7 +28,8 @@ final class OwnMailbox: CorePart {
     /// Conversation of each box: of the boxes that are wanted, and of those whose conversation has exploded.
     private var conversations: [BoxLabel: ConversationID] = [:]
     private var waiting: [BoxID] = []
-    private var drain: Drain?
+    /// The box that is being emptied.
+    private var drain: BoxDrain? { didSet { if oldValue !== drain { oldValue?.abandon() } } }
     /// Number of the last dial.
     private var dialNumber: UInt64 = 0
     /// When the last list of a box led to no slot that was taken or found dead.
@@ -148,7 +115,7 @@ final class OwnMailbox: CorePart {
         } else {
             perform(machine?.advance(now: now) ?? [])
         }
-        if let drain, drain.link != machine?.link { self.drain = nil }
+        if let link = drain?.link, link != machine?.link { drain = nil }
         if let drain, now - drain.answeredAt > Self.patience { links.close(drain.link) }
         if drain == nil { next() }
     }
@@ -228,21 +195,11 @@ final class OwnMailbox: CorePart {
             if !waiting.contains(box) { waiting.append(box) }
             if drain == nil { next() }
         case .slots(let box, let ids):
-            drain?.answeredAt = now
-            guard drain?.box == box, drain?.isListed == false else { return links.abort(link) }
-            drain?.isListed = true
-            listed(ids)
+            guard drain?.listed(ids, in: box) ?? false else { return links.abort(link) }
         case .slot(let box, let id, let dwell, _, let body):
-            guard drain?.box == box, let match = drain?.asked.removeValue(forKey: id) else { return links.abort(link) }
-            drain?.answeredAt = now
-            take(body, match, dwell: dwell)
-            if drain?.asked.isEmpty ?? false { settleBatch() }
+            guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? false else { return links.abort(link) }
         case .absent(let box, let id):
-            guard drain?.box == box, drain?.asked.removeValue(forKey: id) != nil else { return links.abort(link) }
-            drain?.answeredAt = now
-            // The mailbox has listed this slot: its storage may be locked, or its disk may refuse, for a moment.
-            drain?.isBlocked = true
-            if drain?.asked.isEmpty ?? false { settleBatch() }
+            guard drain?.missed(id, in: box) ?? false else { return links.abort(link) }
         case .discarded: break
         case .put: links.abort(link)
         }
@@ -265,9 +222,39 @@ final class OwnMailbox: CorePart {
                 again(box)
                 continue
             }
-            drain = Drain(box: box, client: client, conversation: conversation, link: link, answeredAt: now)
-            return links.say(.list(box), on: link)
+            drain = BoxDrain(
+                core,
+                links,
+                keys,
+                held,
+                box: box,
+                on: link,
+                client: client,
+                conversation: conversation,
+                searchPause: searchedAt[box].map { $0 + Self.searchPause - now } ?? 0,
+                reports: reports(of: box)
+            )
+            drain?.start()
+            return
         }
+    }
+
+    private func reports(of box: BoxID) -> BoxDrain.Reports {
+        BoxDrain.Reports(
+            again: { [weak self] in self?.again(box, in: $0 ?? Self.retryPause) },
+            searched: { [weak self] in
+                guard let self else { return }
+                searchedAt[box] = now
+            },
+            taken: { [weak self] in self?.takenCount += UInt64($0) },
+            ended: { [weak self] isFruitful in
+                guard let self else { return }
+                // A box of which no slot could be taken is listed at most once a second, whatever the mailbox says.
+                if !isFruitful { emptyAt[box] = now }
+                drain = nil
+                next()
+            }
+        )
     }
 
     /// Lists a box once more after a pause, or sooner if a list is planned already.
@@ -282,220 +269,5 @@ final class OwnMailbox: CorePart {
             waiting.append(box)
             if drain == nil { next() }
         }
-    }
-
-    /// Finds the member and the number of each listed slot, notices first, and purges slots that no member can have made.
-    private func listed(_ ids: [SlotID]) {
-        guard var drain, let key = inboxes[drain.client]?.key, !key.isWiped,
-            let conversation = core.machine.conversation(drain.client)
-        else {
-            // The inbox was locked, or has fallen asleep, since the box was listed.
-            self.drain?.isBlocked = true
-            return finish()
-        }
-        var open = Set(ids)
-        var notices: [Match] = []
-        var found: [Match] = []
-        var isWhole = false
-        for member in conversation.currentMembers.map(\.key).sorted() {
-            let secret = SlotSecret(
-                sender: member,
-                owner: key.publicKey,
-                box: drain.box,
-                conversation: conversation.conversation,
-                own: key
-            )
-            drain.secrets[member] = secret
-            let tag = secret.noticeTag
-            if open.remove(SlotID(tag)) != nil { notices.append(Match(tag: tag, member: member, number: nil)) }
-        }
-        for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
-            if window == Limits.slotWindow {
-                // Slots without a known member stay until the next search: noise in a box costs one search in this time.
-                let pause = searchedAt[drain.box].map { $0 + Self.searchPause - now } ?? 0
-                guard pause <= 0 else {
-                    again(drain.box, in: pause)
-                    break
-                }
-                searchedAt[drain.box] = now
-                isWhole = true
-            }
-            for (member, secret) in drain.secrets.sorted(by: { $0.key < $1.key }) where !open.isEmpty {
-                let first = conversation.firstSlot(of: member)
-                // Slots that were taken but not discarded have slightly lower numbers.
-                let start = first - min(first, UInt64(min(window, 1_024)))
-                let end = first.addingReportingOverflow(UInt64(window))
-                for number in start..<(end.overflow ? .max : end.partialValue) where !open.isEmpty {
-                    let tag = secret.tag(number)
-                    if open.remove(SlotID(tag)) != nil { found.append(Match(tag: tag, member: member, number: number)) }
-                }
-            }
-        }
-        var requests: [MailboxRequest] = []
-        if !open.isEmpty, isWhole { requests.append(.purge(drain.box, open.sorted())) }
-        // A slot that was taken and not discarded is not opened again: its contents may have expired here.
-        let done = found.filter { match in
-            match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
-        }
-        found.removeAll { match in match.number.map { conversation.hasTaken($0, of: match.member) } ?? false }
-        for start in stride(from: 0, to: done.count, by: Limits.slotTagCount) {
-            let tags = done[start..<min(start + Limits.slotTagCount, done.count)].map(\.tag)
-            requests.append(.discard(drain.box, tags, answer: []))
-        }
-        found.sort { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
-        drain.waiting = (notices + found)[...]
-        self.drain = drain
-        for request in requests { links.say(request, on: drain.link) }
-        // A link that fails ends the drain at once.
-        if self.drain != nil { takeMore() }
-    }
-
-    private func takeMore() {
-        guard var drain else { return }
-        guard !drain.waiting.isEmpty else { return finish() }
-        let batch = drain.waiting.prefix(Self.batchCount)
-        drain.waiting = drain.waiting.dropFirst(Self.batchCount)
-        for match in batch { drain.asked[SlotID(match.tag)] = match }
-        self.drain = drain
-        links.say(.take(drain.box, batch.map(\.tag)), on: drain.link)
-    }
-
-    private func finish() {
-        guard let drain else { return }
-        if drain.isBlocked { again(drain.box) }
-        // A box of which no slot could be taken is listed at most once a second, whatever the mailbox says.
-        if !drain.isFruitful { emptyAt[drain.box] = now }
-        self.drain = nil
-        next()
-    }
-
-    /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
-    private func settleBatch() {
-        guard let drain else { return }
-        // A commit that failed meanwhile has reset the inbox to its durable state: its slots are taken again.
-        let conversation = core.machine.conversation(drain.client)
-        let stored = drain.taken.filter { match in
-            match.number.map { conversation?.hasTaken($0, of: match.member) ?? false } ?? true
-        }
-        if stored.count < drain.taken.count { self.drain?.isBlocked = true }
-        let taken = stored.map(\.tag) + drain.dead
-        if !taken.isEmpty { self.drain?.isFruitful = true }
-        self.drain?.taken = []
-        self.drain?.dead = []
-        guard !taken.isEmpty else { return takeMore() }
-        takenCount += UInt64(taken.count)
-        held.leave(
-            .run { [weak self] isDurable in
-                guard let self else { return }
-                // The box still holds slots whose contents are not durable here: they are taken again.
-                guard isDurable else { return again(drain.box) }
-                links.say(.discard(drain.box, taken, answer: []), on: drain.link)
-            },
-            for: drain.client
-        )
-        takeMore()
-    }
-
-    private func take(_ body: [UInt8], _ match: Match, dwell: Milliseconds) {
-        guard let drain, let secret = drain.secrets[match.member] else { return }
-        guard let number = match.number else { return takeNotice(body, match, secret) }
-        let frames: [Frame]
-        let age: SlotAge
-        switch open(body, number, secret, drain, dwell) {
-        case .opened(let decoded, let known): (frames, age) = (decoded, known)
-        case .dead:
-            self.drain?.dead.append(match.tag)
-            return
-        case .unavailable:
-            self.drain?.isBlocked = true
-            return
-        }
-        var isTaken = true
-        core.turn { turn in
-            let result = core.machine.receiveMailed(
-                frames,
-                number: number,
-                from: match.member,
-                age: age,
-                client: drain.client,
-                &turn
-            )
-            isTaken = result.isTaken
-            return result.actions
-        }
-        if isTaken { self.drain?.taken.append(match) } else { self.drain?.isBlocked = true }
-    }
-
-    private enum Opened {
-        case opened([Frame], SlotAge)
-        /// The key of the slice is destroyed, or no member has sealed the contents.
-        case dead
-        /// The inbox sleeps or the disk has failed: the slot is taken later.
-        case unavailable
-    }
-
-    private func open(
-        _ body: [UInt8],
-        _ number: UInt64,
-        _ secret: SlotSecret,
-        _ drain: Drain,
-        _ dwell: Milliseconds
-    ) -> Opened {
-        guard let inbox = inboxes[drain.client], let conversation = core.machine.conversation(drain.client),
-            !store.isLocked
-        else { return .unavailable }
-        guard let hint = SlotSealing.hint(of: body, number: number, secret),
-            let terms = conversation.knownTerms(of: hint)
-        else { return .dead }
-        let schedule = SliceSchedule(terms)
-        do throws(StoreError) {
-            let key = try keys.key(hint.slice, schedule, inbox, isMade: false)
-            // A step of the clock that is taken back destroys nothing.
-            if key == nil, readClock().isInDoubt { return .unavailable }
-            guard let key,
-                let frames = SlotSealing.open(body, with: key, number: number, secret, box: drain.box)
-            else { return .dead }
-            let decoded = frames.compactMap { try? FrameCodec.decode($0) }
-            return .opened(decoded, schedule.age(in: hint.slice, dwell: dwell, now: now))
-        } catch {
-            say("a key of a slice could not be had", of: error)
-            return .unavailable
-        }
-    }
-
-    // MARK: Notices
-
-    /// The notice explodes the conversation. Our receipt replaces each member's notice.
-    private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
-        guard let drain else { return }
-        if core.machine.tombstone(drain.conversation) == nil {
-            guard let notice = SlotSealing.notice(in: body, secret, box: drain.box) else {
-                self.drain?.dead.append(match.tag)
-                return
-            }
-            var isTaken = true
-            core.turn { turn in
-                let result = core.machine.receiveMailed(
-                    [.explosion(notice)],
-                    number: nil,
-                    from: match.member,
-                    age: SlotAge(dwell: 0),
-                    client: drain.client,
-                    &turn
-                )
-                isTaken = result.isTaken
-                return result.actions
-            }
-            // The inbox has fallen asleep: the notice is taken later.
-            if !isTaken, core.machine.tombstone(drain.conversation) == nil { self.drain?.isBlocked = true }
-        }
-        // A notice that has exploded nothing stays in the box until its time is over.
-        guard let receipt = core.machine.tombstone(drain.conversation)?.receipt else { return }
-        let answer = SlotSealing.seal(answer: receipt, secret, box: drain.box)
-        links.say(.discard(drain.box, [match.tag], answer: answer), on: drain.link)
-        self.drain?.isFruitful = true
-        // The contents of an exploded conversation are not taken any more.
-        self.drain?.waiting.removeAll { $0.number != nil }
-        self.drain?.taken = []
     }
 }

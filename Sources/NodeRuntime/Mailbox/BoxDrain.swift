@@ -1,0 +1,339 @@
+import Crypto
+import Logging
+import Messaging
+import Store
+import Wire
+
+/// The emptying of one box of ours: the mailbox lists the slots, their members and numbers are found, each is taken and
+/// opened, and is discarded when its contents are durable here.
+final class BoxDrain: CorePart {
+    /// Number of slots that one `take` asks for.
+    private static let batchCount = 16
+
+    /// What the emptying of a box tells its caller.
+    struct Reports {
+        /// The box is to be listed again: after so long, or after the usual pause.
+        var again: (Milliseconds?) -> Void
+        /// Slots are searched for in the whole window, which is worth doing now and then.
+        var searched: () -> Void
+        /// So many slots have been taken, or were found dead.
+        var taken: (Int) -> Void
+        /// Every slot has been asked for. Whether one of them was taken or found dead: the box was worth listing.
+        var ended: (_ isFruitful: Bool) -> Void
+    }
+
+    /// One slot of ours in the box.
+    private struct Match {
+        let tag: SlotTag
+        let member: PublicKey
+        /// `nil` stands for the slot of the member's notice.
+        let number: UInt64?
+    }
+
+    let core: ProtocolCore
+    private let links: MailboxLinks
+    private let keys: SliceKeyMaker
+    private let held: HeldEffects
+    let box: BoxID
+    let link: LinkID
+    private let client: ClientID
+    private let conversation: ConversationID
+    /// Time until slots may be searched for in the whole window again.
+    private let searchPause: Milliseconds
+    private let reports: Reports
+    private var secrets: [PublicKey: SlotSecret] = [:]
+    private var waiting: ArraySlice<Match> = []
+    private var asked: [SlotID: Match] = [:]
+    /// Slots that were taken since the last `discard`.
+    private var taken: [Match] = []
+    /// Slots whose contents nobody can open any more: they are discarded in any case.
+    private var dead: [SlotTag] = []
+    /// A slot was taken or found dead.
+    private var isFruitful = false
+    /// The mailbox has listed the slots of the box.
+    private var isListed = false
+    /// Contents of a slot could not be taken: the box is listed again later.
+    private var isBlocked = false
+    /// The link has ended, or the box is empty: nothing more is asked for.
+    private var isOver = false
+    /// When the mailbox last answered.
+    private(set) var answeredAt: Messaging.Timestamp
+
+    init(
+        _ core: ProtocolCore,
+        _ links: MailboxLinks,
+        _ keys: SliceKeyMaker,
+        _ held: HeldEffects,
+        box: BoxID,
+        on link: LinkID,
+        client: ClientID,
+        conversation: ConversationID,
+        searchPause: Milliseconds,
+        reports: Reports
+    ) {
+        self.core = core
+        self.links = links
+        self.keys = keys
+        self.held = held
+        self.box = box
+        self.link = link
+        self.client = client
+        self.conversation = conversation
+        self.searchPause = searchPause
+        self.reports = reports
+        answeredAt = core.now
+    }
+
+    func start() { links.say(.list(box), on: link) }
+
+    /// Asks for nothing more. Slots whose contents are on their way to the disk are discarded all the same.
+    func abandon() { isOver = true }
+
+    private func finish() {
+        guard !isOver else { return }
+        isOver = true
+        if isBlocked { reports.again(nil) }
+        reports.ended(isFruitful)
+    }
+
+    // MARK: Answers
+
+    /// - Returns: `false` for an answer that was not asked for.
+    func listed(_ ids: [SlotID], in listed: BoxID) -> Bool {
+        answeredAt = now
+        guard listed == box, !isListed else { return false }
+        isListed = true
+        sort(ids)
+        return true
+    }
+
+    /// - Returns: `false` for an answer that was not asked for.
+    func brought(_ body: [UInt8], of id: SlotID, in other: BoxID, dwell: Milliseconds) -> Bool {
+        guard other == box, let match = asked.removeValue(forKey: id) else { return false }
+        answeredAt = now
+        take(body, match, dwell: dwell)
+        if asked.isEmpty { settleBatch() }
+        return true
+    }
+
+    /// The mailbox has listed this slot and does not give it: its storage may be locked, or its disk may refuse, for a moment.
+    /// - Returns: `false` for an answer that was not asked for.
+    func missed(_ id: SlotID, in other: BoxID) -> Bool {
+        guard other == box, asked.removeValue(forKey: id) != nil else { return false }
+        answeredAt = now
+        isBlocked = true
+        if asked.isEmpty { settleBatch() }
+        return true
+    }
+
+    // MARK: Whose slots they are
+
+    /// Finds the member and the number of each listed slot, notices first, and purges slots that no member can have made.
+    private func sort(_ ids: [SlotID]) {
+        guard let key = inboxes[client]?.key, !key.isWiped, let conversation = core.machine.conversation(client) else {
+            // The inbox was locked, or has fallen asleep, since the box was listed.
+            isBlocked = true
+            return finish()
+        }
+        var open = Set(ids)
+        let notices = findNotices(in: &open, of: conversation, key)
+        let (found, isWhole) = findNumbered(in: &open, of: conversation)
+        var requests: [MailboxRequest] = []
+        if !open.isEmpty, isWhole { requests.append(.purge(box, open.sorted())) }
+        // A slot that was taken and not discarded is not opened again: its contents may have expired here.
+        func isDone(_ match: Match) -> Bool {
+            match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
+        }
+        let done = found.filter(isDone)
+        for start in stride(from: 0, to: done.count, by: Limits.slotTagCount) {
+            let tags = done[start..<min(start + Limits.slotTagCount, done.count)].map(\.tag)
+            requests.append(.discard(box, tags, answer: []))
+        }
+        let new = found.filter { !isDone($0) }.sorted { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
+        waiting = (notices + new)[...]
+        for request in requests { links.say(request, on: link) }
+        takeMore()
+    }
+
+    private func findNotices(
+        in open: inout Set<SlotID>,
+        of conversation: ConversationStateMachine,
+        _ key: IdentityKey
+    ) -> [Match] {
+        var result: [Match] = []
+        for member in conversation.currentMembers.map(\.key).sorted() {
+            let secret = SlotSecret(
+                sender: member,
+                owner: key.publicKey,
+                box: box,
+                conversation: conversation.conversation,
+                own: key
+            )
+            secrets[member] = secret
+            let tag = secret.noticeTag
+            if open.remove(SlotID(tag)) != nil { result.append(Match(tag: tag, member: member, number: nil)) }
+        }
+        return result
+    }
+
+    /// - Returns: the slots with contents, and whether the whole window was searched for them.
+    private func findNumbered(
+        in open: inout Set<SlotID>,
+        of conversation: ConversationStateMachine
+    ) -> (found: [Match], isWhole: Bool) {
+        var found: [Match] = []
+        for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
+            if window == Limits.slotWindow {
+                // Slots without a known member stay until the next search: noise in a box costs one search in this time.
+                guard searchPause <= 0 else {
+                    reports.again(searchPause)
+                    return (found, false)
+                }
+                reports.searched()
+            }
+            for (member, secret) in secrets.sorted(by: { $0.key < $1.key }) where !open.isEmpty {
+                let first = conversation.firstSlot(of: member)
+                // Slots that were taken but not discarded have slightly lower numbers.
+                let start = first - min(first, UInt64(min(window, 1_024)))
+                let end = first.addingReportingOverflow(UInt64(window))
+                for number in start..<(end.overflow ? .max : end.partialValue) where !open.isEmpty {
+                    let tag = secret.tag(number)
+                    if open.remove(SlotID(tag)) != nil { found.append(Match(tag: tag, member: member, number: number)) }
+                }
+            }
+        }
+        return (found, true)
+    }
+
+    // MARK: Taking
+
+    private func takeMore() {
+        // A link that fails ends the emptying at once.
+        guard !isOver else { return }
+        guard !waiting.isEmpty else { return finish() }
+        let batch = waiting.prefix(Self.batchCount)
+        waiting = waiting.dropFirst(Self.batchCount)
+        for match in batch { asked[SlotID(match.tag)] = match }
+        links.say(.take(box, batch.map(\.tag)), on: link)
+    }
+
+    /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
+    private func settleBatch() {
+        guard !isOver else { return }
+        // A commit that failed meanwhile has reset the inbox to its durable state: its slots are taken again.
+        let conversation = core.machine.conversation(client)
+        let stored = taken.filter { match in
+            match.number.map { conversation?.hasTaken($0, of: match.member) ?? false } ?? true
+        }
+        if stored.count < taken.count { isBlocked = true }
+        let over = stored.map(\.tag) + dead
+        taken = []
+        dead = []
+        guard !over.isEmpty else { return takeMore() }
+        isFruitful = true
+        reports.taken(over.count)
+        held.leave(
+            .run { [self] isDurable in
+                // The box still holds slots whose contents are not durable here: they are taken again.
+                guard isDurable else { return reports.again(nil) }
+                links.say(.discard(box, over, answer: []), on: link)
+            },
+            for: client
+        )
+        takeMore()
+    }
+
+    private func take(_ body: [UInt8], _ match: Match, dwell: Milliseconds) {
+        guard let secret = secrets[match.member] else { return }
+        guard let number = match.number else { return takeNotice(body, match, secret) }
+        let frames: [Frame]
+        let age: SlotAge
+        switch open(body, number, secret, dwell) {
+        case .opened(let decoded, let known): (frames, age) = (decoded, known)
+        case .dead:
+            dead.append(match.tag)
+            return
+        case .unavailable:
+            isBlocked = true
+            return
+        }
+        var isTaken = true
+        core.turn { turn in
+            let result = core.machine.receiveMailed(
+                frames,
+                number: number,
+                from: match.member,
+                age: age,
+                client: client,
+                &turn
+            )
+            isTaken = result.isTaken
+            return result.actions
+        }
+        if isTaken { taken.append(match) } else { isBlocked = true }
+    }
+
+    private enum Opened {
+        case opened([Frame], SlotAge)
+        /// The key of the slice is destroyed, or no member has sealed the contents.
+        case dead
+        /// The inbox sleeps or the disk has failed: the slot is taken later.
+        case unavailable
+    }
+
+    private func open(_ body: [UInt8], _ number: UInt64, _ secret: SlotSecret, _ dwell: Milliseconds) -> Opened {
+        guard let inbox = inboxes[client], let conversation = core.machine.conversation(client), !store.isLocked else {
+            return .unavailable
+        }
+        guard let hint = SlotSealing.hint(of: body, number: number, secret),
+            let terms = conversation.knownTerms(of: hint)
+        else { return .dead }
+        let schedule = SliceSchedule(terms)
+        do throws(StoreError) {
+            let key = try keys.key(hint.slice, schedule, inbox, isMade: false)
+            // A step of the clock that is taken back destroys nothing.
+            if key == nil, readClock().isInDoubt { return .unavailable }
+            guard let key, let frames = SlotSealing.open(body, with: key, number: number, secret, box: box) else {
+                return .dead
+            }
+            let decoded = frames.compactMap { try? FrameCodec.decode($0) }
+            return .opened(decoded, schedule.age(in: hint.slice, dwell: dwell, now: now))
+        } catch {
+            say("a key of a slice could not be had", of: error)
+            return .unavailable
+        }
+    }
+
+    /// The notice explodes the conversation. Our receipt replaces each member's notice.
+    private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
+        if core.machine.tombstone(conversation) == nil {
+            guard let notice = SlotSealing.notice(in: body, secret, box: box) else {
+                dead.append(match.tag)
+                return
+            }
+            var isTaken = true
+            core.turn { turn in
+                let result = core.machine.receiveMailed(
+                    [.explosion(notice)],
+                    number: nil,
+                    from: match.member,
+                    age: SlotAge(dwell: 0),
+                    client: client,
+                    &turn
+                )
+                isTaken = result.isTaken
+                return result.actions
+            }
+            // The inbox has fallen asleep: the notice is taken later.
+            if !isTaken, core.machine.tombstone(conversation) == nil { isBlocked = true }
+        }
+        // A notice that has exploded nothing stays in the box until its time is over.
+        guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
+        let answer = SlotSealing.seal(answer: receipt, secret, box: box)
+        links.say(.discard(box, [match.tag], answer: answer), on: link)
+        isFruitful = true
+        // The contents of an exploded conversation are not taken any more.
+        waiting.removeAll { $0.number != nil }
+        taken = []
+    }
+}
