@@ -27,6 +27,11 @@ private struct BoxPromise: Sendable {
     /// Granted; those that are to be dropped are in none of the two.
     var boxes: Set<BoxID> = []
     var droppedBoxes: Set<BoxID> = []
+
+    /// Slots that the mailbox has promised to keep, and that are not among these.
+    func missing(of box: BoxID, in found: Set<SlotID>) -> Set<SlotID> {
+        Set(kept.keys.filter { $0.box == box }.map(\.id)).subtracting(found)
+    }
 }
 
 extension Node {
@@ -293,6 +298,55 @@ extension Node {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let run = try await run(group, limit: 2, every: 3) { $0.skipsBarriersOf = "journal" }
         #expect(run.broken.contains { $0.hasPrefix("a slot that was stored is lost") })
+        try await group.shutdownGracefully()
+    }
+
+    /// The disk refuses one call while the mailbox starts and reads its boxes.
+    @Test("a box is read whole or not at all, whichever call the disk refuses once, and whole a little later")
+    func refusedOnce() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let (peers, moments) = try await moments(group)
+        let (disk, promise) = try #require(moments.last)
+        var (late, damaged, calls) = (0, 0, 0)
+        for call in 0... {
+            let copy = disk.snapshot()
+            let clock = Mutex(Milliseconds(Date().timeIntervalSince1970 * 1_000))
+            let node = try await Node.quiet(home: Self.home, on: copy, group.next(), peers: peers) {
+                $0.isMailbox = true
+            } _: {
+                $0.realtime = { clock.withLock { $0 } }
+                $0.boottime = { clock.withLock { $0 } }
+            }
+            let first = copy.operations
+            copy.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
+            let isUnlocked = (try? await node.unlock(passphrase: nil)) != nil
+            for box in promise.boxes where isUnlocked {
+                guard let found = await node.keptSlots(of: box) else {
+                    late += 1
+                    continue
+                }
+                // Without the contact inbox, the node does not know which boxes there are.
+                guard await node.keptBoxes().contains(box) else { continue }
+                #expect(promise.missing(of: box, in: found).isEmpty, "call \(call)")
+            }
+            calls = copy.operations - first
+            copy.with { $0.fault = nil }
+            for _ in 0..<3 where isUnlocked {
+                clock.withLock { $0 += 3 * .second }
+                await node.reapNow()
+            }
+            // A page of the columns is read again at the next start: until then its slots are missing.
+            let isDamaged = await node.status().damage.contains { $0.contains("columns.slots") }
+            if isDamaged { clock.withLock { $0 += .minute } }
+            for box in promise.boxes where isUnlocked {
+                let found = await node.keptSlots(of: box)
+                #expect(found.map { isDamaged || promise.missing(of: box, in: $0).isEmpty } ?? false, "call \(call)")
+            }
+            damaged += isDamaged ? 1 : 0
+            await node.stop()
+            if call > calls { break }
+        }
+        #expect(late > damaged && damaged < 4 && calls > 10)
         try await group.shutdownGracefully()
     }
 }
