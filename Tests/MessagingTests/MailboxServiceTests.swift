@@ -88,6 +88,14 @@ private struct Mailbox {
         )
     }
 
+    /// Whether the owner would be given the first slot of its first box: it comes over a new link, to a copy of the machine.
+    func taken(_ id: SlotID, at now: Timestamp) -> Bool {
+        var copy = self
+        copy.now = now
+        copy.claim([1], 99)
+        return copy.say(.take(copy.box(), [tag(1)]), 99) != [told(99, .absent(copy.box(), id))]
+    }
+
     mutating func configure(_ terms: MailboxTerms) -> [NodeAction] {
         let peers = peers
         let actions = machine.configure(terms, client) { peers.contains($0) }
@@ -402,8 +410,13 @@ struct MailboxServiceTests {
             // What all may.
             #expect(isKept(mailbox.say(.put(box, put(2)), 3)))
             #expect(
-                mailbox.say(.take(box, [tag(1)]), 3)
-                    == [.mailbox(.give(LinkID(3), box, mailbox.slot(put(1)), dwell: 0))]
+                mailbox.say(.take(box, [tag(1)]), 3) == [told(3, .absent(box, put(1).id))],
+                "a content is the owner's"
+            )
+            mailbox.say(.put(box, put(3, .notice)), 3)
+            #expect(
+                mailbox.say(.take(box, [tag(3)]), 3)
+                    == [.mailbox(.give(LinkID(3), box, mailbox.slot(put(3, .notice)), dwell: 0))]
             )
             #expect(
                 mailbox.say(.discard(box, [tag(1)], answer: []), 3)
@@ -502,30 +515,34 @@ struct MailboxServiceTests {
         #expect(mailbox.say(.put(box, put(1)), 3) == [told(3, .put(box, put(1).id, .stored))])
     }
 
-    @Test("who shows a tag may take and discard, over whatever link; a guess finds nothing")
+    @Test("the owner takes what it shows the tag of; a guess finds nothing, and may discard nothing")
     func takes() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + 1_234
         let slot = mailbox.slot(put(1), at: start)
         #expect(
-            mailbox.say(.take(box, [tag(2), tag(1)]), 9) == [
-                told(9, .absent(box, put(2).id)), .mailbox(.give(LinkID(9), box, slot, dwell: 1_234)),
+            mailbox.say(.take(box, [tag(2), tag(1)]), holder) == [
+                told(holder, .absent(box, put(2).id)), .mailbox(.give(LinkID(UInt64(holder)), box, slot, dwell: 1_234)),
             ]
         )
         // The name of the slot, which whoever has seen the put knows, is no tag.
         let guess = SlotTag(unchecked: put(1).id.bytes + put(1).id.bytes)
-        #expect(mailbox.say(.take(box, [guess]), 9) == [told(9, .absent(box, SlotID(guess)))])
+        #expect(mailbox.say(.take(box, [guess]), holder) == [told(holder, .absent(box, SlotID(guess)))])
         #expect(mailbox.say(.discard(box, [guess], answer: []), 9) == [told(9, .discarded(box, []))])
-        #expect(mailbox.say(.take(mailbox.box(2), [tag(1)]), 9) == [told(9, .absent(mailbox.box(2), put(1).id))])
+        #expect(
+            mailbox.say(.take(mailbox.box(2), [tag(1)]), holder) == [told(holder, .absent(mailbox.box(2), put(1).id))]
+        )
         // A clock that was set back: it has not been there for less than no time.
-        mailbox.now = start - .hour
-        #expect(mailbox.say(.take(box, [tag(1)]), 9) == [.mailbox(.give(LinkID(9), box, slot, dwell: 0))])
+        mailbox.now = start - 10 * .second
+        #expect(
+            mailbox.say(.take(box, [tag(1)]), holder) == [.mailbox(.give(LinkID(UInt64(holder)), box, slot, dwell: 0))]
+        )
         #expect(mailbox.machine.counts.taken == 2)
         // Taking leaves it; discarding does not.
         mailbox.expectAgreement()
-        #expect(mailbox.say(.discard(box, [tag(1), tag(2)], answer: []), 9).count == 2)
-        #expect(mailbox.say(.take(box, [tag(1)]), 9) == [told(9, .absent(box, put(1).id))])
+        #expect(mailbox.say(.discard(box, [tag(1), tag(2)], answer: []), holder).count == 2)
+        #expect(mailbox.say(.take(box, [tag(1)]), holder) == [told(holder, .absent(box, put(1).id))])
         #expect(mailbox.machine.counts.slots == 0 && mailbox.machine.counts.discarded == 1)
         mailbox.expectAgreement()
     }
@@ -592,10 +609,10 @@ struct MailboxServiceTests {
                 mailbox.machine.linkClosed(LinkID(1))
                 #expect(mailbox.machine.nextDeadline == min(end, start + Limits.boxSilence))
                 mailbox.advance(to: end - 1)
-                #expect(mailbox.say(.take(box, [tag(1)]), guest).first != told(guest, .absent(box, slot.id)))
+                #expect(mailbox.taken(slot.id, at: end - 1))
                 // Time has passed, and nobody has looked yet.
                 mailbox.now = end
-                #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, slot.id))])
+                #expect(!mailbox.taken(slot.id, at: end))
                 #expect(mailbox.advance(to: end) == [.mailbox(.erase(box, [slot.id]))])
                 #expect(
                     mailbox.machine.counts.expired == 1 && mailbox.machine.nextDeadline == start + Limits.boxSilence
@@ -779,6 +796,71 @@ struct MailboxServiceTests {
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in 3 }) == 5, "one that is on the list")
         mailbox.now = mailbox.now + .minute
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in .max }) == 5)
+    }
+
+    @Test("takes have a rate: of one box's bytes by its owner, and of notices by the guests of one network")
+    func ratesOfTakes() {
+        func given(_ mailbox: inout Mailbox, _ count: Int, _ number: Int, on link: (Int) -> Int) -> Int {
+            let box = mailbox.box()
+            var given = 0
+            for index in 0..<count {
+                let actions = mailbox.say(.take(box, [tag(number)]), link(index))
+                if case .mailbox(.give) = actions.first { given += 1 }
+            }
+            return given
+        }
+        var mailbox = claimed()
+        mailbox.say(.put(mailbox.box(), put(1, size: SlotSize.largest)), 10)
+        mailbox.say(.put(mailbox.box(), put(2, .notice)), 10)
+        let whole = Limits.takeKibibyteBurst / (SlotSize.largest / 1_024)
+        // One more than fits, since a body is given when there is room for its first KiB.
+        #expect([whole, whole + 1].contains(given(&mailbox, 2 * whole, 1, on: { _ in holder })))
+        #expect(mailbox.say(.list(mailbox.box()), holder).count == 1)
+        mailbox.now = mailbox.now + .second
+        #expect([16, 17, 18].contains(given(&mailbox, 100, 1, on: { _ in holder })))
+
+        for link in 10..<10_000 { mailbox.sources[link] = UInt64(link % 2) }
+        #expect(given(&mailbox, 4_000, 2, on: { 10 + 2 * $0 }) == Limits.takeSourceBurst)
+        #expect(given(&mailbox, 10, 2, on: { 11 + 2 * $0 }) == 10, "another network is not concerned")
+        mailbox.now = mailbox.now + 3 * Limits.takeSourceInterval
+        #expect(given(&mailbox, 20, 2, on: { 10 + 2 * $0 }) == 3)
+
+        // The list of networks is bounded; who is not on it has to wait, and who is of no network is one of them.
+        mailbox = claimed()
+        mailbox.say(.put(mailbox.box(), put(2, .notice)), 9)
+        for link in 10..<5_000 { mailbox.sources[link] = UInt64(link) }
+        #expect(given(&mailbox, Limits.putSourceCount + 100, 2, on: { 10 + $0 }) == Limits.putSourceCount)
+        #expect(given(&mailbox, 1, 2, on: { _ in 9 }) == 0)
+        mailbox.now = mailbox.now + .minute
+        #expect(given(&mailbox, 2 * Limits.takeSourceBurst, 2, on: { _ in 9 }) == Limits.takeSourceBurst)
+        mailbox.expectAgreement()
+    }
+
+    @Test("new boxes of an owner have a rate, and those that it has do not")
+    func ratesOfBoxes() {
+        var mailbox = claimed()
+        var made = 0
+        for _ in 0..<(2 * Limits.boxBurst) {
+            mailbox.say(.drop([label(2)]), holder)
+            let before = mailbox.machine.records.count
+            mailbox.claim([1, 2], holder)
+            made += mailbox.machine.records.count - before
+        }
+        // The first of all has taken one.
+        #expect(made == Limits.boxBurst - 1)
+        let grant = mailbox.claim([1, 2], holder)
+        #expect(
+            grant.contains(where: {
+                if case .transmit(_, .mailboxAnswer(.granted(let grant))) = $0 { grant.boxCount == 1 } else { false }
+            })
+        )
+        #expect(mailbox.machine.records.map(\.box) == [mailbox.box()], "the one that is there stays")
+        let other = mailbox.claim([1], 3, as: mailbox.second)
+        #expect(mailbox.machine.records.count == 2 && !other.isEmpty, "another owner is not concerned")
+        mailbox.now = mailbox.now + Limits.boxInterval
+        mailbox.claim([1, 2], holder)
+        #expect(mailbox.machine.records.count == 3)
+        mailbox.expectAgreement()
     }
 
     // MARK: Ends

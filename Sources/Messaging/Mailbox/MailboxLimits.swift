@@ -35,7 +35,16 @@ extension Limits {
     /// What is put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
     package static let putKibibyteBurst = 16 << 10
     package static let putKibibyteInterval: Milliseconds = .hour / (4 << 10)
-    /// Networks whose puts are counted.
+    /// What the owner takes of one box: 64 MiB at once, then 1 MiB a second.
+    package static let takeKibibyteBurst = 64 << 10
+    package static let takeKibibyteInterval: Milliseconds = 1
+    /// Notices that guests of one network take: 1,024 at once, then 128 a minute.
+    package static let takeSourceBurst = 1_024
+    package static let takeSourceInterval: Milliseconds = .minute / 128
+    /// New boxes of one owner: 512 at once, then one each 10 s.
+    package static let boxBurst = 512
+    package static let boxInterval: Milliseconds = 10 * .second
+    /// Networks whose puts, and whose takes, are counted.
     package static let putSourceCount = 1_024
     /// Box of an owner that has not come for this long.
     package static let boxSilence: Milliseconds = 60 * .day

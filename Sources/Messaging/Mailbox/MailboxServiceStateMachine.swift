@@ -9,9 +9,9 @@ import Crypto
 ///     guest ──claim, granted──▶ holder ──silent, closed, another link of this owner──▶ gone
 ///     guest ──put, take, discard──▶ guest
 ///
-/// Anybody who shows a slot's tag, on any link, may take and discard the slot; anybody who knows the id of a box may put into
-/// the box. Only the holder lists and purges. Boxes are durable; the slots of a box are read from the disk at the first
-/// request for the box.
+/// Anybody who shows a slot's tag, on any link, may discard the slot, and take it if it is a notice or the answer to one;
+/// anybody who knows the id of a box may put into the box. Only the holder lists, purges and takes contents. Boxes are
+/// durable; the slots of a box are read from the disk at the first request for the box.
 package struct MailboxServiceStateMachine: Sendable {
     private struct Box: Sendable {
         var record: BoxRecord
@@ -22,6 +22,8 @@ package struct MailboxServiceStateMachine: Sendable {
         /// Rate of contents on the disk, in KiB: the bytes of a discarded slot stay there, overwritten, until the end of the
         /// slot's bucket.
         var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
+        /// Rate of bodies that the owner takes, in KiB: each is read from the disk.
+        var takes = TokenBucket(interval: Limits.takeKibibyteInterval, burst: Limits.takeKibibyteBurst)
         /// The owner has been told that something waits, and has not listed the box since.
         var isAnnounced = false
         /// The time of the owner's last visit that is in the saved record.
@@ -43,6 +45,10 @@ package struct MailboxServiceStateMachine: Sendable {
     private var holders: [LinkID: Holder] = [:]
     private var holdersByOwner: [PublicKey: LinkID] = [:]
     private var sources: [UInt64: TokenBucket] = [:]
+    /// Rate of notices that guests take, by their networks.
+    private var guests: [UInt64?: TokenBucket] = [:]
+    /// Rate of new boxes of each owner: each is a write.
+    private var claims: [PublicKey: TokenBucket] = [:]
     private var counted = MailboxCounts()
     private var memoryByteCount = 0
     /// A lower bound of the time at which the first known slot ends.
@@ -209,6 +215,7 @@ package struct MailboxServiceStateMachine: Sendable {
         }
         var isChanged = false
         var held = boxes.values.count { $0.record.owner == owner }
+        var isTooFast = false
         for box in labels.map(secret.box) {
             if let known = boxes[box] {
                 // A record is worth a write once an hour.
@@ -217,6 +224,8 @@ package struct MailboxServiceStateMachine: Sendable {
                 boxes[box]?.savedAt = turn.now
                 isChanged = true
             } else if boxes.count < terms.boxCount {
+                isTooFast = isTooFast || !mayMakeBox(owner, now: turn.now)
+                guard !isTooFast else { continue }
                 boxes[box] = Box(record: BoxRecord(box: box, owner: owner, seenAt: turn.now), slots: [:])
                 held += 1
                 isChanged = true
@@ -224,7 +233,7 @@ package struct MailboxServiceStateMachine: Sendable {
         }
         if isChanged { result.append(.save(client)) }
         let grant = MailboxGrant(
-            boxCount: max(0, held + terms.boxCount - boxes.count),
+            boxCount: isTooFast ? held : max(0, held + terms.boxCount - boxes.count),
             slotCount: terms.slotCount,
             byteCount: terms.boxByteCount,
             longest: terms.longest
@@ -237,6 +246,13 @@ package struct MailboxServiceStateMachine: Sendable {
             if isWaiting { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }
         }
         return result
+    }
+
+    private mutating func mayMakeBox(_ owner: PublicKey, now: Timestamp) -> Bool {
+        // Peers are few. Those that are no longer peers, or have rested, are forgotten.
+        if claims.count > 2 * terms.boxCount { claims = claims.filter { !$0.value.isFull(now: now) } }
+        let usual = TokenBucket(interval: Limits.boxInterval, burst: Limits.boxBurst)
+        return claims[owner, default: usual].take(now: now) == nil
     }
 
     private mutating func list(_ box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
@@ -335,12 +351,27 @@ package struct MailboxServiceStateMachine: Sendable {
         var seen: Set<SlotTag> = []
         return tags.filter { seen.insert($0).inserted }.map { tag in
             let id = SlotID(tag)
-            guard isKnown, let slot = boxes[box]?.slots?[id], slot.until > turn.now else {
+            guard isKnown, let slot = boxes[box]?.slots?[id], slot.until > turn.now,
+                gives(slot, of: box, on: link, turn)
+            else {
                 return .transmit(link, .mailboxAnswer(.absent(box, id)))
             }
             counted.taken += 1
             return .mailbox(.give(link, box, slot, dwell: max(0, turn.now - slot.keptAt)))
         }
+    }
+
+    /// Whether the body of a slot is read for this link now.
+    private mutating func gives(_ slot: KeptSlot, of box: BoxID, on link: LinkID, _ turn: Turn) -> Bool {
+        if isHeld(box, by: link) {
+            return boxes[box]?.takes.take(max(1, slot.byteCount / 1_024), now: turn.now) == nil
+        }
+        guard slot.kind == .notice else { return false }
+        let source = turn.sourceOf(link)
+        if guests.count >= Limits.putSourceCount { guests = guests.filter { !$0.value.isFull(now: turn.now) } }
+        guard guests.count < Limits.putSourceCount || guests[source] != nil else { return false }
+        let usual = TokenBucket(interval: Limits.takeSourceInterval, burst: Limits.takeSourceBurst)
+        return guests[source, default: usual].take(now: turn.now) == nil
     }
 
     private mutating func discard(
