@@ -80,7 +80,7 @@ struct RendezvousTests {
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
             try bob.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
             #expect(try bob.ok("peer", "ping", "ann", "--timeout", "60")["path"].string == "relayed")
-            let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "2")
+            let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "0.5")
             #expect(indirect.json["error"]["hint"].string?.contains("netcheck") == true, "\(indirect)")
             // Several windows of bytes.
             let file = "\(ann.directory)/file"
