@@ -20,8 +20,8 @@ SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c
 
 # The scripts that start real nodes run on their own: while they wait for a node they hold a thread, which tests that
-# watch the clock of an event loop would miss.
-RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
+# watch the clock of an event loop would miss. Their nodes are those of the release build, as people run them.
+RUN_TESTS = MAYFLY=$(abspath $(MAYFLY)) $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
 	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
 
 .PHONY: all deps build demo test lint links docs bench linkrates simulate hostile install uninstall deb proto clean
@@ -58,9 +58,9 @@ test: deps lint allocations package
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
-	python3 Tests/Chat/chat.py $(SCRATCH)/debug/mayfly $(SCRATCH)/chat.txt
+	python3 Tests/Chat/chat.py $(MAYFLY) $(SCRATCH)/chat.txt
 	@# 77: no network namespaces here, which it says.
-	@python3 Tests/Matrix/matrix.py $(SCRATCH)/debug/mayfly --quick || [ $$? -eq 77 ]
+	@python3 Tests/Matrix/matrix.py $(MAYFLY) --quick || [ $$? -eq 77 ]
 
 # How many blocks of memory a stored message takes, against limits that only go down.
 .PHONY: allocations

@@ -2,7 +2,7 @@ import NodeSimulation
 import Testing
 
 /// A share of `make simulate PART=node`, over small worlds: a debug build is slow.
-@Suite(.serialized) struct WholeNodes {
+@Suite struct WholeNodes {
     @Test func `the same seed gives the same run, another one another`() {
         func run(_ seed: UInt64) -> NodeSimulation.Report {
             NodeSimulation.run(NodeSimulation.Options(seed: seed, seconds: 20, machines: 3))
