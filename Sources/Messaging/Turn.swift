@@ -31,7 +31,7 @@ package struct Turn {
     /// Our mailbox; `nil` without one.
     package let mailbox: MailboxPlace?
     /// What is kept in a box of this node's; `nil` when the disk does not say.
-    package let keptSlots: (BoxID) -> [KeptSlot]?
+    package let keptSlots: (BoxID) -> KeptSlots?
 
     package init(
         now: Timestamp,
@@ -48,7 +48,7 @@ package struct Turn {
         defaultCap: LifetimeCap = .none,
         sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
         mailbox: MailboxPlace? = nil,
-        keptSlots: @escaping (BoxID) -> [KeptSlot]? = { _ in [] }
+        keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
     ) {
         self.now = now
         self.random = random

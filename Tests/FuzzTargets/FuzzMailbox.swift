@@ -136,7 +136,9 @@ struct FuzzMailbox {
             hasRoom: { _ in hasRoom },
             isNamedPeer: { peers.contains($0) },
             sourceOf: { $0.value.isMultiple(of: 2) ? 7 : nil },
-            keptSlots: { isSilent ? nil : (kept[$0] ?? [:]).values.map(\.slot).filter { $0.until > now } }
+            keptSlots: { box in
+                isSilent ? nil : KeptSlots((kept[box] ?? [:]).values.map(\.slot).filter { $0.until > now })
+            }
         )
     }
 
@@ -155,7 +157,7 @@ struct FuzzMailbox {
     }
 
     private mutating func advance() throws {
-        try perform(machine.advance(Self.client, now: now))
+        try perform(machine.advance(Self.client, turn))
         // The store destroys by itself, whether anybody has asked for the box or not.
         for box in kept.keys { kept[box] = kept[box]?.filter { $0.value.slot.until > now } }
         // Otherwise its timer fires for ever.
@@ -275,7 +277,7 @@ struct FuzzMailboxOwner {
                 byteCount: .max,
                 longest: input.signed()
             )
-            machine.granted(grant, on: link(&input))
+            machine.granted(grant, on: link(&input), now: now)
         case 6:
             let refusal = MailboxRefusal.allCases[input.index(below: MailboxRefusal.allCases.count)]
             try perform(machine.refused(refusal, on: link(&input), now: now))

@@ -27,7 +27,7 @@ struct MailboxOwnerTests {
         }
         #expect(machine.opened(link, now: noon) == [.claim(link, labels)])
         if state == .asked { return machine }
-        machine.granted(grant, on: link)
+        machine.granted(grant, on: link, now: noon)
         if state == .pinged { #expect(machine.advance(now: noon + Limits.mailboxKeepalive) == [.ping(link)]) }
         return machine
     }
@@ -57,7 +57,7 @@ struct MailboxOwnerTests {
         for state in State.allCases {
             let before = machine(state)
             var machine = before
-            machine.granted(grant, on: other)
+            machine.granted(grant, on: other, now: noon)
             #expect(machine.refused(.full, on: other, now: noon) == [])
             machine.closed(other, now: noon)
             machine.heard(other, now: noon + .second)
@@ -89,6 +89,30 @@ struct MailboxOwnerTests {
         let end = noon + Limits.mailboxKeepalive + Limits.reservationPatience
         #expect(machine.advance(now: end) == [.close(link)] && machine.link == nil)
         #expect(machine.nextDeadline == end + Limits.mailboxRedialFirst)
+    }
+
+    @Test("boxes that were not granted are claimed again after a while, and on no other link")
+    func reclaimed() {
+        var machine = machine(.asked)
+        machine.granted(MailboxGrant(boxCount: 1, slotCount: 256, byteCount: 1, longest: .day), on: link, now: noon)
+        let due = noon + Limits.reclaimPause
+        var now = noon
+        while let next = machine.nextDeadline, next < due {
+            now = next
+            #expect(machine.advance(now: now) == [.ping(link)])
+            machine.heard(link, now: now)
+        }
+        #expect(machine.nextDeadline == due && machine.advance(now: due - 1).isEmpty)
+        #expect(machine.advance(now: due) == [.claim(link, labels)])
+        // Nothing is claimed once more before the answer; this time all are granted.
+        machine.heard(link, now: due)
+        #expect(machine.advance(now: due).isEmpty)
+        machine.granted(grant, on: link, now: due)
+        #expect(machine.nextDeadline == due + Limits.mailboxKeepalive)
+        // A link that ends takes the plan with it.
+        machine.granted(MailboxGrant(boxCount: 0, slotCount: 256, byteCount: 1, longest: .day), on: link, now: due)
+        machine.closed(link, now: due)
+        #expect(machine.nextDeadline == due + Limits.mailboxRedialFirst)
     }
 
     @Test("whatever comes over the link is a sign of life, and it is asked once")
@@ -132,7 +156,7 @@ struct MailboxOwnerTests {
             #expect(wait == min(Limits.mailboxRedialFirst << Milliseconds(min(index, 20)), Limits.mailboxRedialLongest))
         }
         _ = machine.opened(link, now: now)
-        machine.granted(grant, on: link)
+        machine.granted(grant, on: link, now: noon)
         machine.closed(link, now: now)
         #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
     }
@@ -150,7 +174,7 @@ struct MailboxOwnerTests {
             #expect(machine.advance(now: noon + wait) == [.dial] && machine.standing == .refused(.full))
             _ = machine.opened(link, now: noon + wait)
             #expect(machine.standing == .asking)
-            machine.granted(grant, on: link)
+            machine.granted(grant, on: link, now: noon)
             #expect(machine.standing == .granted(grant))
             machine.closed(link, now: noon + wait)
             #expect(machine.standing == .unreachable)

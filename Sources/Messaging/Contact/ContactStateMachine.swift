@@ -335,7 +335,7 @@ package struct ContactStateMachine: Sendable {
             result += advanceReservation(remote, turn)
             if let link = release(remote) { result.append(.close(link)) }
         }
-        return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, now: turn.now)
+        return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, turn)
     }
 
     /// Ends our interest in a remote with which there is nothing left to do.

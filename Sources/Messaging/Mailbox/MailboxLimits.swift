@@ -35,12 +35,16 @@ extension Limits {
     /// What is put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
     package static let putKibibyteBurst = 16 << 10
     package static let putKibibyteInterval: Milliseconds = .hour / (4 << 10)
-    /// What the owner takes of one box: 64 MiB at once, then 1 MiB a second.
-    package static let takeKibibyteBurst = 64 << 10
-    package static let takeKibibyteInterval: Milliseconds = 1
-    /// Notices that guests of one network take: 1,024 at once, then 128 a minute.
+    /// What one owner takes, each body rounded up to 4 KiB: 512 MiB at once, then 4 MiB a second.
+    package static let takeUnit = 4 << 10
+    package static let takeBurst = 128 << 10
+    package static let takeInterval: Milliseconds = 1
+    /// Notices that guests of one network take: 1,024 at once, then 10 a second.
     package static let takeSourceBurst = 1_024
-    package static let takeSourceInterval: Milliseconds = .minute / 128
+    package static let takeSourceInterval: Milliseconds = .second / 10
+    /// Pauses before the disk is asked again for slots that it has not given.
+    package static let rereadFirst: Milliseconds = 2 * .second
+    package static let rereadLongest: Milliseconds = 64 * .second
     /// New boxes of one owner: 512 at once, then one each 10 s.
     package static let boxBurst = 512
     package static let boxInterval: Milliseconds = 10 * .second
@@ -51,6 +55,8 @@ extension Limits {
     /// An owner's link is asked after this long, and given up after that.
     package static let mailboxKeepalive: Milliseconds = .minute
     package static let mailboxSilence: Milliseconds = 150 * .second
+    /// Time after which boxes are claimed again that the mailbox has not granted.
+    package static let reclaimPause: Milliseconds = 5 * .minute
     /// Waits before a mailbox that cannot be reached, or that refuses, is dialled again.
     package static let mailboxRedialFirst: Milliseconds = .second
     package static let mailboxRedialLongest: Milliseconds = 5 * .minute

@@ -43,6 +43,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     private var refusal: MailboxRefusal?
     private var failures = 0
     private var heardAt = Timestamp(milliseconds: 0)
+    /// The mailbox has not granted all boxes: when they are claimed again.
+    private var reclaimAt: Timestamp?
     private var isAsked = false
 
     package init(now: Timestamp) { state = .idle(until: now) }
@@ -72,9 +74,12 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         case .idle(let until): wanted.isEmpty ? nil : until
         case .dialling: nil
         case .asked(_, let at): at + Limits.reservationPatience
-        case .granted:
-            heardAt + (isAsked ? Limits.mailboxKeepalive + Limits.reservationPatience : Limits.mailboxKeepalive)
+        case .granted: min(silenceEnd, reclaimAt ?? .latest)
         }
+    }
+
+    private var silenceEnd: Timestamp {
+        heardAt + (isAsked ? Limits.mailboxKeepalive + Limits.reservationPatience : Limits.mailboxKeepalive)
     }
 
     /// These boxes are to be claimed: the first ``Limits/boxLabelCount``, each of them once.
@@ -126,6 +131,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         failures += 1
         state = .idle(until: now + wait)
         claimed = []
+        reclaimAt = nil
     }
 
     /// A frame has come over a link.
@@ -135,8 +141,9 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         isAsked = false
     }
 
-    package mutating func granted(_ grant: MailboxGrant, on link: LinkID) {
+    package mutating func granted(_ grant: MailboxGrant, on link: LinkID, now: Timestamp) {
         guard self.link == link else { return }
+        reclaimAt = grant.boxCount < claimed.count ? now + Limits.reclaimPause : nil
         failures = 0
         refusal = nil
         state = .granted(link, grant)
@@ -163,7 +170,11 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
             rest(now: now)
             return [.close(link)]
         case .granted(let link, _):
-            guard let due = nextDeadline, due <= now else { return [] }
+            if let due = reclaimAt, due <= now {
+                reclaimAt = nil
+                return [.claim(link, wanted)]
+            }
+            guard silenceEnd <= now else { return [] }
             guard isAsked else {
                 isAsked = true
                 return [.ping(link)]

@@ -17,13 +17,13 @@ package struct MailboxServiceStateMachine: Sendable {
         var record: BoxRecord
         /// `nil` until the slots have been read from the disk.
         var slots: [SlotID: KeptSlot]?
+        /// The disk has not given all slots: when it is asked again.
+        var reread: Reread?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
         /// Rate of contents on the disk, in KiB: the bytes of a discarded slot stay there, overwritten, until the end of the
         /// slot's bucket.
         var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
-        /// Rate of bodies that the owner takes, in KiB: each is read from the disk.
-        var takes = TokenBucket(interval: Limits.takeKibibyteInterval, burst: Limits.takeKibibyteBurst)
         /// The owner has been told that something waits, and has not listed the box since.
         var isAnnounced = false
         /// The time of the owner's last visit that is in the saved record.
@@ -32,6 +32,21 @@ package struct MailboxServiceStateMachine: Sendable {
         init(record: BoxRecord, slots: [SlotID: KeptSlot]? = nil) {
             (self.record, self.slots, savedAt) = (record, slots, record.seenAt)
         }
+    }
+
+    private struct Reread: Sendable {
+        var at: Timestamp
+        var pause: Milliseconds
+    }
+
+    /// Rates of one owner.
+    private struct OwnerRates: Sendable {
+        /// New boxes: each is a write.
+        var boxes = TokenBucket(interval: Limits.boxInterval, burst: Limits.boxBurst)
+        /// Bodies that the owner takes, in units of ``Limits/takeUnit``.
+        var takes = TokenBucket(interval: Limits.takeInterval, burst: Limits.takeBurst)
+
+        func isFull(now: Timestamp) -> Bool { boxes.isFull(now: now) && takes.isFull(now: now) }
     }
 
     private struct Holder: Sendable {
@@ -47,8 +62,7 @@ package struct MailboxServiceStateMachine: Sendable {
     private var sources: [UInt64: TokenBucket] = [:]
     /// Rate of notices that guests take, by their networks.
     private var guests: [UInt64?: TokenBucket] = [:]
-    /// Rate of new boxes of each owner: each is a write.
-    private var claims: [PublicKey: TokenBucket] = [:]
+    private var owners: [PublicKey: OwnerRates] = [:]
     private var counted = MailboxCounts()
     private var memoryByteCount = 0
     /// A lower bound of the time at which the first known slot ends.
@@ -93,8 +107,10 @@ package struct MailboxServiceStateMachine: Sendable {
         let silence = holders.values.map { $0.heardAt + Limits.mailboxSilence }.min()
         let away = boxes.values.filter { holdersByOwner[$0.record.owner] == nil }
         let forgotten = away.map { $0.record.seenAt + Limits.boxSilence }.min()
-        let unsaved = boxes.values.filter { holdersByOwner[$0.record.owner] != nil }.map { $0.savedAt + .day }.min()
-        return [silence, forgotten, unsaved, slotsEnd].compactMap { $0 }.min()
+        let present = boxes.values.filter { holdersByOwner[$0.record.owner] != nil }
+        let unsaved = present.map { $0.savedAt + .day }.min()
+        let unread = present.compactMap { $0.reread?.at }.min()
+        return [silence, forgotten, unsaved, unread, slotsEnd].compactMap { $0 }.min()
     }
 
     // MARK: Admission
@@ -249,10 +265,9 @@ package struct MailboxServiceStateMachine: Sendable {
     }
 
     private mutating func mayMakeBox(_ owner: PublicKey, now: Timestamp) -> Bool {
-        // Peers are few. Those that are no longer peers, or have rested, are forgotten.
-        if claims.count > 2 * terms.boxCount { claims = claims.filter { !$0.value.isFull(now: now) } }
-        let usual = TokenBucket(interval: Limits.boxInterval, burst: Limits.boxBurst)
-        return claims[owner, default: usual].take(now: now) == nil
+        // Owners are named peers, so they are few. An owner that has rested is forgotten.
+        if owners.count > 2 * terms.boxCount { owners = owners.filter { !$0.value.isFull(now: now) } }
+        return owners[owner, default: OwnerRates()].boxes.take(now: now) == nil
     }
 
     private mutating func list(_ box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
@@ -263,17 +278,47 @@ package struct MailboxServiceStateMachine: Sendable {
         return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
     }
 
-    /// Reads the slots of a box from the disk, once.
-    /// - Returns: whether the slots are known.
+    /// Reads the slots of a box from the disk: once, and again after a pause while the disk does not give all of them.
+    /// - Returns: whether slots are known: all that the disk gives.
     private mutating func load(_ box: BoxID, _ turn: Turn) -> Bool {
         guard let known = boxes[box] else { return false }
-        if known.slots != nil { return true }
-        guard let kept = turn.keptSlots(box) else { return false }
-        boxes[box]?.slots = Dictionary(kept.map { ($0.id, $0) }) { first, _ in first }
-        boxes[box]?.byteCount = kept.reduce(0) { $0 + $1.byteCount }
-        memoryByteCount += memory(of: kept)
-        for slot in kept { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
+        let isKnown = known.slots != nil
+        if isKnown && known.reread == nil || known.reread.map({ turn.now < $0.at }) ?? false { return isKnown }
+        let kept = turn.keptSlots(box)
+        if kept?.isWhole ?? false {
+            boxes[box]?.reread = nil
+        } else if !turn.isLocked {
+            let pause = known.reread.map { min(2 * $0.pause, Limits.rereadLongest) } ?? Limits.rereadFirst
+            boxes[box]?.reread = Reread(at: turn.now + pause, pause: pause)
+        }
+        guard let kept else { return isKnown }
+        let new = kept.slots.filter { known.slots?[$0.id] == nil }
+        boxes[box]?.slots = (known.slots ?? [:]).merging(new.map { ($0.id, $0) }) { first, _ in first }
+        boxes[box]?.byteCount += new.reduce(0) { $0 + $1.byteCount }
+        memoryByteCount += memory(of: new)
+        for slot in new { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
+        // The owner has not heard of these.
+        if !new.isEmpty { boxes[box]?.isAnnounced = false }
         return true
+    }
+
+    /// Asks the disk again for boxes of owners that are linked, and tells an owner of slots that have come to light.
+    private mutating func reread(_ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for box in boxes.keys.sorted() {
+            guard let known = boxes[box], let due = known.reread, due.at <= turn.now,
+                let holder = holdersByOwner[known.record.owner]
+            else { continue }
+            guard !turn.isLocked else {
+                boxes[box]?.reread?.at = turn.now + due.pause
+                continue
+            }
+            _ = load(box, turn)
+            guard let slots = boxes[box]?.slots, slots.count > known.slots?.count ?? 0 else { continue }
+            boxes[box]?.isAnnounced = true
+            result.append(.transmit(holder, .mailboxAnswer(.waiting(box))))
+        }
+        return result
     }
 
     private mutating func put(
@@ -347,31 +392,40 @@ package struct MailboxServiceStateMachine: Sendable {
         let isKnown = load(box, turn)
         // The disk cannot be read now.
         if !isKnown, boxes[box] != nil { return [.close(link)] }
+        var result: [NodeAction] = []
         // A tag that is named twice costs one read of the disk.
         var seen: Set<SlotTag> = []
-        return tags.filter { seen.insert($0).inserted }.map { tag in
+        for tag in tags where seen.insert(tag).inserted {
             let id = SlotID(tag)
             guard isKnown, let slot = boxes[box]?.slots?[id], slot.until > turn.now,
-                gives(slot, of: box, on: link, turn)
+                isHeld(box, by: link) ? mayTake(slot, of: box, now: turn.now) : slot.kind == .notice
             else {
-                return .transmit(link, .mailboxAnswer(.absent(box, id)))
+                result.append(.transmit(link, .mailboxAnswer(.absent(box, id))))
+                continue
+            }
+            // To a guest, `absent` would say that its notice is gone: it would put the notice again.
+            guard isHeld(box, by: link) || isGuestWelcome(from: turn.sourceOf(link), now: turn.now) else {
+                return [.close(link)]
             }
             counted.taken += 1
-            return .mailbox(.give(link, box, slot, dwell: max(0, turn.now - slot.keptAt)))
+            result.append(.mailbox(.give(link, box, slot, dwell: max(0, turn.now - slot.keptAt))))
         }
+        return result
     }
 
-    /// Whether the body of a slot is read for this link now.
-    private mutating func gives(_ slot: KeptSlot, of box: BoxID, on link: LinkID, _ turn: Turn) -> Bool {
-        if isHeld(box, by: link) {
-            return boxes[box]?.takes.take(max(1, slot.byteCount / 1_024), now: turn.now) == nil
-        }
-        guard slot.kind == .notice else { return false }
-        let source = turn.sourceOf(link)
-        if guests.count >= Limits.putSourceCount { guests = guests.filter { !$0.value.isFull(now: turn.now) } }
+    /// Whether the owner of a box is given another body of this size.
+    private mutating func mayTake(_ slot: KeptSlot, of box: BoxID, now: Timestamp) -> Bool {
+        guard let owner = boxes[box]?.record.owner else { return false }
+        return owners[owner, default: OwnerRates()].takes.take(max(1, slot.byteCount / Limits.takeUnit), now: now)
+            == nil
+    }
+
+    /// Whether guests of this network are given another notice.
+    private mutating func isGuestWelcome(from source: UInt64?, now: Timestamp) -> Bool {
+        if guests.count >= Limits.putSourceCount { guests = guests.filter { !$0.value.isFull(now: now) } }
         guard guests.count < Limits.putSourceCount || guests[source] != nil else { return false }
         let usual = TokenBucket(interval: Limits.takeSourceInterval, burst: Limits.takeSourceBurst)
-        return guests[source, default: usual].take(now: turn.now) == nil
+        return guests[source, default: usual].take(now: now) == nil
     }
 
     private mutating func discard(
@@ -424,10 +478,11 @@ package struct MailboxServiceStateMachine: Sendable {
 
     // MARK: Time
 
-    /// Destroys slots whose time is over, closes the links of silent holders, and destroys boxes of owners that have not come
-    /// for ``Limits/boxSilence``.
-    package mutating func advance(_ client: ClientID, now: Timestamp) -> [NodeAction] {
-        var result: [NodeAction] = []
+    /// Destroys slots whose time is over, closes the links of silent holders, destroys boxes of owners that have not come for
+    /// ``Limits/boxSilence``, and asks the disk again for what it has not given.
+    package mutating func advance(_ client: ClientID, _ turn: Turn) -> [NodeAction] {
+        let now = turn.now
+        var result = reread(turn)
         for link in holders.keys.sorted() {
             guard let heardAt = holders[link]?.heardAt, now - heardAt >= Limits.mailboxSilence else { continue }
             forget(link)

@@ -69,6 +69,15 @@ package struct KeptSlot: Hashable, Sendable {
     }
 }
 
+/// Slots of a box, as far as the disk gives them.
+package struct KeptSlots: Hashable, Sendable {
+    package var slots: [KeptSlot]
+    /// The disk has refused none.
+    package var isWhole: Bool
+
+    package init(_ slots: [KeptSlot], isWhole: Bool = true) { (self.slots, self.isWhole) = (slots, isWhole) }
+}
+
 /// Actions of the shell on the boxes of this mailbox.
 package enum MailboxAction: Hashable, Sendable {
     /// Keeps a body: in memory, or on the disk under the box's row.

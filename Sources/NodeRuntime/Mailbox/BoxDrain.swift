@@ -18,7 +18,7 @@ final class BoxDrain: CorePart {
         var searched: () -> Void
         /// So many slots have been taken, or were found dead.
         var taken: (Int) -> Void
-        /// Every slot has been asked for. Whether one of them was taken or found dead: the box was worth listing.
+        /// Nothing more is asked for. Whether a slot was taken or found dead: the box was worth listing.
         var ended: (_ isFruitful: Bool) -> Void
     }
 
@@ -86,12 +86,19 @@ final class BoxDrain: CorePart {
 
     func start() { links.say(.list(box), on: link) }
 
-    /// Asks for nothing more. Slots whose contents are on their way to the disk are discarded all the same.
-    func abandon() { isOver = true }
+    /// Asks for nothing more. Slots whose contents are on their way to the disk are discarded all the same, if the link is
+    /// still open.
+    func abandon() {
+        isOver = true
+        secrets = [:]
+        waiting = []
+        asked = [:]
+        taken = []
+    }
 
     private func finish() {
         guard !isOver else { return }
-        isOver = true
+        abandon()
         if isBlocked { reports.again(nil) }
         reports.ended(isFruitful)
     }

@@ -7,9 +7,6 @@ import Wire
 /// key of a slot ends with the page of its bucket, and the key of a box with the page of its row. Bodies of kind `memory` are
 /// in memory alone.
 final class KeptBoxes: CorePart {
-    /// The store asks the disk again for what it has refused. After this time a box is taken as it is.
-    private static let patience: Milliseconds = .minute
-
     let core: ProtocolCore
     private let unread: UnreadInboxes
     private let writer: InboxWriter
@@ -17,8 +14,6 @@ final class KeptBoxes: CorePart {
     private var rows: [BoxID: RowID] = [:]
     /// Boxes whose rows are known to have a saved state: a row without a saved state is lost at the next start.
     private var named: Set<BoxID> = []
-    /// When the disk first gave a box in part.
-    private var partSince: [BoxID: Messaging.Timestamp] = [:]
     private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
 
     init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ writer: InboxWriter, _ held: HeldEffects) {
@@ -57,10 +52,10 @@ final class KeptBoxes: CorePart {
     }
 
     /// Slots of a box, in memory and on the disk; `nil` when the disk cannot be read.
-    func slots(of box: BoxID) -> [KeptSlot]? {
+    func slots(of box: BoxID) -> KeptSlots? {
         let inMemory = memory[box]?.values.map(\.slot) ?? []
         // A row that the disk has not given yet may hold this box.
-        guard let row = rows[box] else { return unread.isEmpty ? inMemory : nil }
+        guard let row = rows[box] else { return unread.isEmpty ? KeptSlots(inMemory) : nil }
         guard !store.isLocked else { return nil }
         var onDisk: [KeptSlot] = []
         do throws(StoreError) {
@@ -72,18 +67,7 @@ final class KeptBoxes: CorePart {
             say("a box could not be read", of: error)
             return nil
         }
-        return isComplete(box, row) ? inMemory + onDisk : nil
-    }
-
-    /// Whether the disk has given all slots of a box, or has refused some for so long that it will not give them.
-    private func isComplete(_ box: BoxID, _ row: RowID) -> Bool {
-        guard !store.isWhole(row) else {
-            partSince[box] = nil
-            return true
-        }
-        let since = partSince[box] ?? now
-        partSince[box] = since
-        return now - since >= Self.patience
+        return KeptSlots(inMemory + onDisk, isWhole: store.isWhole(row))
     }
 
     // MARK: Actions
@@ -150,7 +134,6 @@ final class KeptBoxes: CorePart {
 
     private func destroy(_ box: BoxID) {
         memory[box] = nil
-        partSince[box] = nil
         named.remove(box)
         guard let row = rows.removeValue(forKey: box) else { return }
         do throws(StoreError) { try store.destroyRow(row) } catch {

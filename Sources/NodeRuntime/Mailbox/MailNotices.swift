@@ -33,6 +33,8 @@ final class MailNotices: CorePart {
         var list: List
         var failures = 0
         var underWayCount = 0
+        /// Notices that a mailbox has had since the start.
+        var wasPut: Set<SlotTag> = []
         var timer: Scheduled<Void>?
     }
 
@@ -178,7 +180,8 @@ final class MailNotices: CorePart {
     }
 
     private func put(_ entry: Entry, _ conversation: ConversationID) {
-        rounds[conversation]?.failures = 0
+        // A mailbox that loses the same notice again and again is not asked more often for it.
+        if rounds[conversation]?.wasPut.insert(entry.tag).inserted ?? false { rounds[conversation]?.failures = 0 }
         guard core.machine.tombstone(conversation)?.role == .creator else {
             // A member that is not the creator waits for no receipt.
             rounds[conversation]?.list.entries.removeAll { $0.tag == entry.tag }

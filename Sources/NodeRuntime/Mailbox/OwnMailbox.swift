@@ -91,6 +91,11 @@ final class OwnMailbox: CorePart {
     /// Called at each tick: claims and drops boxes when the agreements have changed, and does what is due.
     func settle(isForced: Bool = false) {
         let isChanged = core.machine.takeMailboxChange()
+        // The secrets of the members' slots do not outlive a lock.
+        if store.isLocked, let box = drain?.box {
+            waiting.append(box)
+            drain = nil
+        }
         guard let place, !store.isLocked, !isStopped else { return }
         if isChanged || isForced {
             seeds = [:]
@@ -188,18 +193,20 @@ final class OwnMailbox: CorePart {
         guard machine?.link == link else { return }
         machine?.heard(link, now: now)
         switch answer {
-        case .granted(let grant): machine?.granted(grant, on: link)
+        case .granted(let grant): machine?.granted(grant, on: link, now: now)
         case .refused(let refusal): perform(machine?.refused(refusal, on: link, now: now) ?? [])
         case .waiting(let box):
             guard seeds[box] != nil else { return }
             if !waiting.contains(box) { waiting.append(box) }
             if drain == nil { next() }
         case .slots(let box, let ids):
-            guard drain?.listed(ids, in: box) ?? false else { return links.abort(link) }
+            guard drain?.listed(ids, in: box) ?? store.isLocked else { return links.abort(link) }
         case .slot(let box, let id, let dwell, _, let body):
-            guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? false else { return links.abort(link) }
+            guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? store.isLocked else {
+                return links.abort(link)
+            }
         case .absent(let box, let id):
-            guard drain?.missed(id, in: box) ?? false else { return links.abort(link) }
+            guard drain?.missed(id, in: box) ?? store.isLocked else { return links.abort(link) }
         case .discarded: break
         case .put: links.abort(link)
         }

@@ -21,7 +21,7 @@ final class ProtocolCore: NodePart {
     var machine: NodeStateMachine
     private var events: Events?
     private var mailboxPlace: () -> MailboxPlace? = { nil }
-    private var keptSlots: (BoxID) -> [KeptSlot]? = { _ in [] }
+    private var keptSlots: (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
 
     init(_ services: NodeServices, _ peers: PeerBook, _ addresses: OwnAddresses) {
         self.services = services
@@ -35,7 +35,7 @@ final class ProtocolCore: NodePart {
     func connect(_ events: Events) { self.events = events }
 
     /// What turns ask of mailboxes: ours, and what is in the boxes of others here.
-    func connectMailboxes(place: @escaping () -> MailboxPlace?, keptSlots: @escaping (BoxID) -> [KeptSlot]?) {
+    func connectMailboxes(place: @escaping () -> MailboxPlace?, keptSlots: @escaping (BoxID) -> KeptSlots?) {
         mailboxPlace = place
         self.keptSlots = keptSlots
     }
