@@ -541,10 +541,13 @@ struct MailboxServiceTests {
             mailbox.say(.take(mailbox.box(2), [tag(1)]), holder) == [told(holder, .absent(mailbox.box(2), put(1).id))]
         )
         // A clock that was set back: it has not been there for less than no time.
-        mailbox.now = start - 10 * .second
+        var back = filled()
+        back.now = start - .hour
         #expect(
-            mailbox.say(.take(box, [tag(1)]), holder) == [.mailbox(.give(LinkID(UInt64(holder)), box, slot, dwell: 0))]
+            back.say(.take(back.box(), [tag(1)]), holder)
+                == [.mailbox(.give(LinkID(UInt64(holder)), back.box(), back.slot(put(1), at: start), dwell: 0))]
         )
+        #expect(mailbox.say(.take(box, [tag(1)]), holder).count == 1)
         #expect(mailbox.machine.counts.taken == 2)
         // Taking leaves it; discarding does not.
         mailbox.expectAgreement()
@@ -805,7 +808,7 @@ struct MailboxServiceTests {
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in .max }) == 5)
     }
 
-    @Test("takes have a rate: of one box's bytes by its owner, and of notices by the guests of one network")
+    @Test("takes have a rate: of bytes by one owner, and of notices by the guests of one network")
     func ratesOfTakes() {
         func given(_ mailbox: inout Mailbox, _ count: Int, _ number: Int, on link: (Int) -> Int) -> Int {
             let box = mailbox.box()
@@ -1047,6 +1050,30 @@ struct MailboxServiceTests {
             let all = [put(1).id, put(2).id, put(3).id].sorted()
             #expect(mailbox.say(.list(box), 5) == [told(5, .slots(box, all))])
             #expect(mailbox.machine.counts.byteCount == 3 * 1_024)
+            mailbox.expectAgreement()
+        }
+    }
+
+    @Test("an owner hears of slots that come to light at the request of somebody else, once")
+    func lateForOthers() {
+        for isTake in [false, true] {
+            var mailbox = claimed()
+            let box = mailbox.box()
+            for number in 1...2 { mailbox.say(.put(box, put(number)), 10) }
+            mailbox.machine = MailboxServiceStateMachine(mailbox.machine.records)
+            var terms = MailboxTerms()
+            terms.isServing = true
+            _ = mailbox.configure(terms)
+            mailbox.refused = [put(2).id]
+            mailbox.claim([1], 5)
+            #expect(mailbox.say(.list(box), 5) == [told(5, .slots(box, [put(1).id]))])
+            mailbox.refused = []
+            mailbox.now = start + Limits.rereadFirst
+            mailbox.say(isTake ? .take(box, [tag(9)]) : .discard(box, [tag(9)], answer: []), 10)
+            #expect(mailbox.machine.nextDeadline == mailbox.now)
+            #expect(mailbox.advance(to: mailbox.now) == [told(5, .waiting(box))])
+            #expect(mailbox.advance(to: mailbox.now).isEmpty && mailbox.machine.nextDeadline ?? start > mailbox.now)
+            #expect(mailbox.say(.list(box), 5) == [told(5, .slots(box, [put(1).id, put(2).id].sorted()))])
             mailbox.expectAgreement()
         }
     }

@@ -19,6 +19,8 @@ package struct MailboxServiceStateMachine: Sendable {
         var slots: [SlotID: KeptSlot]?
         /// The disk has not given all slots: when it is asked again.
         var reread: Reread?
+        /// When slots came to light that an earlier read had not given, and of which the owner has not been told.
+        var lateAt: Timestamp?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
         /// Rate of contents on the disk, in KiB: the bytes of a discarded slot stay there, overwritten, until the end of the
@@ -109,7 +111,7 @@ package struct MailboxServiceStateMachine: Sendable {
         let forgotten = away.map { $0.record.seenAt + Limits.boxSilence }.min()
         let present = boxes.values.filter { holdersByOwner[$0.record.owner] != nil }
         let unsaved = present.map { $0.savedAt + .day }.min()
-        let unread = present.compactMap { $0.reread?.at }.min()
+        let unread = present.compactMap { $0.lateAt ?? $0.reread?.at }.min()
         return [silence, forgotten, unsaved, unread, slotsEnd].compactMap { $0 }.min()
     }
 
@@ -259,6 +261,7 @@ package struct MailboxServiceStateMachine: Sendable {
         for box in labels.map(secret.box) where boxes[box] != nil {
             let isWaiting = load(box, turn) && boxes[box]?.slots?.isEmpty == false
             boxes[box]?.isAnnounced = isWaiting
+            boxes[box]?.lateAt = nil
             if isWaiting { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }
         }
         return result
@@ -274,6 +277,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard isHeld(box, by: link) else { return [.close(link)] }
         guard load(box, turn), let slots = boxes[box]?.slots else { return [.close(link)] }
         boxes[box]?.isAnnounced = false
+        boxes[box]?.lateAt = nil
         let ids = slots.values.filter { $0.until > turn.now && !$0.isAnswer }.map(\.id).sorted()
         return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
     }
@@ -297,24 +301,25 @@ package struct MailboxServiceStateMachine: Sendable {
         boxes[box]?.byteCount += new.reduce(0) { $0 + $1.byteCount }
         memoryByteCount += memory(of: new)
         for slot in new { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
-        // The owner has not heard of these.
-        if !new.isEmpty { boxes[box]?.isAnnounced = false }
+        if !new.isEmpty, isKnown || known.reread != nil {
+            boxes[box]?.isAnnounced = false
+            boxes[box]?.lateAt = turn.now
+        }
         return true
     }
 
-    /// Asks the disk again for boxes of owners that are linked, and tells an owner of slots that have come to light.
+    /// Asks the disk again for boxes of owners that are linked, and tells an owner of slots that have come to light, whoever
+    /// has asked for them.
     private mutating func reread(_ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        for box in boxes.keys.sorted() {
-            guard let known = boxes[box], let due = known.reread, due.at <= turn.now,
-                let holder = holdersByOwner[known.record.owner]
-            else { continue }
-            guard !turn.isLocked else {
-                boxes[box]?.reread?.at = turn.now + due.pause
-                continue
+        for box in boxes.filter({ $0.value.reread != nil || $0.value.lateAt != nil }).keys.sorted() {
+            guard let known = boxes[box], let holder = holdersByOwner[known.record.owner] else { continue }
+            if let due = known.reread, due.at <= turn.now {
+                if turn.isLocked { boxes[box]?.reread?.at = turn.now + due.pause } else { _ = load(box, turn) }
             }
-            _ = load(box, turn)
-            guard let slots = boxes[box]?.slots, slots.count > known.slots?.count ?? 0 else { continue }
+            guard boxes[box]?.lateAt != nil else { continue }
+            boxes[box]?.lateAt = nil
+            guard boxes[box]?.isAnnounced == false, boxes[box]?.slots?.isEmpty == false else { continue }
             boxes[box]?.isAnnounced = true
             result.append(.transmit(holder, .mailboxAnswer(.waiting(box))))
         }

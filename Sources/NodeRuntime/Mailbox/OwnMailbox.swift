@@ -93,7 +93,7 @@ final class OwnMailbox: CorePart {
         let isChanged = core.machine.takeMailboxChange()
         // The secrets of the members' slots do not outlive a lock.
         if store.isLocked, let box = drain?.box {
-            waiting.append(box)
+            if !waiting.contains(box) { waiting.append(box) }
             drain = nil
         }
         guard let place, !store.isLocked, !isStopped else { return }
