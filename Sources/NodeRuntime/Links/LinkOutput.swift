@@ -71,6 +71,9 @@ final class LinkOutput: CorePart {
         touched.insert(link.id)
     }
 
+    /// Whether the transport has all frames.
+    var isFlushed: Bool { touched.isEmpty }
+
     func flush() {
         for id in touched.sorted() {
             guard let link = links[id] else { continue }

@@ -120,7 +120,8 @@ final class MailNotices: CorePart {
         guard !isStopped, var round = rounds[conversation], round.underWayCount == 0 else { return }
         round.timer = nil
         let record = core.machine.tombstone(conversation)
-        round.list.entries.removeAll { record?.confirmed[$0.member] != nil }
+        // An address that does not parse leads nowhere.
+        round.list.entries.removeAll { record?.confirmed[$0.member] != nil || MailboxAddress($0.address) == nil }
         rounds[conversation] = round
         guard record != nil, round.list.until > now, !round.list.entries.isEmpty else { return remove(conversation) }
         for entry in round.list.entries {

@@ -50,8 +50,9 @@ final class SliceKeyMaker: CorePart {
         held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
         // Keys that follow a gap would take the place of those before it.
         guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) {
-            self.send(agreement, above: last, client, on: link)
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) { [core] in
+            // As an action: what an action sends leaves when it has been performed.
+            core.perform([.makeSlices(client, agreement, above: last, link)])
         }
     }
 

@@ -10,7 +10,7 @@ final class HeldEffects: CorePart {
     private static let waitingWeight = 1_024
 
     let core: ProtocolCore
-    private let output: LinkOutput
+    let output: LinkOutput
     let writer: InboxWriter
     private let events: NodeEvents
 
