@@ -32,6 +32,8 @@ package struct Turn {
     package let mailbox: MailboxPlace?
     /// What is kept in a box of this node's; `nil` when the disk does not say.
     package let keptSlots: (BoxID) -> KeptSlots?
+    /// When this run of the node began, by the system's clock: ``SlotRun``.
+    package let startedAt: Timestamp
 
     package init(
         now: Timestamp,
@@ -48,7 +50,8 @@ package struct Turn {
         defaultCap: LifetimeCap = .none,
         sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
         mailbox: MailboxPlace? = nil,
-        keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
+        keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) },
+        startedAt: Timestamp = Timestamp(milliseconds: 0)
     ) {
         self.now = now
         self.random = random
@@ -65,6 +68,7 @@ package struct Turn {
         self.sourceOf = sourceOf
         self.mailbox = mailbox
         self.keptSlots = keptSlots
+        self.startedAt = startedAt
     }
 
     /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.

@@ -13,6 +13,8 @@ final class NodeServices {
     let environment: Environment
     let store: Store
     let log: Logger
+    /// By the system's clock, wherever the node's own is.
+    let startedAt: Timestamp
     let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
@@ -42,6 +44,7 @@ final class NodeServices {
         turns = TurnQueue(on: loop, pause: TransportLimits().turnPause)
         self.log = log
         let realtime = environment.realtime()
+        startedAt = Timestamp(milliseconds: realtime)
         store = try Store.open(
             home: options.home,
             fileSystem: environment.disk,

@@ -136,7 +136,17 @@ private func checkSlot(_ bytes: [UInt8]) throws {
         while !input.isAtEnd { frames.append(input.run(isLong: true)) }
         let (secret, box) = (FuzzSlots.secret, FuzzSlots.box)
         let key = FuzzSlots.slice.publicKey
-        guard let body = SlotSealing.seal(frames, to: key, FuzzSlots.hint, number: number, secret, box: box) else {
+        let sealed = SlotSealing.seal(
+            frames,
+            to: key,
+            FuzzSlots.hint,
+            number: number,
+            secret,
+            box: box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
+        )
+        guard let body = sealed else {
             let byteCount = frames.reduce(0) { $0 + $1.count + 4 }
             return try expect(byteCount > SlotSealing.capacity, "\(byteCount) bytes fit into no slot")
         }
@@ -159,7 +169,7 @@ private func checkSlot(_ bytes: [UInt8]) throws {
             try expect(notice.count == Limits.noticeByteCount, "a notice of \(notice.count) bytes")
         }
         _ = SlotSealing.answer(in: rest, key: secret.noticeKey(), box: box)
-        let answer = SlotSealing.seal(answer: rest, secret, box: box)
+        let answer = SlotSealing.seal(answer: rest, secret, box: box, nonce: randomBytes(XChaChaPoly.nonceByteCount))
         try expect(SlotSealing.answer(in: answer, key: secret.noticeKey(), box: box) == rest, "another answer")
         try expect(SlotSealing.notice(in: answer, secret, box: box) == nil, "an answer reads as a notice")
     }

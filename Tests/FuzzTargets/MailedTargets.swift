@@ -121,7 +121,9 @@ enum FuzzMail {
             FuzzSlots.hint,
             number: 1,
             FuzzSlots.secret,
-            box: FuzzSlots.box
+            box: FuzzSlots.box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
         )
         guard let body else { return [] }
         return (FuzzSlots.open(body, number: 1) ?? []).compactMap { try? FrameCodec.decode($0) }
@@ -187,7 +189,9 @@ extension FuzzAssembly {
                 SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
                 number: order.number,
                 secret,
-                box: order.address.box
+                box: order.address.box,
+                ephemeral: SecretKey.generate(),
+                nonce: randomBytes(XChaChaPoly.nonceByteCount)
             )
             if let body, slots.count < 64 { slots.append(Slot(order: order, from: node, body: body)) }
             result.slotCount = 1

@@ -119,7 +119,16 @@ extension Assembly {
         let box = order.address.box
         let hint = SlotSealing.Hint(agreement: order.agreement, slice: order.slice)
         let secret = try secret(from: one, to: owner, box)
-        let sealed = SlotSealing.seal([[1]], to: order.key, hint, number: order.number, secret, box: box)
+        let sealed = SlotSealing.seal(
+            [[1]],
+            to: order.key,
+            hint,
+            number: order.number,
+            secret,
+            box: box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
+        )
         let body = try #require(sealed)
         let theirs = SlotSecret(
             sender: keys[one].publicKey,
@@ -145,6 +154,10 @@ extension Assembly {
 
     func isMailable(_ node: Int, by other: Int) -> Bool {
         machine(other)?.isMailable(keys[node].publicKey, now: now) ?? false
+    }
+
+    func incoming(_ one: Int, at owner: Int) -> MailboxRecord.Incoming {
+        machine(owner)?.savedRecord.mailbox.incoming[keys[one].publicKey] ?? MailboxRecord.Incoming()
     }
 
     func shown(_ id: MessageID, at node: Int) -> Int { events[node].count { $0 == .message(id) } }

@@ -213,6 +213,20 @@ struct MailboxOrderTests {
         }
     }
 
+    @Test("a start gives numbers of its own, whatever number was saved: an old copy of a home gives none again")
+    func runs() {
+        let (early, late) = (Timestamp(milliseconds: 1_700_000_000_000), Timestamp(milliseconds: 1_700_000_000_001))
+        let first = SlotRun.next(after: 0, startedAt: early)
+        #expect(SlotRun.next(after: first, startedAt: early) == first)
+        #expect(SlotRun.next(after: first + 500, startedAt: early) == first + 500, "the same run goes on")
+        let second = SlotRun.next(after: first + 500, startedAt: late)
+        #expect(second > first + 500 && SlotRun.next(after: first, startedAt: late) == second)
+        // The system's clock was set back since: the numbers are others all the same.
+        #expect(SlotRun.next(after: second + 10, startedAt: Timestamp(milliseconds: 1_600_000_000_000)) < first)
+        #expect(SlotRun.next(after: second + 10, startedAt: Timestamp(milliseconds: -5)) == 0)
+        #expect(SlotRun.next(after: 0, startedAt: .latest) <= UInt64(1) << 63)
+    }
+
     @Test("an owner that goes to another mailbox and comes back gets no number twice")
     func boxes() throws {
         var all = try Assembly.mailing(2)

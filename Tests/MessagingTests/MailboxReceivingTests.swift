@@ -88,29 +88,47 @@ struct MailboxReceivingTests {
         #expect(all.orders[1] == nil, "it is said")
     }
 
-    @Test("a slot that was taken is not looked for again, an earlier one that was left out is")
+    @Test("a slot that was taken is known to be, an earlier one that was left out is not")
     func numbers() throws {
         var (all, _, _) = try away()
-        let member = all.keys[0].publicKey
-        #expect(all.machine(1)?.firstSlot(of: member) == 0)
-        for (number, next) in [(5, 6), (3, 6), (5, 6), (6, 7)] as [(UInt64, UInt64)] {
+        for number in [5, 3, 5, 6] as [UInt64] {
             let result = all.receive([], number: number, from: 0, at: 1)
             #expect(result.isTaken && result.actions == [.save(all.clients[1])])
-            #expect(all.machine(1)?.firstSlot(of: member) == next)
-            #expect(all.machine(1)?.hasTaken(number, of: member) == true)
+            #expect(all.machine(1)?.hasTaken(number, of: all.keys[0].publicKey) == true)
         }
-        let incoming = try #require(all.machine(1)?.savedRecord.mailbox.incoming[member])
-        #expect(incoming.next == 7 && incoming.gaps == [0, 1, 2, 4])
-        #expect(all.machine(1)?.hasTaken(4, of: member) == false && all.machine(1)?.hasTaken(7, of: member) == false)
+        let taken = all.incoming(0, at: 1)
+        #expect((0..<9).filter { taken.hasTaken($0) } == [3, 5, 6])
         // Those that were left out long ago count as taken.
         let far = UInt64(3 * Limits.slotGapCount)
         _ = all.receive([], number: far, from: 0, at: 1)
-        let later = try #require(all.machine(1)?.savedRecord.mailbox.incoming[member])
-        #expect(later.gaps.count == Limits.slotGapCount && later.hasTaken(4) && !later.hasTaken(far - 1))
+        let later = all.incoming(0, at: 1)
+        #expect(later.hasTaken(4) && !later.hasTaken(far - 1) && !later.hasTaken(far + 1))
         for number in [UInt64.max - 1, .max] {
             _ = all.receive([], number: number, from: 0, at: 1)
-            #expect(all.machine(1)?.firstSlot(of: member) == .max)
+            #expect(all.incoming(0, at: 1).hasTaken(number))
         }
+    }
+
+    @Test("the taken slots of 64 runs of a sender's node are kept, and those of older runs count as taken")
+    func runs() throws {
+        var (all, _, _) = try away()
+        func number(_ run: Int, _ place: UInt64) -> UInt64 {
+            SlotRun.next(after: 0, startedAt: Timestamp(milliseconds: Int64(run))) + place
+        }
+        // A run that began earlier may be heard of later.
+        for run in [9, 7, 8] { all.receive([], number: number(run, 1), from: 0, at: 1) }
+        for run in [7, 8, 9] {
+            #expect(!all.incoming(0, at: 1).hasTaken(number(run, 0)) && all.incoming(0, at: 1).hasTaken(number(run, 1)))
+        }
+        for run in 100..<(100 + Limits.slotRunCount) { all.receive([], number: number(run, 0), from: 0, at: 1) }
+        let taken = all.incoming(0, at: 1)
+        for run in [1, 7, 99] { #expect(taken.hasTaken(number(run, 5)), "\(run)") }
+        for run in [100, 163] { #expect(taken.hasTaken(number(run, 0)) && !taken.hasTaken(number(run, 1)), "\(run)") }
+        #expect(!taken.hasTaken(number(164, 0)))
+        // Their gaps have one bound in all.
+        for run in 200..<(200 + Limits.slotRunCount) { all.receive([], number: number(run, 100), from: 0, at: 1) }
+        let full = all.incoming(0, at: 1)
+        #expect(full.hasTaken(number(200, 0)) && !full.hasTaken(number(263, 0)) && !full.hasTaken(number(263, 99)))
     }
 
     @Test("frames that a box is not for come to nothing, whoever has put them")
@@ -265,16 +283,14 @@ struct MailboxReceivingTests {
         // Unread contents fill what one inbox holds in memory.
         let text = String(repeating: "x", count: Limits.textByteCount)
         var refused: [MessageID] = []
-        for _ in 0..<(Limits.memoryByteCount / Limits.textByteCount + 2) {
+        for step in 0..<(Limits.memoryByteCount / Limits.textByteCount + 2) {
             let id = try all.say(text, from: 0)
             let content = try #require(all.archive[0][id]).content
-            let number = all.machine(1)?.firstSlot(of: all.keys[0].publicKey)
+            let number = UInt64(step)
             let result = all.receive([.contents([AgedContent(content, age: 0)])], number: number, from: 0, at: 1)
             #expect(result.isTaken == (all.archive[1][id] != nil))
-            if !result.isTaken {
-                refused.append(id)
-                #expect(all.machine(1)?.firstSlot(of: all.keys[0].publicKey) == number)
-            }
+            #expect(result.isTaken == all.incoming(0, at: 1).hasTaken(number))
+            if !result.isTaken { refused.append(id) }
         }
         #expect(!refused.isEmpty)
         all.step(1) { [client = all.clients[1]] core, _ in
@@ -368,7 +384,7 @@ struct MailboxReceivingTests {
         let result = all.receive([.explosion(sealed)], number: nil, from: 0, at: 2)
         #expect(result.isTaken && all.machine(2) == nil && all.exploded[2] != nil)
         let receipt = try #require(all.exploded[2]?.receipt)
-        let answer = SlotSealing.seal(answer: receipt, theirs, box: box)
+        let answer = SlotSealing.seal(answer: receipt, theirs, box: box, nonce: randomBytes(XChaChaPoly.nonceByteCount))
         #expect(answer.count <= Limits.slotAnswerByteCount)
         #expect(SlotSealing.answer(in: answer, key: SecretBytes(copying: notice.answerKey), box: box) == receipt)
         all.step(0) { core, turn in core.receiveReceipt(receipt, for: conversation, &turn) }

@@ -32,7 +32,16 @@ private struct SealedPair {
     }
 
     func seal(_ frames: [[UInt8]], number: UInt64 = 3) -> [UInt8]? {
-        SlotSealing.seal(frames, to: slice.publicKey, hint, number: number, secret(), box: box)
+        SlotSealing.seal(
+            frames,
+            to: slice.publicKey,
+            hint,
+            number: number,
+            secret(),
+            box: box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
+        )
     }
 
     func open(_ body: [UInt8], number: UInt64 = 3, with key: IdentityKey? = nil, box: BoxID? = nil) -> [[UInt8]]? {
@@ -143,7 +152,9 @@ struct MailboxSealingTests {
             pair.hint,
             number: 3,
             SlotSecret(sender: stranger.publicKey, owner: owner, box: box, conversation: conversation, own: stranger),
-            box: box
+            box: box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
         )
         #expect(pair.open(try #require(forged)) == nil)
     }
@@ -161,7 +172,17 @@ struct MailboxSealingTests {
             #expect(ours.tag(number) == theirs.tag(number))
             #expect(seen.insert(ours.tag(number)).inserted)
             for other in others { #expect(seen.insert(other.tag(number)).inserted) }
+            // The owner reads the sender and the number off the name; a name of another sender, box or slot says nothing.
+            let id = SlotID(ours.tag(number))
+            #expect(theirs.number(of: id) == number)
+            for other in others { #expect(other.number(of: id) == nil) }
+            for index in id.bytes.indices {
+                var changed = id.bytes
+                changed[index] ^= 1
+                #expect(theirs.number(of: SlotID(unchecked: changed)) == nil)
+            }
         }
+        #expect(theirs.number(of: SlotID(ours.noticeTag)) == nil)
         for other in others { #expect(seen.insert(other.noticeTag).inserted) }
         func key(_ secret: SlotSecret) -> [UInt8] { secret.noticeKey().withBytes { Array($0) } }
         #expect(key(ours) == key(theirs) && key(ours) != key(others[0]))
@@ -170,8 +191,11 @@ struct MailboxSealingTests {
     @Test("a mailbox that sees the name of a slot cannot make its tag: it is a hash of it")
     func names() {
         let tag = pair.secret().tag(1)
-        #expect(SlotID(tag).bytes == BLAKE2b.hash(tag.bytes, byteCount: 16))
-        #expect(SlotID(tag).bytes != Array(tag.bytes.prefix(16)))
+        let hash = BLAKE2b.hash(Array(tag.bytes.prefix(24)), byteCount: 16).prefix(8)
+        #expect(SlotID(tag).bytes == hash + tag.bytes.suffix(8))
+        // The number that the name holds cannot be seen: names of neighbours have nothing in common.
+        let next = SlotID(pair.secret().tag(2)).bytes
+        #expect(zip(next, SlotID(tag).bytes).count { $0 == $1 } < 4)
     }
 
     @Test("two bodies of the same have nothing in common, and the hint is not to be seen")
@@ -233,7 +257,12 @@ struct MailboxSealingTests {
             #expect(SlotSealing.notice(in: other, theirs, box: pair.box) == nil)
         }
 
-        let answer = SlotSealing.seal(answer: receipt, theirs, box: pair.box)
+        let answer = SlotSealing.seal(
+            answer: receipt,
+            theirs,
+            box: pair.box,
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
+        )
         #expect(answer.count <= Limits.slotAnswerByteCount)
         let key = pair.secret().noticeKey()
         #expect(SlotSealing.answer(in: answer, key: key, box: pair.box) == receipt)

@@ -62,6 +62,40 @@ private final class Household: Sendable {
         return node
     }
 
+    /// The two make `tea`, agree on a day with a mailbox, and know each other's boxes and keys.
+    func agree(_ ann: Node, _ bob: Node) async throws {
+        for (name, node) in [("ann", ann), ("bob", bob)] {
+            _ = try await hub.addPeer(name, card: node.card().description, endpoints: [])
+            _ = try await node.addPeer("hub", card: hub.card().description, endpoints: [])
+            try await node.setMailbox("hub", true)
+        }
+        _ = try await ann.createConversation(name: "tea", profile: nil).get()
+        let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
+        let linked = await ann.next { if case .peerOnline = $0 { true } else { false } }
+        _ = try await bob.join(slug, profile: nil)
+        _ = try await linked.get()
+        let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
+        let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
+        let terms = LifetimeTerms(.oneDay, mailbox: .disk)
+        try await ann.propose("tea", terms)
+        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
+        try await bob.accept("tea", only: proposal).get()
+        _ = try await agreed.get()
+        let schedule = SliceSchedule(terms)
+        for (node, other) in [(ann, bob), (bob, ann)] {
+            try await node.eventually("the member can be mailed, with keys up to the horizon") { node in
+                // What a node sends has left when its loop does something else.
+                if other.assumeIsolated({ !$0.held.output.isFlushed }) { Issue.record("a frame waits at its sender") }
+                guard let machine = node.core.machine.conversations.first,
+                    let member = machine.currentMembers.first?.key,
+                    let last = machine.savedRecord.mailbox.outgoing[member]?.slices?.last
+                else { return false }
+                let now = node.services.now
+                return machine.isMailable(member, now: now) && last + 1 >= schedule.last(at: now)
+            }
+        }
+    }
+
     func end() async throws {
         await hub.stop()
         try await group.shutdownGracefully()
@@ -83,6 +117,19 @@ extension Node {
         try await promise.futureResult.get()
     }
 
+    fileprivate func keptKinds() -> [SlotKind] {
+        (core.machine.contact?.mailbox.records ?? []).flatMap { record in
+            mailboxes.bodies.slots(of: record.box)?.slots.map(\.kind) ?? []
+        }
+    }
+
+    /// The boxes that hold a slot.
+    fileprivate func filledBoxes() -> Set<BoxID> {
+        Set((core.machine.contact?.mailbox.records ?? []).map(\.box)).filter {
+            mailboxes.bodies.slots(of: $0)?.slots.isEmpty == false
+        }
+    }
+
     private struct NeverHappened: Error { let what: String }
 }
 
@@ -92,29 +139,7 @@ extension Node {
         let house = try await Household()
         var ann = try await house.node(house.disks.ann)
         var bob = try await house.node(house.disks.bob)
-        for (name, node) in [("ann", ann), ("bob", bob)] {
-            _ = try await house.hub.addPeer(name, card: node.card().description, endpoints: [])
-            _ = try await node.addPeer("hub", card: house.hub.card().description, endpoints: [])
-            try await node.setMailbox("hub", true)
-        }
-        _ = try await ann.createConversation(name: "tea", profile: nil).get()
-        let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
-        let linked = await ann.next { if case .peerOnline = $0 { true } else { false } }
-        _ = try await bob.join(slug, profile: nil)
-        _ = try await linked.get()
-        let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
-        let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
-        try await ann.propose("tea", LifetimeTerms(.oneDay, mailbox: .disk))
-        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
-        try await bob.accept("tea", only: proposal).get()
-        _ = try await agreed.get()
-        for node in [ann, bob] {
-            try await node.eventually("the member can be mailed") { node in
-                let machine = node.core.machine.conversations.first
-                return machine?.currentMembers.first.map { machine!.isMailable($0.key, now: node.services.now) }
-                    ?? false
-            }
-        }
+        try await house.agree(ann, bob)
         let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
         await bob.stop()
         let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
@@ -138,5 +163,120 @@ extension Node {
         }
         await ann.stop()
         try await house.end()
+    }
+
+    @Test("a text that a sender mails after it was put back from an old copy comes")
+    func oldCopy() async throws {
+        let house = try await Household()
+        let ann = try await house.node(house.disks.ann)
+        let bob = try await house.node(house.disks.bob)
+        try await house.agree(ann, bob)
+        let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
+        await bob.stop()
+        await ann.stop()
+        let copy = house.disks.ann.copy()
+        let hub = house.hub
+        // One is online at a time, so that all goes by the mailbox.
+        func run<Result: Sendable>(
+            _ disk: SimulatedDisk,
+            _ peers: PeersFile,
+            _ body: (Node) async throws -> Result
+        ) async throws -> Result {
+            let node = try await house.node(disk, peers: peers)
+            let result = try await body(node)
+            await node.stop()
+            return result
+        }
+        func mail(_ text: String, _ disk: SimulatedDisk) async throws -> Messaging.MessageID {
+            try await run(disk, peers.ann) { ann in
+                let sent = try #require(try await ann.send("tea", texts: [text]) { _ in }.first).get()
+                try await ann.eventually("the text is mailed") { node in
+                    node.message(sent.message, client: sent.client)?.message.state == .mailed
+                }
+                return sent.message
+            }
+        }
+        let first = try await mail("before the copy was put back", house.disks.ann)
+        let bobsBox = await hub.filledBoxes()
+        try await run(house.disks.bob, peers.bob) { bob in
+            try await bob.eventually("bob has emptied his box, and put something into ann's") { _ in
+                hub.assumeIsolated { !$0.filledBoxes().isEmpty && $0.filledBoxes().isDisjoint(with: bobsBox) }
+            }
+        }
+        try await run(house.disks.ann, peers.ann) { ann in
+            try await ann.eventually("the first text is delivered") { node in
+                let isTaken = hub.assumeIsolated { $0.filledBoxes().isEmpty }
+                return isTaken
+                    && node.core.inboxes.all.contains {
+                        $0.archive.read(first, now: node.services.now)?.message.state == .delivered
+                    }
+            }
+        }
+        let late = try await mail("after the copy was put back", copy)
+        try await run(house.disks.bob, peers.bob) { bob in
+            try await bob.eventually("the late text has come") { node in
+                node.core.inboxes.all.contains { $0.archive.contains(late) }
+            }
+        }
+        try await house.end()
+    }
+
+    @Test("a notice in a reserved slot that the creator has not signed is discarded, so a true one has room")
+    func forgedNotice() async throws {
+        let house = try await Household()
+        let ann = try await house.node(house.disks.ann)
+        let bob = try await house.node(house.disks.bob)
+        try await house.agree(ann, bob)
+        let peers = try await ann.peersFile()
+        await ann.stop()
+        try await bob.putForgedNotice()
+        try await house.hub.eventually("the hub keeps the notice") { $0.keptKinds().contains(.notice) }
+        let again = try await house.node(house.disks.ann, peers: peers)
+        try await house.hub.eventually("the owner has discarded it") { !$0.keptKinds().contains(.notice) }
+        try await again.eventually("the conversation is there") { $0.core.machine.conversations.count == 1 }
+        for node in [again, bob] { await node.stop() }
+        try await house.end()
+    }
+}
+
+extension Node {
+    /// Puts into the other member's box what reads like a notice of the creator's, signed by a stranger.
+    fileprivate func putForgedNotice() throws {
+        let machine = try #require(core.machine.conversations.first)
+        let key = try #require(core.inboxes[machine.client]?.key)
+        let member = try #require(machine.record.members.first { $0.key != key.publicKey })
+        let address = try #require(member.mailbox)
+        let secret = SlotSecret(
+            sender: key.publicKey,
+            owner: member.key,
+            box: address.box,
+            conversation: machine.conversation,
+            own: key
+        )
+        var random = Randomness.system
+        let stranger = IdentityKey(SecretKey.generate())
+        let forged = ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: stranger, &random)
+        let body = SlotSealing.seal(
+            notice: forged.sealed(&random),
+            secret,
+            box: address.box,
+            nonce: random.bytes(XChaChaPoly.nonceByteCount)
+        )
+        let put = SlotPut(id: SlotID(secret.noticeTag), kind: .notice, keeping: .fortyFiveDays, body: body)
+        let remote = MailboxLinks.Remote(
+            endpoints: [address.endpoint],
+            key: address.key,
+            routingSecret: address.routingSecret
+        )
+        let links = mailboxes.links
+        links.open(
+            remote,
+            for: MailboxLinks.Purpose(
+                opened: { links.say(.put(address.box, put), on: $0) },
+                answered: { _, link in links.close(link) },
+                heard: { _ in },
+                ended: {}
+            )
+        )
     }
 }

@@ -205,7 +205,9 @@ package final class MailHistory {
             SlotSealing.Hint(agreement: known.agreement, slice: slice),
             number: number,
             secret,
-            box: box
+            box: box,
+            ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount)
         )
         guard let bytes else { throw Violation("a frame of \(frame.count) bytes fits into no slot") }
         let one = Mailed(

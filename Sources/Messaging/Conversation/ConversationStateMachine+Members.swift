@@ -513,8 +513,6 @@ extension ConversationStateMachine {
         return deliveries.mailed(known, to: member, of: members, turn)
     }
 
-    /// The state of our box: from which number on slots of a member are looked for, and that one was taken.
-    package func firstSlot(of member: PublicKey) -> UInt64 { mail.firstNumber(of: member) }
     package func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { mail.hasTaken(number, of: member) }
 
     mutating func took(_ number: UInt64, of member: PublicKey) -> [NodeAction] {

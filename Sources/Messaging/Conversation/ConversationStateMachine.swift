@@ -302,6 +302,11 @@ package struct ConversationStateMachine: Sendable {
         return actions
     }
 
+    /// Whether the creator has signed this sealed notice for this conversation.
+    package func holds(notice sealed: [UInt8]) -> Bool {
+        ExplodeNotice(opening: sealed, conversation: conversation)?.isValid(for: record.genesis) ?? false
+    }
+
     mutating func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) -> [NodeAction] {
         ending.enterSchedule(afterLock: afterLock, record, endingContext, &turn)
     }

@@ -1,5 +1,25 @@
 import Crypto
 
+/// The numbers that one run of a node gives to its slots: from the millisecond of its start, in the upper 44 bits, on. A node
+/// in an old copy of a home that was put back gives none again.
+package enum SlotRun {
+    private static let bitCount = 20
+    /// So that no number overflows, whatever the clock says.
+    private static let latest = UInt64(1) << 43
+    /// Numbers above the start of a run that belong to it: far more than it uses.
+    private static let range = UInt64(1) << 32
+
+    package static func of(_ number: UInt64) -> UInt64 { number >> bitCount }
+
+    static func first(of run: UInt64) -> UInt64 { run << bitCount }
+
+    /// - Parameter known: the next number that was saved, by this run of the node or an earlier one.
+    package static func next(after known: UInt64, startedAt: Timestamp) -> UInt64 {
+        let first = first(of: min(UInt64(max(0, startedAt.milliseconds)), latest))
+        return known >= first && known - first < range ? known : first
+    }
+}
+
 /// The durable state of a conversation's mailboxes: the next slots, and the keys to which contents are sealed.
 package struct MailboxRecord: Hashable, Sendable, Codable {
     /// State of one other member's box, into which we put.
@@ -10,26 +30,61 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
         package var slices: KnownSlices?
     }
 
-    /// State of the slots that one other member puts into our box.
+    /// The slots of one other member that were taken from our box.
     package struct Incoming: Hashable, Sendable, Codable {
-        /// One more than the highest number that we have taken.
-        package var next: UInt64 = 0
-        /// Numbers below it that were not taken, the newest last: at most ``Limits/slotGapCount``.
-        package var gaps: [UInt64] = []
+        /// One run of the member's node: ``SlotRun``.
+        private struct Run: Hashable, Sendable, Codable {
+            var run: UInt64
+            /// The highest number that was taken.
+            var last: UInt64
+            /// Numbers of the run below it that were not taken, the newest last.
+            var gaps: [UInt64]
+        }
+
+        /// In order, at most ``Limits/slotRunCount``, with at most ``Limits/slotGapCount`` gaps in all.
+        private var runs: [Run] = []
 
         package init() {}
 
-        package func hasTaken(_ number: UInt64) -> Bool { number < next && !gaps.contains(number) }
+        package func hasTaken(_ number: UInt64) -> Bool {
+            let run = SlotRun.of(number)
+            guard let known = runs.first(where: { $0.run == run }) else {
+                // Runs that are older than all that are kept were forgotten.
+                return runs.count == Limits.slotRunCount && run < runs[0].run
+            }
+            return number <= known.last && !known.gaps.contains(number)
+        }
 
         mutating func take(_ number: UInt64) {
-            guard number >= next else {
-                gaps.removeAll { $0 == number }
-                return
+            guard !hasTaken(number) else { return }
+            let run = SlotRun.of(number)
+            let index = runs.firstIndex { $0.run >= run } ?? runs.endIndex
+            if index < runs.endIndex, runs[index].run == run {
+                if number < runs[index].last {
+                    runs[index].gaps.removeAll { $0 == number }
+                } else {
+                    runs[index].gaps += Self.gaps(from: runs[index].last + 1, below: number)
+                    runs[index].last = number
+                }
+            } else {
+                let gaps = Self.gaps(from: SlotRun.first(of: run), below: number)
+                runs.insert(Run(run: run, last: number, gaps: Array(gaps)), at: index)
+                runs.removeFirst(max(0, runs.count - Limits.slotRunCount))
             }
-            let first = max(next, number - min(number, UInt64(Limits.slotGapCount)))
-            gaps += first..<number
-            gaps.removeFirst(max(0, gaps.count - Limits.slotGapCount))
-            next = number == .max ? .max : number + 1
+            forgetGaps()
+        }
+
+        private static func gaps(from first: UInt64, below number: UInt64) -> Range<UInt64> {
+            max(first, number - min(number, UInt64(Limits.slotGapCount)))..<number
+        }
+
+        private mutating func forgetGaps() {
+            var surplus = runs.reduce(0) { $0 + $1.gaps.count } - Limits.slotGapCount
+            for index in runs.indices where surplus > 0 {
+                let count = min(surplus, runs[index].gaps.count)
+                runs[index].gaps.removeFirst(count)
+                surplus -= count
+            }
         }
     }
 
@@ -274,6 +329,7 @@ struct ConversationMailbox: Sendable {
         }
         let schedule = SliceSchedule(agreement.terms)
         var known = outgoing(member, address.box)
+        known.next = SlotRun.next(after: known.next, startedAt: turn.startedAt)
         guard let slices = known.slices, slices.agreement == agreement.id,
             slices.key(now: turn.now, width: schedule.width) != nil
         else { return [] }
@@ -347,9 +403,6 @@ struct ConversationMailbox: Sendable {
     func owes(_ member: PublicKey) -> Bool { record.acknowledgements[member] != nil }
 
     // MARK: Taking
-
-    /// Lowest number of a member's slots that are searched for in our box.
-    func firstNumber(of member: PublicKey) -> UInt64 { record.incoming[member]?.next ?? 0 }
 
     /// Whether a slot of a member was taken. Its contents may have expired here since.
     func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {

@@ -68,10 +68,10 @@ extension Limits {
     /// Messages and slots of one order.
     package static let mailOrderCount = 256
     package static let mailSlotCount = 32
-    /// How far an owner looks for a member's slot numbers beyond the last that it knows.
-    package static let slotWindow = 8_192
-    /// Numbers that were left out, and may come yet.
+    /// Numbers of one member that were left out, and may come yet.
     package static let slotGapCount = 1_024
+    /// Runs of one member's node of which the taken numbers are kept.
+    package static let slotRunCount = 64
     /// Requests of one member for slice keys: 3 at once, then one each 10 s.
     package static let sliceRequestInterval: Milliseconds = 10 * .second
     package static let sliceRequestBurst = 3

@@ -13,18 +13,29 @@ package struct BoxLabel: FixedBytes {
     package init(_ value: Bytes16) { self.value = value }
 }
 
-/// Opens one slot: who shows it may take and discard what is there. Sender and owner alone can make it.
+/// Opens one slot: who shows it may take and discard what is there. Sender and owner alone can make it. 24 secret bytes, and
+/// 8 that stand in the slot's name, too.
 package struct SlotTag: FixedBytes {
+    static let secretByteCount = 24
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// Names a slot in its box: BLAKE2b-128 of the tag, so that who sees a put cannot take.
+/// Names a slot in its box: 8 bytes of the BLAKE2b-128 of the tag's 24 secret bytes, so that who sees a put cannot take, and
+/// the tag's other 8.
 package struct SlotID: FixedBytes {
+    static let hashByteCount = 8
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 
-    package init(_ tag: SlotTag) { self.init(unchecked: BLAKE2b.hash(tag.bytes, byteCount: Self.byteCount)) }
+    package init(_ tag: SlotTag) {
+        let (secret, mark) = (tag.bytes.prefix(SlotTag.secretByteCount), tag.bytes.dropFirst(SlotTag.secretByteCount))
+        self.init(unchecked: Self.hash(Array(secret)) + mark)
+    }
+
+    static func hash(_ secret: [UInt8]) -> [UInt8] {
+        Array(BLAKE2b.hash(secret, byteCount: byteCount).prefix(hashByteCount))
+    }
 }
 
 /// What an owner and a mailbox derive from their contact inboxes' static-static ECDH.

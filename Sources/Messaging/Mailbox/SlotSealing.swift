@@ -15,7 +15,22 @@ package final class SlotSecret: Sendable {
     }
 
     /// Of the slot with this number.
-    package func tag(_ number: UInt64) -> SlotTag { SlotTag(unchecked: derive("slot", number)) }
+    package func tag(_ number: UInt64) -> SlotTag {
+        let secret = Array(derive("slot", number).prefix(SlotTag.secretByteCount))
+        return SlotTag(unchecked: secret + zip(bigEndian(number), mark(of: SlotID.hash(secret))).map(^))
+    }
+
+    /// The number of this sender's slot with a name; `nil` for another's slot.
+    package func number(of id: SlotID) -> UInt64? {
+        let (hash, mark) = (Array(id.bytes.prefix(SlotID.hashByteCount)), id.bytes.dropFirst(SlotID.hashByteCount))
+        let number = zip(mark, self.mark(of: hash)).map(^).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        return SlotID(tag(number)) == id ? number : nil
+    }
+
+    /// Hides the number in a slot's name from its mailbox.
+    private func mark(of hash: [UInt8]) -> [UInt8] {
+        secret.withBytes { Array(HMACSHA256.authenticate(key: $0, Array("name".utf8), hash).prefix(8)) }
+    }
 
     /// Of the sender's reserved slot.
     package var noticeTag: SlotTag { SlotTag(unchecked: derive("notice", 0)) }
@@ -80,7 +95,10 @@ package enum SlotSealing {
         package func names(_ agreement: AgreementID) -> Bool { agreement.bytes.starts(with: self.agreement) }
     }
 
-    /// - Parameter frames: their lengths and 4 for each are at most ``capacity``.
+    /// - Parameters:
+    ///   - frames: their lengths and 4 for each are at most ``capacity``.
+    ///   - ephemeral: drawn for this slot alone.
+    ///   - nonce: 24 random bytes.
     /// - Returns: a body as long as one of ``SlotSize``; `nil` when it is too much.
     package static func seal(
         _ frames: [[UInt8]],
@@ -88,7 +106,9 @@ package enum SlotSealing {
         _ hint: Hint,
         number: UInt64,
         _ secret: SlotSecret,
-        box: BoxID
+        box: BoxID,
+        ephemeral: consuming SecretKey,
+        nonce: [UInt8]
     ) -> [UInt8]? {
         let byteCount = frames.reduce(0) { $0 + 4 + $1.count }
         guard let size = SlotSize.holding(byteCount + overheadByteCount) else { return nil }
@@ -100,10 +120,8 @@ package enum SlotSealing {
             plain += frame
         }
         plain += [UInt8](repeating: 0, count: size - overheadByteCount - plain.count)
-        let ephemeral = SecretKey.generate()
         let head = zip(hint.bytes, secret.mask(number)).map(^) + ephemeral.publicKey.bytes
         let key = secret.key(with: ephemeral.sharedSecret(with: slice), head + slice.bytes)
-        let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         return head
             + XChaChaPoly.seal(plain, key: key, nonce: nonce, authenticating: head + box.bytes + bigEndian(number))
     }
@@ -180,11 +198,12 @@ package enum SlotSealing {
     }
 
     /// The owner's answer, a sealed receipt, in place of the notice.
-    package static func seal(answer: [UInt8], _ secret: SlotSecret, box: BoxID) -> [UInt8] {
+    /// - Parameter nonce: 24 random bytes.
+    package static func seal(answer: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {
         XChaChaPoly.seal(
             answer,
             key: secret.noticeKey(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount),
+            nonce: nonce,
             authenticating: Array("answer".utf8) + box.bytes
         )
     }

@@ -12,10 +12,8 @@ final class BoxDrain: CorePart {
 
     /// What the emptying of a box tells its caller.
     struct Reports {
-        /// The box is to be listed again: after so long, or after the usual pause.
-        var again: (Milliseconds?) -> Void
-        /// Slots are searched for in the whole window, which is worth doing now and then.
-        var searched: () -> Void
+        /// The box is to be listed again after a pause.
+        var again: () -> Void
         /// So many slots have been taken, or were found dead.
         var taken: (Int) -> Void
         /// Nothing more is asked for. Whether a slot was taken or found dead: the box was worth listing.
@@ -38,8 +36,6 @@ final class BoxDrain: CorePart {
     let link: LinkID
     private let client: ClientID
     private let conversation: ConversationID
-    /// Time until slots may be searched for in the whole window again.
-    private let searchPause: Milliseconds
     private let reports: Reports
     private var secrets: [PublicKey: SlotSecret] = [:]
     private var waiting: ArraySlice<Match> = []
@@ -68,7 +64,6 @@ final class BoxDrain: CorePart {
         on link: LinkID,
         client: ClientID,
         conversation: ConversationID,
-        searchPause: Milliseconds,
         reports: Reports
     ) {
         self.core = core
@@ -79,7 +74,6 @@ final class BoxDrain: CorePart {
         self.link = link
         self.client = client
         self.conversation = conversation
-        self.searchPause = searchPause
         self.reports = reports
         answeredAt = core.now
     }
@@ -99,7 +93,7 @@ final class BoxDrain: CorePart {
     private func finish() {
         guard !isOver else { return }
         abandon()
-        if isBlocked { reports.again(nil) }
+        if isBlocked { reports.again() }
         reports.ended(isFruitful)
     }
 
@@ -144,9 +138,9 @@ final class BoxDrain: CorePart {
         }
         var open = Set(ids)
         let notices = findNotices(in: &open, of: conversation, key)
-        let (found, isWhole) = findNumbered(in: &open, of: conversation)
+        let found = findNumbered(in: &open)
         var requests: [MailboxRequest] = []
-        if !open.isEmpty, isWhole { requests.append(.purge(box, open.sorted())) }
+        if !open.isEmpty { requests.append(.purge(box, open.sorted())) }
         // A slot that was taken and not discarded is not opened again: its contents may have expired here.
         func isDone(_ match: Match) -> Bool {
             match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
@@ -183,33 +177,18 @@ final class BoxDrain: CorePart {
         return result
     }
 
-    /// - Returns: the slots with contents, and whether the whole window was searched for them.
-    private func findNumbered(
-        in open: inout Set<SlotID>,
-        of conversation: ConversationStateMachine
-    ) -> (found: [Match], isWhole: Bool) {
+    private func findNumbered(in open: inout Set<SlotID>) -> [Match] {
         var found: [Match] = []
-        for window in [64, 1_024, Limits.slotWindow] where !open.isEmpty {
-            if window == Limits.slotWindow {
-                // Slots without a known member stay until the next search: noise in a box costs one search in this time.
-                guard searchPause <= 0 else {
-                    reports.again(searchPause)
-                    return (found, false)
-                }
-                reports.searched()
-            }
-            for (member, secret) in secrets.sorted(by: { $0.key < $1.key }) where !open.isEmpty {
-                let first = conversation.firstSlot(of: member)
-                // Slots that were taken but not discarded have slightly lower numbers.
-                let start = first - min(first, UInt64(min(window, 1_024)))
-                let end = first.addingReportingOverflow(UInt64(window))
-                for number in start..<(end.overflow ? .max : end.partialValue) where !open.isEmpty {
-                    let tag = secret.tag(number)
-                    if open.remove(SlotID(tag)) != nil { found.append(Match(tag: tag, member: member, number: number)) }
-                }
+        let secrets = secrets.sorted { $0.key < $1.key }
+        for id in open.sorted() {
+            for (member, secret) in secrets {
+                guard let number = secret.number(of: id) else { continue }
+                found.append(Match(tag: secret.tag(number), member: member, number: number))
+                open.remove(id)
+                break
             }
         }
-        return (found, true)
+        return found
     }
 
     // MARK: Taking
@@ -242,7 +221,7 @@ final class BoxDrain: CorePart {
         held.leave(
             .run { [self] isDurable in
                 // The box still holds slots whose contents are not durable here: they are taken again.
-                guard isDurable else { return reports.again(nil) }
+                guard isDurable else { return reports.again() }
                 links.say(.discard(box, over, answer: []), on: link)
             },
             for: client
@@ -314,7 +293,10 @@ final class BoxDrain: CorePart {
     /// The notice explodes the conversation. Our receipt replaces each member's notice.
     private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
         if core.machine.tombstone(conversation) == nil {
-            guard let notice = SlotSealing.notice(in: body, secret, box: box) else {
+            guard let notice = SlotSealing.notice(in: body, secret, box: box),
+                core.machine.conversation(client)?.holds(notice: notice) ?? true
+            else {
+                // A slot that stays would keep a later notice of this member out.
                 dead.append(match.tag)
                 return
             }
@@ -334,9 +316,10 @@ final class BoxDrain: CorePart {
             // The inbox has fallen asleep: the notice is taken later.
             if !isTaken, core.machine.tombstone(conversation) == nil { isBlocked = true }
         }
-        // A notice that has exploded nothing stays in the box until its time is over.
+        // A notice whose time has not come stays in the box until then.
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
-        let answer = SlotSealing.seal(answer: receipt, secret, box: box)
+        let nonce = randomBytes(XChaChaPoly.nonceByteCount)
+        let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
         links.say(.discard(box, [match.tag], answer: answer), on: link)
         isFruitful = true
         // The contents of an exploded conversation are not taken any more.

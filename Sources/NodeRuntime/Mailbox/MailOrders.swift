@@ -115,7 +115,9 @@ final class MailOrders: CorePart {
                 SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
                 number: number,
                 secret,
-                box: order.address.box
+                box: order.address.box,
+                ephemeral: SecretKey.generate(),
+                nonce: randomBytes(XChaChaPoly.nonceByteCount)
             )
             if let body {
                 let id = SlotID(secret.tag(number))

@@ -3,6 +3,7 @@ import Messaging
 /// What this node does with mailboxes: its own boxes, contents for others' boxes, and the boxes that it keeps for others.
 final class Mailboxes: CorePart {
     let core: ProtocolCore
+    let links: MailboxLinks
     let bodies: KeptBoxes
     let own: OwnMailbox
     let orders: MailOrders
@@ -19,6 +20,7 @@ final class Mailboxes: CorePart {
         _ held: HeldEffects
     ) {
         self.core = core
+        self.links = links
         bodies = KeptBoxes(core, unread, writer, held)
         keys = SliceKeyMaker(core, held)
         own = OwnMailbox(core, unread, peers, links, sleep, keys, held)

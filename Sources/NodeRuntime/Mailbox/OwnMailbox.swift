@@ -11,8 +11,6 @@ final class OwnMailbox: CorePart {
     private static let retryPause: Milliseconds = 15 * .second
     /// Time without an answer after which the link to the mailbox is closed and dialled anew.
     private static let patience: Milliseconds = 30 * .second
-    /// Least time between two searches of a box in the whole window: a search takes a second for 31 members.
-    private static let searchPause: Milliseconds = 10 * .minute
 
     let core: ProtocolCore
     private let unread: UnreadInboxes
@@ -34,8 +32,6 @@ final class OwnMailbox: CorePart {
     private var dialNumber: UInt64 = 0
     /// When the last list of a box led to no slot that was taken or found dead.
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
-    /// When slots of a box were last searched for in the whole window.
-    private var searchedAt: [BoxID: Messaging.Timestamp] = [:]
     /// When a box is to be listed again, whatever the mailbox says.
     private var plannedAt: [BoxID: Messaging.Timestamp] = [:]
     /// Slots that were taken since the start.
@@ -115,7 +111,6 @@ final class OwnMailbox: CorePart {
                 }
             }
             emptyAt = emptyAt.filter { seeds[$0.key] != nil || now - $0.value < .second }
-            searchedAt = searchedAt.filter { seeds[$0.key] != nil || now - $0.value < Self.searchPause }
             perform(machine?.want(labels, keeping: Set(conversations.keys), now: now) ?? [])
         } else {
             perform(machine?.advance(now: now) ?? [])
@@ -238,7 +233,6 @@ final class OwnMailbox: CorePart {
                 on: link,
                 client: client,
                 conversation: conversation,
-                searchPause: searchedAt[box].map { $0 + Self.searchPause - now } ?? 0,
                 reports: reports(of: box)
             )
             drain?.start()
@@ -248,11 +242,7 @@ final class OwnMailbox: CorePart {
 
     private func reports(of box: BoxID) -> BoxDrain.Reports {
         BoxDrain.Reports(
-            again: { [weak self] in self?.again(box, in: $0 ?? Self.retryPause) },
-            searched: { [weak self] in
-                guard let self else { return }
-                searchedAt[box] = now
-            },
+            again: { [weak self] in self?.again(box) },
             taken: { [weak self] in self?.takenCount += UInt64($0) },
             ended: { [weak self] isFruitful in
                 guard let self else { return }

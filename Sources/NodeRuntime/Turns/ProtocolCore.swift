@@ -116,7 +116,8 @@ final class ProtocolCore: NodePart {
             defaultCap: services.defaultCap,
             sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
             mailbox: mailboxPlace(),
-            keptSlots: keptSlots
+            keptSlots: keptSlots,
+            startedAt: services.startedAt
         )
     }
 
