@@ -11,17 +11,22 @@ import sys
 
 import datagrams
 import frames
+import links
 import primitives
+import services
 import store
 import values
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MESSAGING = ROOT / "Sources/Messaging/Messaging.docc"
 PAGES = {
-    MESSAGING / "SignedValues.md": values,
-    MESSAGING / "Frames.md": frames,
-    MESSAGING / "DatagramLinks.md": datagrams,
-    ROOT / "Sources/Store/Store.docc/Store.md": store,
+    MESSAGING / "SignedValues.md": values.blocks,
+    MESSAGING / "Frames.md": frames.blocks,
+    MESSAGING / "Links.md": links.blocks,
+    MESSAGING / "DatagramLinks.md": datagrams.blocks,
+    MESSAGING / "Relay.md": services.relay,
+    MESSAGING / "Mailbox.md": services.mailbox,
+    ROOT / "Sources/Store/Store.docc/Store.md": store.blocks,
 }
 WIDTH = 96
 
@@ -40,8 +45,8 @@ def lines(block):
 def main():
     primitives.check()
     isWrong = False
-    for page, module in PAGES.items():
-        blocks, used = module.blocks(), set()
+    for page, make in PAGES.items():
+        blocks, used = make(), set()
 
         def fill(match):
             name = match[1]

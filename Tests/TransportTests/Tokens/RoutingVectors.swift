@@ -4,7 +4,7 @@ import Testing
 
 @testable import Transport
 
-/// The routing secrets of the page SignedValues.
+/// The routing secrets of the page SignedValues, and the tokens and the link of the page Links.
 @Suite struct RoutingVectors {
     private let page: VectorPage
 
@@ -42,5 +42,66 @@ import Testing
         #expect(bytes(RoutingSecret.derive(shared: card, purpose: "card")) == (try vector.bytes("card")))
         #expect(invite.knock.bytes == (try knock.bytes("knock secret of the invite")))
         #expect(invite.knock.sealingKey.withBytes { Array($0) } == (try knock.bytes("sealing key")))
+    }
+
+    @Test func `the five kinds of tokens`() throws {
+        let vector = try VectorPage("Links")["routing tokens"]
+        let secrets = try page["routing secrets"]
+        func number(_ field: String) throws -> UInt32 { UInt32(try vector.number(field)) }
+        func expect(_ token: RoutingToken, _ field: String) throws { #expect(token.bytes == (try vector.bytes(field))) }
+        let member = RoutingSecret(SecretBytes(copying: try secrets.bytes("ann dials bob")))
+        let invite = RoutingSecret(SecretBytes(copying: try secrets.bytes("invite")))
+        let (day, counter) = (try number("day"), try number("counter"))
+        let generation = TokenGeneration(
+            day: try number("generation's day"),
+            counter: try number("generation's counter")
+        )
+        try expect(member.token(generation, counter: counter), "counter of a member")
+        try expect(member.token(day: day, counter: counter), "day of a member")
+        try expect(invite.token(day: day, counter: counter), "day of an invite")
+        try expect(invite.token(counter: counter), "any day of an invite")
+        try expect(invite.knock.token(day: day), "knock of a day")
+        try expect(invite.knock.token, "knock of any day")
+    }
+
+    @Test func `a link over TCP, from the preamble to the first frame of each side`() throws {
+        let vector = try VectorPage("Links")["link"]
+        let token = try #require(RoutingToken(try page["inputs"].bytes("token")))
+        let prologue = Preamble.prologue(token)
+        #expect(prologue == (try vector.bytes("prologue")))
+        #expect(Preamble(kind: .link, token: token).bytes == (try vector.bytes("preamble")))
+        func ephemeral(_ field: String) throws -> SecretKey {
+            try SecretKey(SecretBytes(copying: try vector.bytes(field)))
+        }
+        let (ann, bob) = (try key("ann"), try key("bob"))
+        var dialer = try LinkHandshake.initiator(
+            identity: ann.secret,
+            remote: bob.publicKey,
+            ephemeral: try ephemeral("dialer's ephemeral"),
+            prologue: prologue
+        )
+        var listener = LinkHandshake.responder(
+            identity: bob.secret,
+            ephemeral: try ephemeral("listener's ephemeral"),
+            prologue: prologue
+        )
+        let one = try dialer.write()
+        try listener.read(one)
+        let two = try listener.write()
+        try dialer.read(two)
+        let three = try dialer.write()
+        try listener.read(three)
+        #expect(one == (try vector.bytes("act 1")))
+        #expect(two == (try vector.bytes("act 2")))
+        #expect(three == (try vector.bytes("act 3")))
+        let near = dialer.finish()
+        #expect(near.peer.handshakeHash == (try vector.bytes("handshake hash")))
+        let frame = try vector.bytes("frame")
+        var out = near.takeTransport()
+        let first = try out.seal(frame)
+        #expect(first == (try vector.bytes("first from the dialer")))
+        var back = listener.finish().takeTransport()
+        let answer = try back.seal(frame)
+        #expect(answer == (try vector.bytes("first from the listener")))
     }
 }

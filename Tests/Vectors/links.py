@@ -1,0 +1,44 @@
+"""The tokens and the link over TCP of Links.md, made from that page's rules, the Noise specification and BOLT 8."""
+
+import struct
+
+from datagrams import EPHEMERAL, handshake
+from primitives import *
+from values import ANN, ANN_TO_BOB, BOB, INVITE_KNOCK, INVITE_ROUTE, TOKEN
+
+DAY, GENERATION, COUNTER = 20_782, (20_780, 3), 7
+FRAME = b"\x20\x07"
+
+
+def token(secret, *numbers):
+    return hmac_sha256(secret, b"".join(struct.pack(">I", number) for number in numbers))[:16]
+
+
+def sealed(key, frame):
+    """The first frame under a key: nonces 0 and 1, no associated data."""
+    length = chacha20poly1305(key, bytes(12), struct.pack(">H", len(frame)), b"")
+    return length + chacha20poly1305(key, bytes(4) + struct.pack("<Q", 1), frame, b"")
+
+
+def blocks():
+    prologue = b"mayfly\x01M" + TOKEN
+    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
+    return {
+        "routing tokens": [
+            ("day", DAY), ("generation's day", GENERATION[0]), ("generation's counter", GENERATION[1]),
+            ("counter", COUNTER),
+            ("counter of a member", token(ANN_TO_BOB, *GENERATION, COUNTER)),
+            ("day of a member", token(ANN_TO_BOB, DAY, COUNTER)),
+            ("day of an invite", token(INVITE_ROUTE, DAY, COUNTER)),
+            ("any day of an invite", token(INVITE_ROUTE, COUNTER)),
+            ("knock of a day", token(INVITE_KNOCK, DAY)), ("knock of any day", token(INVITE_KNOCK)),
+        ],
+        "link": [
+            ("dialer's ephemeral", EPHEMERAL["dialer"]), ("listener's ephemeral", EPHEMERAL["listener"]),
+            ("prologue", prologue), ("preamble", b"M" + TOKEN),
+            ("act 1", acts[0]), ("act 2", acts[1]), ("act 3", acts[2]),
+            ("dialer's key", keys[0]), ("listener's key", keys[1]), ("handshake hash", h),
+            ("frame", FRAME), ("first from the dialer", sealed(keys[0], FRAME)),
+            ("first from the listener", sealed(keys[1], FRAME)),
+        ],
+    }  # fmt: skip
