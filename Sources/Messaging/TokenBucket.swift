@@ -21,13 +21,13 @@ package struct TokenBucket: Hashable, Sendable {
         return nil
     }
 
-    /// Takes one token, now or in advance.
+    /// Takes `count` tokens, one after the other, now or in advance.
     /// - Parameter inAdvance: how many may be taken before they are there.
-    /// - Returns: how long it is until it is there: 0 if it is.
-    package mutating func reserve(inAdvance: Int, now: Timestamp) -> Milliseconds {
+    /// - Returns: how long it is until the last one is there: 0 if it is.
+    package mutating func reserve(_ count: Int = 1, inAdvance: Int, now: Timestamp) -> Milliseconds {
         // A clock that was set back does not make anybody wait for what it has lost.
         let latest = now + interval * Milliseconds(burst + inAdvance - 1)
-        let start = min(max(fullAt ?? now, now), latest)
+        let start = min(max(fullAt ?? now, now) + interval * Milliseconds(count - 1), latest)
         fullAt = start + interval
         return max(0, start - now - interval * Milliseconds(burst - 1))
     }

@@ -111,6 +111,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case forgedKnocks = "knocks of a member, forged"
     case contents = "contents of a member"
     case bombs = "inflation bombs of a member"
+    case receipts = "receipts of a member for unknown messages"
     case control = "garbage on the control socket"
     case relays = "relay requests"
     case relayLoops = "relay user: streams to itself"
@@ -152,7 +153,8 @@ package enum Attack: String, CaseIterable, Sendable {
         case .lanGarbage, .lanStrangers, .lanReplays: .network
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
             .invitations, .openInvitations, .joins,
-            .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage,
+            .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .receipts, .control, .relays,
+            .datagramGarbage,
             .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
             .datagramSealed:
@@ -166,8 +168,8 @@ package enum Attack: String, CaseIterable, Sendable {
         switch self {
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
         case .goodTokens, .replays, .garbage, .frames, .invitations, .openInvitations, .joins, .wakes, .proposals,
-            .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
-            .datagramKnocks, .datagramDials,
+            .forgeries, .forgedKnocks, .contents, .bombs, .receipts, .control, .relays, .datagramGarbage,
+            .datagramPunches, .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
             .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays,
             .mailboxFlood, .mailboxClaims, .mailboxGuesses:
@@ -196,6 +198,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .forgedKnocks: Members(target, effort).forgedKnocks()
         case .contents: Members(target, effort).flood { $0.contents() }
         case .bombs: Members(target, effort).flood { $0.bombs() }
+        case .receipts: Members(target, effort).flood { $0.receipts() }
         case .control: ControlGarbage(target, effort).run()
         case .relays: stranger(target, effort, Strangers.relay)
         case .relayLoops: RelayUsers(target, effort).loops()

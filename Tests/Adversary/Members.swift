@@ -64,6 +64,13 @@ struct Members: Sendable {
             return .content(member.text(String(repeating: "x", count: 1_000)), age: 0)
         }
 
+        /// As many ids as a receipt may name, all of messages that nobody has sent.
+        mutating func receipts() -> Frame {
+            number += 1
+            var random = SystemRandomness()
+            return .receipt(Receipt(.read, (0..<Limits.receiptCount).map { _ in .random(&random) }))
+        }
+
         /// A chunk that becomes a mebibyte: of a file that is awaited, and of one that is not.
         mutating func bombs() -> Frame {
             number += 1

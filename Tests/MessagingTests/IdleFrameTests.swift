@@ -215,6 +215,84 @@ private enum Idle: String, CaseIterable {
         }
     }
 
+    @Test func `many elements in one frame wait as long as single ones`() {
+        for elements in [1, 3, 4, 7, 256, 1_024] {
+            var (together, apart) = (IdleFrames.member, IdleFrames.member)
+            var now = noon
+            for round in 0..<200 {
+                let whole = together.note(elements: elements, now: now)
+                let last = (0..<elements).compactMap { _ in apart.note(now: now) }.last
+                #expect(whole == last, "\(elements), round \(round)")
+                now = now + Milliseconds(round % 3)
+            }
+        }
+    }
+
+    @Test func `4,000 elements a second, however many a frame has`() {
+        for elements in [1, 16, 256, 1_024] {
+            var frames = IdleFrames.member
+            var (passed, now) = (0, noon)
+            while now < noon + 10 * .second {
+                now = now + (frames.note(elements: elements, now: now) ?? 0)
+                passed += elements
+            }
+            #expect(passed >= 40_000 && passed <= 40_000 + 256 + elements, "\(elements): \(passed)")
+        }
+    }
+
+    @Test func `a receipt counts as many as it has ids that change nothing`() throws {
+        let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+        for size in [1, 64, Limits.receiptCount] {
+            var (all, _) = try scene()
+            var named = 0
+            while all.pauses[victim] == nil, named <= 4 * burst {
+                let unknown = (0..<size).map { _ in MessageID.random(&all.random) }
+                all.inject(.receipt(Receipt(.read, unknown)), from: attacker, to: victim)
+                named += size
+            }
+            #expect(named > burst - 8 && named <= burst + max(size, Limits.idleFrameGroup), "\(size) an id: \(named)")
+        }
+    }
+
+    @Test func `an id that a receipt is news of pays for no unknown ones beside it`() throws {
+        var (all, _) = try scene()
+        let ids = try (0..<8).map { try all.say("\($0)", from: victim) }
+        all.run()
+        for id in ids {
+            let unknown = (0..<64).map { _ in MessageID.random(&all.random) }
+            all.inject(.receipt(Receipt(.read, [id] + unknown)), from: attacker, to: victim)
+        }
+        #expect(all.pauses[victim] != nil)
+        #expect(all.machine(victim)?.isShunned(all.keys[attacker].publicKey, now: all.now) == false)
+    }
+
+    /// Frames with as many elements as each may have.
+    @Test func `every frame with a list counts its elements`() throws {
+        var random = Randomness.seeded(3)
+        let key = makeKey(&random)
+        let ids = (0..<200).map { _ in MessageID.random(&random) }
+        let endpoints = (1...8).map { Endpoint(host: "10.0.0.\($0)", port: 7_600) }
+        let member = Member(profile: nil, endpoints: endpoints, version: 1, key: key, &random)
+        let nonce = try #require(PunchNonce(random.bytes(16)))
+        let box = BoxID(unchecked: random.bytes(BoxID.byteCount))
+        let labels = (0..<200).map { RelayLabel(unchecked: [UInt8](repeating: UInt8($0), count: RelayLabel.byteCount)) }
+        let boxes = (0..<100).map { BoxLabel(unchecked: [UInt8](repeating: UInt8($0), count: BoxLabel.byteCount)) }
+        let slots = (0..<200).map { SlotID(unchecked: [UInt8](repeating: UInt8($0), count: SlotID.byteCount)) }
+        let tags = (0..<32).map { SlotTag(unchecked: [UInt8](repeating: UInt8($0), count: SlotTag.byteCount)) }
+        let frames: [(Frame, Int)] = [
+            (.receipt(Receipt(.read, ids)), 200), (.acknowledgement(Acknowledgement(stored: ids, expired: ids)), 400),
+            (.profile(member), 8), (.group(GroupUpdate(state: nil, members: [member, member], departures: [])), 2),
+            (.punch(PunchMessage(step: .offer, nonce: nonce, candidates: endpoints)), 8),
+            (.relayRequest(.reserve(labels)), 200), (.relayRequest(.withdraw(labels)), 200),
+            (.mailboxRequest(.claim(owner: key.publicKey, proof: [], boxes)), 100),
+            (.mailboxRequest(.drop(boxes)), 100),
+            (.mailboxRequest(.purge(box, slots)), 200), (.mailboxRequest(.take(box, tags)), 32),
+            (.mailboxRequest(.discard(box, tags, answer: [])), 32), (.mailboxAnswer(.slots(box, slots)), 200),
+            (.mailboxAnswer(.discarded(box, slots)), 200), (.receipt(Receipt(.read, [])), 1), (.ping(1), 1),
+        ]
+        for (frame, count) in frames { #expect(frame.elementCount == count, "\(frame)") }
+    }
+
     @Test func `links that share a rate take turns, and are no faster together`() {
         for count in [1, 2, 32, 1_024] {
             var frames = IdleFrames.relayed
@@ -323,6 +401,16 @@ private enum Idle: String, CaseIterable {
             let told = say(.relayRequest(.open(reservation)), on: guest)
             #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), reservation)))])
         }
+    }
+
+    @Test func `the labels of a stranger that nobody serves count`() {
+        var contact = Contact()
+        contact.open(contact.guest, by: makeKey(&contact.random).publicKey)
+        contact.step { core, turn in core.withContact(&turn) { $0.serve(RelayTerms(), $1) } }
+        let labels = [RelayLabel](repeating: Contact.label, count: Limits.relayLabelCount)
+        let told = contact.say(.relayRequest(.reserve(labels)), on: contact.guest)
+        let groups = Limits.relayLabelCount / Limits.idleFrameGroup - Limits.idleFrameStrangerBurst
+        #expect(told.pauses == [contact.guest: Milliseconds(groups) * Limits.idleFrameStrangerInterval])
     }
 
     @Test(arguments: ["ping", "pong", "invitation", "reserve", "release", "open", "stream", "wrong"])

@@ -21,7 +21,9 @@ extension ConversationStateMachine {
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
             if tally.forged > before { result += noteForgery(by: member, on: link, turn) }
         }
-        if result.isIdle(on: link), let wait = members[member]?.idleFrames.note(now: turn.now) {
+        if result.isIdle(on: link),
+            let wait = members[member]?.idleFrames.note(elements: frame.elementCount, now: turn.now)
+        {
             result.append(.pauseReading(link, wait))
         }
         return result
@@ -29,7 +31,7 @@ extension ConversationStateMachine {
 
     /// A frame that changes nothing and costs as much as many others do.
     mutating func noteCostlyFrame(of member: PublicKey, now: Timestamp) {
-        for _ in 0..<Limits.costlyFrame { _ = members[member]?.idleFrames.note(now: now) }
+        _ = members[member]?.idleFrames.note(elements: Limits.costlyFrame, now: now)
     }
 
     private mutating func answer(
@@ -75,7 +77,9 @@ extension ConversationStateMachine {
         case .punch(let message):
             guard members[member]!.link.isRelayed(link) else { return [] }
             return perform(members[member]!.punching.receive(message, now: turn.now), with: member)
-        case .receipt(let receipt): return deliveries.receive(receipt, from: member, of: &members, &tally, turn)
+        case .receipt(let receipt):
+            let (actions, idleCount) = deliveries.receive(receipt, from: member, of: &members, &tally, turn)
+            return actions + noteIdle(idleCount, beside: actions, of: member, on: link, turn)
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)
         case .attachmentChunk(let chunk):
@@ -100,7 +104,7 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard contents.count <= Limits.contentsCount, members[member]!.isEstablished else {
             tally.dropped += contents.count
-            return noteIdle(contents.count - 1, of: member, on: link, turn)
+            return []
         }
         let heldBefore = heldByteCount
         var batch = ReceivedBatch(names, on: link, memoryAvailable: memoryAvailable, count: contents.count)
@@ -112,22 +116,22 @@ extension ConversationStateMachine {
             batch.add(received, turn)
         }
         batch.finish(turn)
-        // The caller counts a frame without any effect once.
-        if batch.actions.isIdle(on: link) { idleCount -= 1 }
-        return batch.actions + noteIdle(idleCount, of: member, on: link, turn)
+        return batch.actions + noteIdle(idleCount, beside: batch.actions, of: member, on: link, turn)
     }
 
-    /// Parts of a frame that change nothing count like frames of their own: to put many into one makes none of them
-    /// cheaper for its sender.
+    /// Elements of a frame that change nothing count like frames of their own: to put many into one makes none of them
+    /// cheaper for its sender. The caller counts those of a frame of which no element changes anything.
     private mutating func noteIdle(
         _ count: Int,
+        beside actions: [NodeAction],
         of member: PublicKey,
         on link: LinkID,
         _ turn: Turn
     ) -> [NodeAction] {
-        var pause: Milliseconds?
-        for _ in 0..<max(0, count) { pause = members[member]?.idleFrames.note(now: turn.now) ?? pause }
-        return pause.map { [.pauseReading(link, $0)] } ?? []
+        guard count > 0, !actions.isIdle(on: link),
+            let pause = members[member]?.idleFrames.note(elements: count, now: turn.now)
+        else { return [] }
+        return [.pauseReading(link, pause)]
     }
 
     /// - Returns: what it comes to, without its acknowledgement, which goes into `batch`.
@@ -365,9 +369,8 @@ extension ConversationStateMachine {
             let actions = deliveries.missed(id, by: member, of: members, turn)
             result += actions
         }
-        // The caller counts a frame without any effect once.
-        if result.isEmpty { idleCount -= 1 } else { result += flush(member, &turn) }
-        return result + noteIdle(idleCount, of: member, on: link, turn)
+        if !result.isEmpty { result += flush(member, &turn) }
+        return result + noteIdle(idleCount, beside: result, of: member, on: link, turn)
     }
 
     /// - Returns: those that were waited for.

@@ -110,26 +110,31 @@ struct MessageDeliveries: Sendable {
 
     // MARK: Receipts for ours
 
+    /// - Returns: what it comes to, and how many of the messages that it names it changes nothing of.
     mutating func receive(
         _ receipt: Receipt,
         from member: PublicKey,
         of members: inout Members,
         _ tally: inout FrameTally,
         _ turn: Turn
-    ) -> [NodeAction] {
+    ) -> (actions: [NodeAction], idleCount: Int) {
         // It needs no session, and is said once: over a link whose place another has taken meanwhile, too.
         guard receipt.messages.count <= Limits.receiptCount else {
             tally.dropped += 1
-            return []
+            return ([], receipt.messages.count)
         }
         var result: [NodeAction] = []
+        var idleCount = receipt.messages.count
         for id in Set(receipt.messages).sorted() {
-            switch receipt.kind {
-            case .read: result += wasRead(id, by: member, of: &members, &tally, turn)
-            case .tooLarge, .damaged: result += wasRefused(id, by: member, of: &members, &tally, turn)
-            }
+            let actions =
+                switch receipt.kind {
+                case .read: wasRead(id, by: member, of: &members, &tally, turn)
+                case .tooLarge, .damaged: wasRefused(id, by: member, of: &members, &tally, turn)
+                }
+            if !actions.isEmpty { idleCount -= 1 }
+            result += actions
         }
-        return result
+        return (result, idleCount)
     }
 
     private mutating func wasRead(

@@ -91,6 +91,34 @@ package struct SessionStart: Hashable, Sendable {
 }
 
 extension Frame {
+    /// What a frame that changes nothing counts as: each element of its lists costs us a look, a key of a curve or a
+    /// signature, and its sender a few bytes.
+    package var elementCount: Int {
+        let count =
+            switch self {
+            case .contents(let contents): contents.count
+            case .acknowledgement(let said): said.count
+            case .receipt(let receipt): receipt.messages.count
+            case .session(let start): (start.head?.accepts.count ?? 0) + (start.member?.endpoints.count ?? 0)
+            case .lifetime(.agreement(let agreement)): agreement.accepts.count
+            case .joinRequest(let request): request.member.endpoints.count
+            case .welcome(let welcome): welcome.members.count + (welcome.agreement?.accepts.count ?? 0)
+            case .group(let update): update.members.count + update.departures.count
+            case .profile(let member): member.endpoints.count
+            case .punch(let message): message.candidates.count
+            case .relayRequest(.reserve(let labels)), .relayRequest(.withdraw(let labels)): labels.count
+            case .mailboxRequest(let request): request.elementCount
+            case .mailboxAnswer(.slots(_, let ids)), .mailboxAnswer(.discarded(_, let ids)): ids.count
+            case .mailbox(.keys(let keys)): keys.keys.count
+            // A request for chunks costs one look, however many it names.
+            case .lifetime, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong, .closing,
+                .unknown, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled, .relayRequest,
+                .relayAnswer, .mailboxAnswer, .mailbox:
+                1
+            }
+        return max(1, count)
+    }
+
     /// A frame of one content.
     package static func content(_ content: Content, age: Milliseconds) -> Frame {
         .contents([AgedContent(content, age: age)])

@@ -31,13 +31,14 @@ package struct IdleFrames: Hashable, Sendable {
         interval: Limits.idleFrameInterval
     )
 
-    /// One more has come.
+    /// A frame has come.
+    /// - Parameter elements: of the lists in it; see ``Frame/elementCount``.
     /// - Returns: how long its link is to be left unread; `nil` for not at all.
-    package mutating func note(now: Timestamp) -> Milliseconds? {
-        count += 1
+    package mutating func note(elements: Int = 1, now: Timestamp) -> Milliseconds? {
+        count += elements
         guard count >= group else { return nil }
-        count = 0
-        let wait = tokens.reserve(inAdvance: Limits.idleFrameDebt, now: now)
+        let wait = tokens.reserve(count / group, inAdvance: Limits.idleFrameDebt, now: now)
+        count %= group
         return wait > 0 ? wait : nil
     }
 

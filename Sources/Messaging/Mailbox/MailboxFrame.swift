@@ -20,6 +20,18 @@ package enum MailboxRequest: Hashable, Sendable {
     case discard(BoxID, [SlotTag], answer: [UInt8])
 }
 
+extension MailboxRequest {
+    /// See ``Frame/elementCount``.
+    var elementCount: Int {
+        switch self {
+        case .claim(_, _, let labels), .drop(let labels): labels.count
+        case .purge(_, let ids): ids.count
+        case .take(_, let tags), .discard(_, let tags, _): tags.count
+        case .list, .put: 1
+        }
+    }
+}
+
 /// A slot that is put into a box.
 package struct SlotPut: Hashable, Sendable {
     package var id: SlotID

@@ -307,18 +307,29 @@ extension NodeStateMachine {
     /// - Returns: how long its link is to be left unread; `nil` for not at all.
     private func haste(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Milliseconds? {
         guard actions.isIdle(on: link) else { return nil }
+        var elements = frame.elementCount
+        // Of those that the links of all strangers share.
+        var shared = elements
         // Its inbox has gone, or to sleep, and what was on its way is read to its end.
-        guard let open = links[link] else { return idleFrames.note(now: now) }
+        guard let open = links[link] else { return idleFrames.note(elements: elements, now: now) }
         switch (open.inbox.role, frame) {
         // The relay service counts what is small.
         case (.contact(let running), .relayRequest(.stream)): if running.machine.relay.serves(link) { return nil }
+        // It counts labels, too.
+        case (.contact(let running), .relayRequest):
+            if running.machine.relay.serves(link) { (elements, shared) = (1, 1) }
+        // A named peer claims all of its boxes after a start: no stranger waits for that.
+        case (.contact(let running), .mailboxRequest): if running.machine.mailbox.serves(link) { shared = 1 }
         // What is not a member's business is not counted as a member's.
         case (.conversation, .joinRequest), (.conversation, .deletionReceipt): break
         // The conversation counts, over all links of that member.
         case (.conversation(let running), _): if running.machine.members[open.remote] != nil { return nil }
         case (.gone, _), (.sleeping, _), (.unused, _), (.joining, _), (.contact, _): break
         }
-        return [links[link]?.idleFrames.note(now: now), idleFrames.note(now: now)].compactMap { $0 }.max()
+        let waits = [
+            links[link]?.idleFrames.note(elements: elements, now: now), idleFrames.note(elements: shared, now: now),
+        ]
+        return waits.compactMap { $0 }.max()
     }
 
     // MARK: Places at rendezvous nodes: one for each inbox, awake or asleep, and for each tombstone

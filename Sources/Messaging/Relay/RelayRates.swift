@@ -26,8 +26,7 @@ struct RelayRates: Sendable {
     /// A request for so many labels has come.
     /// - Returns: how long its link is to be left unread; `nil` for not at all.
     mutating func noteLabels(_ count: Int, now: Timestamp) -> Milliseconds? {
-        var wait: Milliseconds = 0
-        for _ in 0...count { wait = max(wait, labels.reserve(inAdvance: Limits.relayLabelCount, now: now)) }
+        let wait = labels.reserve(1 + count, inAdvance: Limits.relayLabelCount, now: now)
         return wait > 0 ? wait : nil
     }
 
