@@ -9,7 +9,8 @@ import Transport
 /// performs its actions.
 ///
 /// Everything runs on one event loop, which is the actor's executor: a frame is read, decided and answered without a
-/// thread in between. Only the disk's fdatasync has a thread of its own.
+/// thread in between. Commits have a thread of their own; what the loop itself makes durable is bounded (Store.md, "What the
+/// caller waits for").
 ///
 /// The state is in the objects that ``NodeAssembly`` makes. The node starts and stops them, and hands requests on to them.
 package actor Node {
@@ -182,6 +183,6 @@ package actor Node {
         }
         network.listening.transport?.close()
         store.close()
-        for inbox in core.inboxes.unordered { inbox.key = nil }
+        for inbox in core.inboxes.all { inbox.key = nil }
     }
 }

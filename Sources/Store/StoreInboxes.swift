@@ -93,6 +93,11 @@ extension Store {
         try fanOutLists.save(id: id, expiresAt: expiresAt, payload: payload)
     }
 
+    /// - Returns: `nil` when there is none, or it has ended.
+    package func fanOut(id: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
+        try fanOutLists.read(id: id, now: now)
+    }
+
     /// In the order of their first saving.
     package func fanOuts(now: Int64) throws(StoreError) -> [StoredMessage] { try fanOutLists.all(now: now) }
 

@@ -4,7 +4,7 @@ import Glibc
 
 /// `make bench`: what the node does in how much time, beside what this machine does in the same run.
 ///
-///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages|mailbox]
+///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages|mailbox|neighbours]
 ///     benchmarks --store DIR      the store alone, once
 @main enum Benchmarks {
     static func main() {
@@ -21,15 +21,19 @@ import Glibc
             let directory = try temporaryDirectory(in: options.directory)
             defer { try? FileManager.default.removeItem(atPath: directory) }
             var table = Table()
-            let floor = options.only == .mailbox ? nil : try Floor()
+            let floor = options.only == .mailbox || options.only == .neighbours ? nil : try Floor()
             for run in 1...options.runs {
                 progress("run \(run) of \(options.runs)")
                 try floor?.measure(in: directory, into: &table)
-                if options.only != .messages {
+                if options.only == nil || options.only == .mailbox {
                     let mailbox = MailboxRun(mayfly: options.mayfly, directory: "\(directory)/mailbox\(run)")
                     try mailbox.measure(into: &table)
                 }
                 guard options.only != .mailbox else { continue }
+                if options.only == .neighbours {
+                    try Run(mayfly: options.mayfly, directory: "\(directory)").measureNeighbours(into: &table)
+                    continue
+                }
                 let nodes = Run(mayfly: options.mayfly, directory: "\(directory)/\(run)")
                 try nodes.measure(into: &table, messagesOnly: options.only == .messages)
                 guard options.only == nil else { continue }
@@ -53,6 +57,8 @@ import Glibc
         /// Messages of two nodes, and the floor.
         case messages
         case mailbox
+        /// Messages and `status` beside 10,000 unused conversations.
+        case neighbours
     }
 
     struct Options {
@@ -70,7 +76,7 @@ import Glibc
                 case "--json": json = true
                 case "--only":
                     only = rest.popFirst().flatMap(Part.init)
-                    guard only != nil else { throw Failure("--only: expected messages or mailbox") }
+                    guard only != nil else { throw Failure("--only: expected messages, mailbox or neighbours") }
                 case "--mayfly", "--runs", "--directory":
                     guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
                     switch option {

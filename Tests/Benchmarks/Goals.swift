@@ -4,6 +4,7 @@ import Control
 enum Goal: CaseIterable {
     case rate, rateMany, senderTime, receiverTime, stored, memory, file, fileUDP, read, readMost, explode
     case storeExplode, idle, handshakes
+    case rateNeighbours, medianNeighbours, statusNeighbours, idleTick
     case mailboxIn, mailboxOut, mailboxTaken, mailboxShown, mailboxStartShown, mailboxMemory, mailboxMemoryStart,
         mailboxStart
 
@@ -23,6 +24,10 @@ enum Goal: CaseIterable {
         case .storeExplode: .storeExplodeMost
         case .idle: .memory
         case .handshakes: .handshakes
+        case .rateNeighbours: .rateNeighbours
+        case .medianNeighbours: .medianNeighbours
+        case .statusNeighbours: .statusNeighbours
+        case .idleTick: .idleTick
         case .mailboxIn: .mailboxIn
         case .mailboxOut: .mailboxOut
         case .mailboxTaken: .mailboxTaken
@@ -43,8 +48,11 @@ enum Goal: CaseIterable {
         case .memory: .floorMemory
         case .explode: .explodeFew
         case .storeExplode: .storeExplodeFew
+        case .rateNeighbours: .rateAlone
+        case .medianNeighbours: .medianAlone
         case .senderTime, .receiverTime, .file, .fileUDP, .read, .readMost, .idle, .handshakes, .mailboxIn, .mailboxOut,
-            .mailboxTaken, .mailboxShown, .mailboxStartShown, .mailboxMemory, .mailboxMemoryStart, .mailboxStart:
+            .mailboxTaken, .mailboxShown, .mailboxStartShown, .mailboxMemory, .mailboxMemoryStart, .mailboxStart,
+            .statusNeighbours, .idleTick:
             nil
         }
     }
@@ -61,6 +69,10 @@ enum Goal: CaseIterable {
         case .read, .readMost: .atMost(1_000)
         case .explode, .storeExplode: .atMost(1.2)
         case .idle: .atMost(20)
+        case .rateNeighbours: .atLeast(0.9)
+        case .medianNeighbours: .atMost(1.1)
+        case .statusNeighbours: .atMost(15)
+        case .idleTick: .atMost(50)
         case .handshakes: .atLeast(3_000)
         case .mailboxIn, .mailboxOut: .atLeast(10_000)
         case .mailboxTaken, .mailboxShown: .atMost(50)

@@ -1,4 +1,5 @@
 import Control
+import FoundationEssentials
 import Glibc
 import TestSupport
 
@@ -49,6 +50,19 @@ final class NodeProcess {
                 throw Failure("/proc/\(child.pid)/stat cannot be read")
             }
             return (user + system) * 1_000_000 / Double(sysconf(Int32(_SC_CLK_TCK)))
+        }
+    }
+
+    /// Processor time of all threads so far, in microseconds.
+    var runTime: Double {
+        get throws {
+            let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(child.pid)/task")
+            return threads.reduce(0) { sum, thread in
+                // The first field of schedstat: nanoseconds on a processor.
+                let text =
+                    (try? String(contentsOfFile: "/proc/\(child.pid)/task/\(thread)/schedstat", encoding: .utf8)) ?? ""
+                return sum + (text.split(separator: " ").first.flatMap { Double($0) } ?? 0) / 1_000
+            }
         }
     }
 

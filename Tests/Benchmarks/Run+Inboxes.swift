@@ -1,5 +1,6 @@
 import Control
 import FoundationEssentials
+import Glibc
 
 /// Thousands of inboxes: what one costs asleep and awake, how fast one wakes, how long a start takes.
 extension Run {
@@ -42,6 +43,39 @@ extension Run {
         table.add(.startUpMany, again.startUp)
         table.add(.memoryMany, try again.memory("VmRSS"))
         try again.stop()
+    }
+
+    /// What one conversation costs beside thousands that nobody uses: messages, `status`, and a tick with nothing due.
+    func measureNeighbours(into table: inout Table) throws {
+        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
+        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)
+        let conversation = try converse(ann, bob, "used")
+        try agree(ann, bob, conversation)
+        let pipeline = try Pipeline(home: ann.home)
+        func measure(_ rate: Figure, _ median: Figure) throws {
+            // The first ones run code that no other has run before them.
+            _ = try pipeline.run([request(conversation)], count: 20_000)
+            table.add(rate, try pipeline.run([request(conversation)], count: 60_000))
+            table.add(median, try latency(ann, conversation).median)
+        }
+        try measure(.rateAlone, .medianAlone)
+        let create = ControlRequest(id: .integer(1), method: "conversation.create", params: [:]).jsonValue.utf8 + [0x0a]
+        for node in [ann, bob] { _ = try Pipeline(home: node.home).run([create], count: Self.inboxCount) }
+        try measure(.rateNeighbours, .medianNeighbours)
+        table.add(.statusNeighbours, try status(ann))
+        table.add(.idleTick, try idleTick(ann))
+        try ann.stop()
+        try bob.stop()
+    }
+
+    /// Processor time of a node that has nothing to do, for each of the ticks by which it sees steps of the clock.
+    private func idleTick(_ node: NodeProcess) throws -> Double {
+        // Counters and states that are written late are written.
+        sleep(5)
+        let before = try node.runTime
+        let ticks = 3
+        sleep(UInt32(10 * ticks))
+        return try (node.runTime - before) / Double(ticks)
     }
 
     private func rebalance(_ node: NodeProcess) throws -> Double {

@@ -57,7 +57,9 @@ struct Run {
         try measureFile(ann, bob, into: &table)
         try ann.stop()
         try bob.stop()
-        if !messagesOnly { try measureInboxes(into: &table) }
+        guard !messagesOnly else { return }
+        try measureInboxes(into: &table)
+        try measureNeighbours(into: &table)
     }
 
     /// Durable messages as fast as they go, and the processor time of each: of one conversation, of 16, and of one with a
@@ -116,8 +118,7 @@ struct Run {
     }
 
     private func measureIdle(_ node: NodeProcess, into table: inout Table) throws {
-        let command = [mayfly, "status", "--home", node.home, "--json"]
-        table.add(.status, try (0..<20).map { _ in try microseconds { _ = try Child.run(command) } / 1_000 }.median)
+        table.add(.status, try status(node))
         table.add(.memory, try node.memory("VmRSS"))
         table.add(.memoryPeak, try node.memory("VmHWM"))
         table.add(
@@ -130,6 +131,12 @@ struct Run {
                 }
             }.median
         )
+    }
+
+    /// `mayfly status`, in milliseconds.
+    func status(_ node: NodeProcess) throws -> Double {
+        let command = [mayfly, "status", "--home", node.home, "--json"]
+        return try (0..<20).map { _ in try microseconds { _ = try Child.run(command) } / 1_000 }.median
     }
 
     /// As a user sends it: from the start of `mayfly send` until the other side has it and has checked it.
@@ -200,7 +207,7 @@ struct Run {
         ["conversation": .string(conversation), "text": .string(Self.text), "wait": "delivered"]
     }
 
-    private func request(_ conversation: String) -> [UInt8] {
+    func request(_ conversation: String) -> [UInt8] {
         ControlRequest(id: .integer(1), method: "send", params: parameters(conversation)).jsonValue.utf8 + [0x0a]
     }
 
@@ -216,7 +223,7 @@ struct Run {
     }
 
     /// From the request to the answer that the other side has it, one message after the other.
-    private func latency(_ node: NodeProcess, _ conversation: String) throws -> (median: Double, tail: Double) {
+    func latency(_ node: NodeProcess, _ conversation: String) throws -> (median: Double, tail: Double) {
         for _ in 0..<20 { try send(node, conversation) }
         let all = try (0..<Self.samples).map { _ in try microseconds { try send(node, conversation) } }
         return (all.percentile(0.5), all.percentile(0.99))

@@ -66,6 +66,12 @@ enum Figure: String, CaseIterable {
     case memoryAsleep = "resident memory per sleeping inbox"
     case startUpMany = "start-up to ready, 10,000 inboxes"
     case memoryMany = "resident memory after a start, 10,000 inboxes"
+    case rateAlone = "messages durable, a request each, no other inbox"
+    case rateNeighbours = "messages durable, a request each, 10,000 others"
+    case medianAlone = "message durable, p50, no other inbox"
+    case medianNeighbours = "message durable, p50, 10,000 others"
+    case statusNeighbours = "mayfly status, 10,000 inboxes"
+    case idleTick = "processor time of an idle tick, 10,000 inboxes"
     case mailboxIn = "mailbox: contents into 128 boxes"
     case mailboxOut = "mailbox: contents out of 128 boxes"
     case mailboxMemory = "mailbox: resident memory, 128 full boxes"
@@ -93,17 +99,17 @@ enum Figure: String, CaseIterable {
             .wakeTail, .rebalanceFew, .rebalanceMany, .storeAppend, .storeLastFew, .storeLastMany, .storeLastAgain,
             .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake, .storeExpireFew,
             .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle, .floorSenderTime,
-            .floorReceiverTime, .floorStored, .floorMemory:
+            .floorReceiverTime, .floorStored, .floorMemory, .medianAlone, .medianNeighbours, .idleTick:
             .microseconds
         case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock, .mailboxStart, .mailboxTaken,
-            .mailboxShown, .mailboxStartShown:
+            .mailboxShown, .mailboxStartShown, .statusNeighbours:
             .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany, .mailboxMemory, .mailboxMemoryStart: .mebibytes
         case .memoryAsleep, .memoryAwake: .kibibytes
         case .file, .linkTCP, .linkUDP, .floorBulk, .storeChunks: .mebibytesPerSecond
         case .storeIndexMemory, .storeInboxMemory: .bytes
         case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes,
-            .storeAppendWall, .mailboxIn, .mailboxOut:
+            .storeAppendWall, .mailboxIn, .mailboxOut, .rateAlone, .rateNeighbours:
             .perSecond
         }
     }
@@ -120,10 +126,10 @@ enum Figure: String, CaseIterable {
             .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
             .linkUDP,
             .handshakes, .mailboxIn, .mailboxOut, .mailboxMemory, .mailboxMemoryStart, .mailboxTaken, .mailboxShown,
-            .mailboxStartShown:
+            .mailboxStartShown, .rateAlone, .rateNeighbours, .medianAlone, .medianNeighbours, .idleTick:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
-        case .startUp, .status, .startUpMany, .mailboxStart: .rawSpawn
+        case .startUp, .status, .statusNeighbours, .startUpMany, .mailboxStart: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany,
             .durableRateSingle, .explodeFew,

@@ -186,7 +186,7 @@ extension Node {
     /// What is in memory of the lists; the disk has them, or has not.
     fileprivate func forgetFanOuts() {
         let endings = directory.explosions.endings
-        for conversation in endings.conversations(where: { $0.fanOut != nil }) { endings[conversation].fanOut = nil }
+        for tombstone in core.machine.tombstones { endings[tombstone.conversation].fanOut = nil }
     }
 
     fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool {

@@ -54,6 +54,10 @@ package final class InboxEntry {
     var queuedDeadline: Timestamp?
     /// Unread bytes in memory.
     var heldByteCount = 0
+    /// Messages that are not acknowledged.
+    var outboxCount = 0
+    /// All members have agreed to a mailbox.
+    var usesMailbox = false
     /// From which its places at rendezvous nodes follow, the present one first; empty for the contact inbox.
     var relaySeeds: [RelaySeed] = []
     /// Until when it has a box at our mailbox; `nil`: it has none.

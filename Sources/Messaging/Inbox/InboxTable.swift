@@ -3,16 +3,19 @@ import Crypto
 /// All inboxes of a node by their names, and the indices that find some of them without a visit to all.
 struct InboxTable {
     private var entries: [ClientID: InboxEntry] = [:]
-    /// Those with a role other than `sleeping`: the unused ones and the contact inbox among them.
-    private(set) var awake: Set<InboxEntry> = []
-    private(set) var sleeping: Set<InboxEntry> = []
-    private(set) var joining: Set<InboxEntry> = []
+    private var awakeEntries: Set<InboxEntry> = []
+    private var sleepingEntries: Set<InboxEntry> = []
+    private var joiningEntries: Set<InboxEntry> = []
     private var unusedEntries: Set<InboxEntry> = []
     private(set) var contact: InboxEntry?
     private(set) var directory = InboxDirectory()
     private var deadlines = DeadlineQueue<ClientID>()
     /// Unread bytes in memory, of all inboxes together.
     private(set) var heldByteCount = 0
+    /// Messages that are not acknowledged, of all inboxes together.
+    private(set) var outboxCount = 0
+    /// Conversations whose members have all agreed to a mailbox.
+    private(set) var mailboxCount = 0
     private var relayOwners: [RelaySeed: InboxEntry] = [:]
     /// The seeds have changed since the contact inbox was told.
     var relaysHaveChanged = false
@@ -21,10 +24,29 @@ struct InboxTable {
     /// There are rendezvous nodes.
     private(set) var usesRendezvous = false
 
-    subscript(client: ClientID) -> InboxEntry? { entries[client] }
+    let visits = InboxVisits()
+
+    subscript(client: ClientID) -> InboxEntry? {
+        visits.note(client)
+        return entries[client]
+    }
 
     /// All of them, in no order.
-    var all: Dictionary<ClientID, InboxEntry>.Values { entries.values }
+    var all: Dictionary<ClientID, InboxEntry>.Values {
+        visits.note(all: entries.keys)
+        return entries.values
+    }
+    /// Those with a role other than `sleeping`: the unused ones and the contact inbox among them.
+    var awake: Set<InboxEntry> { visiting(awakeEntries) }
+    var sleeping: Set<InboxEntry> { visiting(sleepingEntries) }
+    var joining: Set<InboxEntry> { visiting(joiningEntries) }
+    var sleepingCount: Int { sleepingEntries.count }
+
+    private func visiting(_ entries: Set<InboxEntry>) -> Set<InboxEntry> {
+        visits.note(all: entries.lazy.map(\.client))
+        return entries
+    }
+
     var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
     /// Whose place at rendezvous nodes it is.
     func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
@@ -43,9 +65,9 @@ struct InboxTable {
 
     /// Gives an inbox another role, and lists it by that role.
     mutating func set(_ entry: InboxEntry, to role: InboxEntry.Role) {
-        awake.remove(entry)
-        sleeping.remove(entry)
-        joining.remove(entry)
+        awakeEntries.remove(entry)
+        sleepingEntries.remove(entry)
+        joiningEntries.remove(entry)
         unusedEntries.remove(entry)
         if contact === entry {
             contact = nil
@@ -56,16 +78,16 @@ struct InboxTable {
         switch role {
         case .gone: break
         case .unused:
-            awake.insert(entry)
+            awakeEntries.insert(entry)
             unusedEntries.insert(entry)
         case .contact:
-            awake.insert(entry)
+            awakeEntries.insert(entry)
             contact = entry
         case .joining:
-            awake.insert(entry)
-            joining.insert(entry)
-        case .conversation: awake.insert(entry)
-        case .sleeping: sleeping.insert(entry)
+            awakeEntries.insert(entry)
+            joiningEntries.insert(entry)
+        case .conversation: awakeEntries.insert(entry)
+        case .sleeping: sleepingEntries.insert(entry)
         }
         reindex(entry)
     }
@@ -93,7 +115,7 @@ struct InboxTable {
     mutating func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
         switch entry.role {
         case .gone:
-            setHeld(entry, 0)
+            setCounts(entry, heldByteCount: 0, outboxCount: 0, usesMailbox: false)
             setBox(entry, until: nil)
             setRelaySeeds(entry, [])
         case .unused(let key):
@@ -113,14 +135,19 @@ struct InboxTable {
                 isRemoved: running.machine.record.isRemoved
             )
             setDeadline(entry, running.machine.nextDeadline(touching: member))
-            setHeld(entry, running.machine.heldByteCount)
+            setCounts(
+                entry,
+                heldByteCount: running.machine.heldByteCount,
+                outboxCount: running.machine.outboxCount,
+                usesMailbox: running.machine.usesMailbox
+            )
             setBox(entry, until: running.machine.boxUntil)
             setRelaySeeds(entry, running.machine.relaySeeds)
         case .sleeping(let inbox):
             let summary = inbox.summary
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
             setDeadline(entry, inbox.wakeAt)
-            setHeld(entry, 0)
+            setCounts(entry, heldByteCount: 0, outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox)
             setBox(entry, until: summary.boxUntil)
             setRelaySeeds(entry, summary.relaySeeds)
         }
@@ -136,9 +163,13 @@ struct InboxTable {
         directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))
     }
 
-    private mutating func setHeld(_ entry: InboxEntry, _ byteCount: Int) {
-        heldByteCount += byteCount - entry.heldByteCount
-        entry.heldByteCount = byteCount
+    private mutating func setCounts(_ entry: InboxEntry, heldByteCount: Int, outboxCount: Int, usesMailbox: Bool) {
+        self.heldByteCount += heldByteCount - entry.heldByteCount
+        entry.heldByteCount = heldByteCount
+        self.outboxCount += outboxCount - entry.outboxCount
+        entry.outboxCount = outboxCount
+        mailboxCount += (usesMailbox ? 1 : 0) - (entry.usesMailbox ? 1 : 0)
+        entry.usesMailbox = usesMailbox
     }
 
     private mutating func setBox(_ entry: InboxEntry, until: Timestamp?) {
@@ -166,10 +197,16 @@ struct InboxTable {
         deadlines.set(entry.client, deadline, queued: &entry.queuedDeadline)
     }
 
+    /// Those that may have something to do, which stay queued.
+    mutating func due(until now: Timestamp) -> [InboxEntry] {
+        deadlines.due(until: now).compactMap { client, at in self[client].flatMap { $0.queuedDeadline == at ? $0 : nil }
+        }
+    }
+
     /// Those that may have something to do.
     mutating func takeDue(until now: Timestamp) -> [InboxEntry] {
         deadlines.take(until: now).compactMap { client, at in
-            guard let entry = entries[client], entry.queuedDeadline == at else { return nil }
+            guard let entry = self[client], entry.queuedDeadline == at else { return nil }
             entry.queuedDeadline = nil
             return entry
         }

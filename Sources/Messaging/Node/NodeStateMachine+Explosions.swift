@@ -50,7 +50,7 @@ extension NodeStateMachine {
     /// The explosions whose time has come, before anything else that time brings: the store destroys their keys at the
     /// same moment.
     package func explodeDue(_ turn: inout Turn) -> [NodeAction] {
-        let due = inboxes.awake.filter { inbox in
+        let due = inboxes.due(until: turn.now).filter { inbox in
             inbox.conversation?.machine.record.schedule.map { $0.expiresAt <= turn.now } ?? false
         }
         return due.inOrderOfClient().flatMap { advance($0, &turn) }

@@ -7,7 +7,8 @@ extension NodeStateMachine {
 
     package var capacity: Int { lifecycle.capacity }
     package var awakeCount: Int { lifecycle.awakeCount }
-    package var sleepingCount: Int { inboxes.sleeping.count }
+    package var sleepingCount: Int { inboxes.sleepingCount }
+    package var visits: InboxVisits { inboxes.visits }
     package var directory: InboxDirectory { inboxes.directory }
 
     package func contains(_ client: ClientID) -> Bool { inboxes[client] != nil }
@@ -21,18 +22,17 @@ extension NodeStateMachine {
     package var sleepers: [InboxSummary] { inboxes.sleeping.compactMap { $0.asleep?.summary } }
     /// Those that have something to do by themselves now, such as to explode.
     package func sleepersDue(now: Timestamp) -> [ClientID] {
-        guard let next = inboxes.nextDeadline, next <= now else { return [] }
-        return sleepers.filter { $0.deadline.map { $0 <= now } ?? false }.map(\.client).sorted()
+        inboxes.due(until: now).filter { $0.asleep?.summary.deadline.map { $0 <= now } ?? false }.map(\.client).sorted()
     }
 
     package func wakeReason(_ client: ClientID) -> WakeReason? { inboxes[client].flatMap(lifecycle.wakeReason) }
     package func lastActivity(_ client: ClientID) -> Timestamp? { inboxes[client].flatMap(lifecycle.lastActivity) }
 
     /// Messages that are not acknowledged, of all inboxes.
-    package var outboxCount: Int {
-        let awake = inboxes.awake.reduce(0) { $0 + ($1.conversation?.machine.outboxCount ?? 0) }
-        return inboxes.sleeping.reduce(awake) { $0 + ($1.asleep?.summary.outboxCount ?? 0) }
-    }
+    package var outboxCount: Int { inboxes.outboxCount }
+
+    /// Conversations whose members have all agreed to a mailbox.
+    package var mailboxCount: Int { inboxes.mailboxCount }
 
     /// What keeps it awake; empty when it may be put to sleep.
     package func protection(_ client: ClientID) -> InboxProtection {
@@ -338,11 +338,14 @@ extension NodeStateMachine {
     /// What is due in inboxes, awake and asleep.
     func advanceInboxes(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        // At most a quarter of those that are awake deliver what nobody takes.
-        var places = max(1, lifecycle.capacity / 4) - lifecycle.deliveryCount(now: turn.now)
+        // At most a quarter of those that are awake deliver what nobody takes. Counted when an inbox asks.
+        var places: Int?
         for inbox in inboxes.takeDue(until: turn.now) {
             if let asleep = inbox.asleep {
-                result += due(inbox, asleep, places: &places, turn)
+                var free =
+                    places ?? max(1, lifecycle.capacity / 4) - lifecycle.deliveryCount(now: turn.now)
+                result += due(inbox, asleep, places: &free, turn)
+                places = free
             } else {
                 result += advance(inbox, &turn)
             }

@@ -49,21 +49,52 @@ struct Ending {
 /// The endings of a node's conversations. An ending of which nothing is held takes no room. On the node's loop alone.
 final class EndingTable {
     private var endings: [ConversationID: Ending] = [:]
+    private var unsavedTombstoneIDs: Set<ConversationID> = []
+    private var unsavedFanOutIDs: Set<ConversationID> = []
+    private var failedIDs: Set<ConversationID> = []
+    private var ends = DeadlineQueue<ConversationID>()
+    private var queuedEnds: [ConversationID: Timestamp] = [:]
 
     subscript(conversation: ConversationID) -> Ending {
         get { endings[conversation] ?? Ending() }
-        set { endings[conversation] = newValue.isEmpty ? nil : newValue }
+        set {
+            endings[conversation] = newValue.isEmpty ? nil : newValue
+            list(conversation, newValue.isTombstoneUnsaved, in: &unsavedTombstoneIDs)
+            list(conversation, newValue.isFanOutUnsaved, in: &unsavedFanOutIDs)
+            list(conversation, newValue.failure != nil, in: &failedIDs)
+            ends.set(conversation, newValue.armed?.explodedAt, queued: &queuedEnds[conversation])
+        }
     }
 
-    func remove(_ conversation: ConversationID) { endings[conversation] = nil }
+    private func list(_ conversation: ConversationID, _ isListed: Bool, in list: inout Set<ConversationID>) {
+        if isListed { list.insert(conversation) } else { list.remove(conversation) }
+    }
 
-    /// In the order of their ids.
-    func conversations(where isMeant: (Ending) -> Bool) -> [ConversationID] {
-        endings.filter { isMeant($0.value) }.keys.sorted()
+    func remove(_ conversation: ConversationID) { self[conversation] = Ending() }
+
+    // Each list is in the order of the ids.
+
+    var unsavedTombstones: [ConversationID] { unsavedTombstoneIDs.sorted() }
+    var unsavedFanOuts: [ConversationID] { unsavedFanOutIDs.sorted() }
+
+    /// Those that are prepared for a time.
+    var armed: [ConversationID] { endings.filter { $0.value.armed != nil }.keys.sorted() }
+
+    /// Those that are prepared for a time that has come.
+    func overdue(now: Timestamp) -> [ConversationID] {
+        var result: [ConversationID] = []
+        for (conversation, at) in ends.take(until: now) where queuedEnds[conversation] == at {
+            queuedEnds[conversation] = nil
+            guard let end = endings[conversation]?.armed?.explodedAt else { continue }
+            // It is listed until it is carried out.
+            ends.set(conversation, end, queued: &queuedEnds[conversation])
+            if end <= now { result.append(conversation) }
+        }
+        return result.sorted()
     }
 
     /// No key page waits to be overwritten any more.
     func clearFailures() {
-        for conversation in conversations(where: { $0.failure != nil }) { self[conversation].failure = nil }
+        for conversation in failedIDs.sorted() { self[conversation].failure = nil }
     }
 }

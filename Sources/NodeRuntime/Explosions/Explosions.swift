@@ -25,6 +25,8 @@ final class Explosions: CorePart {
     private let routes: Routes
     private let writer: InboxWriter
     private let removal: InboxRemoval
+    /// Inboxes with an ``Inbox/unarmedEnd``.
+    private var unarmed: [Inbox] = []
 
     init(
         _ core: ProtocolCore,
@@ -85,8 +87,7 @@ final class Explosions: CorePart {
     /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
     /// or cannot be read.
     func explodeAsleep(now: Timestamp) {
-        let due = endings.conversations { $0.armed.map { $0.explodedAt <= now } ?? false }
-        for conversation in due {
+        for conversation in endings.overdue(now: now) {
             guard let record = endings[conversation].armed else { continue }
             let lost = unread.rows(of: conversation)
             // The newest, if there are two: one that is awake ends the other with it.
@@ -112,6 +113,7 @@ final class Explosions: CorePart {
 
     private func lightFuse(_ client: ClientID, at time: Timestamp) {
         guard let inbox = inboxes[client] else { return }
+        if inbox.unarmedEnd == nil { unarmed.append(inbox) }
         inbox.unarmedEnd = time
         do throws(StoreError) {
             try store.scheduleDestruction(of: inbox.row, at: time.milliseconds)
@@ -263,22 +265,23 @@ final class Explosions: CorePart {
             removeFanOut(conversation)
             return nil
         }
-        guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return nil }
-        for message in stored {
-            guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload),
-                endings[fanOut.conversation].fanOut == nil
-            else { continue }
-            endings[fanOut.conversation].fanOut = fanOut
-        }
-        return endings[conversation].fanOut
+        let id = Array(conversation.bytes.prefix(16))
+        guard !store.isLocked, let stored = try? store.fanOut(id: id, now: now.milliseconds),
+            let fanOut = try? StoredCodec.decode(FanOut.self, stored), fanOut.conversation == conversation
+        else { return nil }
+        endings[conversation].fanOut = fanOut
+        return fanOut
     }
 
     /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
     func saveWhatWasRefused() {
         guard !store.isLocked, !store.isReadOnly else { return }
-        for conversation in endings.conversations(where: \.isTombstoneUnsaved) { saveTombstone(conversation) }
-        for inbox in inboxes.all { if let end = inbox.unarmedEnd { lightFuse(inbox.client, at: end) } }
-        let taken = endings.conversations(where: \.isFanOutUnsaved).filter { saveFanOut($0) }
+        for conversation in endings.unsavedTombstones { saveTombstone(conversation) }
+        for inbox in unarmed {
+            if let end = inbox.unarmedEnd, inboxes[inbox.client] === inbox { lightFuse(inbox.client, at: end) }
+        }
+        unarmed.removeAll { $0.unarmedEnd == nil }
+        let taken = endings.unsavedFanOuts.filter { saveFanOut($0) }
         guard !taken.isEmpty else { return }
         commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
             guard !store.isLocked else { return }

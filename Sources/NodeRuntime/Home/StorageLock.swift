@@ -67,7 +67,7 @@ final class StorageLock: CorePart {
         // What waits for a commit must not wait for the unlock.
         writer.commits.hurry()
         store.lock()
-        for inbox in inboxes.unordered {
+        for inbox in inboxes.all {
             inbox.key?.wipe()
             inbox.archive.forgetOutgoing()
             inbox.forgetHashes()

@@ -104,8 +104,7 @@ final class InboxLoading: CorePart {
         core.perform(begun)
         // Its inbox was left, and we were stopped before it went.
         if unread.damage.isEmpty {
-            for conversation in endings.conversations(where: { $0.armed != nil })
-            where core.machine.client(of: conversation) == nil {
+            for conversation in endings.armed where core.machine.client(of: conversation) == nil {
                 explosions.removeTombstone(conversation)
             }
         }
@@ -145,7 +144,7 @@ final class InboxLoading: CorePart {
     /// Reads again what the disk did not give, some at a time.
     func loadUnread() {
         guard !unread.isEmpty, !store.isLocked else { return }
-        for row in unread.due(now: now, count: Self.batchCount) {
+        for row in unread.takeDue(now: now, count: Self.batchCount) {
             do {
                 try load(row)
                 unread.remove(row)

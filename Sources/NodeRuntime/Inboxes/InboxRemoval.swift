@@ -43,6 +43,7 @@ final class InboxRemoval: CorePart {
         inboxes.forgetNotes(of: inbox)
         inbox.key = nil
         inbox.deferred = []
+        inbox.unarmedEnd = nil
         uploads.cancelAll(into: client)
         inbox.verifications = [:]
         inbox.archive.forget()

@@ -44,6 +44,7 @@ final class InboxSleep: CorePart {
                 ((), try core.machine.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
             }
             inboxes.noteWaking(inbox)
+            inbox.archive.noteUnsavedMark()
             // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
             if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
             restoreHidden(inbox)

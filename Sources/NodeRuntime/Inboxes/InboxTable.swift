@@ -8,20 +8,41 @@ final class InboxTable {
     private var aliases = AliasTable()
     /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
     private var asleep: [Inbox] = []
+    let visits = InboxVisits()
 
-    subscript(client: ClientID) -> Inbox? { inboxes[client] }
+    subscript(client: ClientID) -> Inbox? {
+        visits.note(client)
+        return inboxes[client]
+    }
 
-    func inbox(at row: RowID) -> Inbox? { clients[row] }
+    func inbox(at row: RowID) -> Inbox? {
+        guard let inbox = clients[row] else { return nil }
+        visits.note(inbox.client)
+        return inbox
+    }
 
-    /// In the order of their names: the order of a dictionary must not reach an action.
-    var all: [Inbox] { inboxes.values.sorted { $0.client < $1.client } }
+    /// In the order of their names: the order of a set must not reach an action.
+    func at(_ rows: Set<RowID>) -> [Inbox] { rows.compactMap(inbox).sorted { $0.client < $1.client } }
 
-    /// In no order.
-    var unordered: Dictionary<ClientID, Inbox>.Values { inboxes.values }
+    /// In the order of their names. Not for a turn, a tick or `status`: what waits is in a list or a queue.
+    var all: [Inbox] {
+        visits.note(all: inboxes.keys)
+        return inboxes.values.sorted { $0.client < $1.client }
+    }
 
     func add(_ inbox: Inbox) {
         inboxes[inbox.client] = inbox
         clients[inbox.row] = inbox
+        inbox.archive.enlist()
+    }
+
+    /// When the first message in memory expires.
+    func nextExpiry(in memory: MessageMemory) -> Timestamp? {
+        while let time = memory.expiries.next {
+            for (row, _) in memory.expiries.take(until: time) { inbox(at: row)?.archive.settleExpiry() }
+            if memory.expiries.next == time { return time }
+        }
+        return nil
     }
 
     /// It is not here, or no longer; its alias stays its own until ``forgetNotes(of:)``.

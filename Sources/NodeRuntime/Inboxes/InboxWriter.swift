@@ -217,12 +217,13 @@ final class InboxWriter: CorePart {
         commits.schedule()
     }
 
-    /// Saves the states whose mark of what was read has changed since the last save. Called at a tick.
+    /// Saves the states whose mark of what was read has changed since the last save. Called at a tick. A sleeping inbox is
+    /// listed again when it wakes.
     func saveShown() {
-        guard !store.isLocked, !store.isReadOnly else { return }
-        for inbox in inboxes.all where !inbox.archive.isShownSaved && core.machine.record(inbox.client) != nil {
-            save(inbox.client)
-        }
+        guard !memory.unsavedMarks.isEmpty, !store.isLocked, !store.isReadOnly else { return }
+        let unsaved = memory.unsavedMarks
+        memory.unsavedMarks = []
+        for inbox in inboxes.at(unsaved) { save(inbox.client) }
     }
 
     /// Saves the states of awake inboxes whose last activity or mark of what was read has changed. Called at a stop; sleeping
@@ -279,9 +280,9 @@ final class InboxWriter: CorePart {
     /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
     /// no room for, waits on and is tried again.
     func storeWaiting() {
-        guard memory.waitingCount > 0, !store.isLocked, !store.isReadOnly else { return }
+        guard !memory.waiting.isEmpty, !store.isLocked, !store.isReadOnly else { return }
         let now = now
-        let waiting = inboxes.all.filter { $0.archive.isWaiting && !$0.isTroubled(now: now) }
+        let waiting = inboxes.at(memory.waiting).filter { $0.archive.isWaiting && !$0.isTroubled(now: now) }
         guard !waiting.isEmpty else { return }
         // A commit that fails would have to be undone: what is in memory is given away for good.
         do throws(StoreError) { try store.probe(for: waiting.reduce(0) { $0 + $1.archive.waitingByteCount }) } catch {

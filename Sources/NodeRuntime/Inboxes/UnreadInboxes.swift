@@ -14,6 +14,7 @@ struct UnreadInbox {
 /// loop alone.
 final class UnreadInboxes {
     private var unread: [RowID: UnreadInbox] = [:]
+    private var retries = DeadlineQueue<RowID>()
     /// Why each damaged inbox could not be loaded.
     private(set) var skipped: [String] = []
 
@@ -21,7 +22,11 @@ final class UnreadInboxes {
 
     subscript(row: RowID) -> UnreadInbox? { unread[row] }
 
-    func add(_ inbox: UnreadInbox, at row: RowID) { unread[row] = inbox }
+    func add(_ inbox: UnreadInbox, at row: RowID) {
+        unread[row] = inbox
+        var queued: Timestamp?
+        retries.set(row, inbox.retryAt, queued: &queued)
+    }
 
     @discardableResult
     func remove(_ row: RowID) -> UnreadInbox? { unread.removeValue(forKey: row) }
@@ -38,12 +43,12 @@ final class UnreadInboxes {
         }
     }
 
-    /// When the next one is read again.
-    var retryAt: Timestamp? { unread.values.lazy.map(\.retryAt).min() }
+    /// Not after the next one is read again.
+    var retryAt: Timestamp? { retries.next }
 
-    /// At most `count` of those that are read again by now, in the order of their rows.
-    func due(now: Timestamp, count: Int) -> ArraySlice<RowID> {
-        unread.filter { $0.value.retryAt <= now }.keys.sorted().prefix(count)
+    /// Takes at most `count` of those that are read again by now; each is removed, or added anew.
+    func takeDue(now: Timestamp, count: Int) -> [RowID] {
+        retries.take(until: now, limit: count).filter { unread[$0.key]?.retryAt == $0.at }.map(\.key)
     }
 
     func rows(of conversation: ConversationID) -> [RowID] {

@@ -24,11 +24,16 @@ final class MessageArchive {
     var held: [Held] = []
     private(set) var heldIndex: [Messaging.MessageID: Int] = [:]
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
-    private(set) var wakeAt: Timestamp?
+    private(set) var wakeAt: Timestamp? {
+        didSet { memory.expiries.set(row, wakeAt, queued: &queuedExpiry) }
+    }
+    /// See `DeadlineQueue`; so is ``queuedReactionExpiry``.
+    private var queuedExpiry: Timestamp?
+    private var queuedReactionExpiry: Timestamp?
     private(set) var heldBytes = 0
     /// Something waits for the disk, perhaps.
     private var mayWait = false {
-        didSet { if mayWait != oldValue { memory.waitingCount += mayWait ? 1 : -1 } }
+        didSet { if mayWait { memory.waiting.insert(row) } else { memory.waiting.remove(row) } }
     }
     /// Some messages in memory have no place yet.
     private var isUnplaced = false
@@ -40,7 +45,9 @@ final class MessageArchive {
     /// What members have said of our messages and waits for their next state.
     private(set) var deliveries: [Messaging.MessageID: [Delivery]] = [:]
     /// Those in memory, and those on the disk from ``reactionsFrom`` on.
-    var reactions = KnownReactions()
+    var reactions = KnownReactions() {
+        didSet { memory.reactionExpiries.set(row, reactions.wakeAt, queued: &queuedReactionExpiry) }
+    }
     /// Reactions at messages from this place on are known.
     var reactionsFrom = UInt64.max
     /// The newest hidden records have been looked through since the start.
@@ -55,7 +62,9 @@ final class MessageArchive {
     /// Stored messages before this place count as read.
     private(set) var shownPlace: UInt64 = 0
     /// The last saved state has ``shownPlace``.
-    var isShownSaved = true
+    var isShownSaved = true {
+        didSet { if isShownSaved { memory.unsavedMarks.remove(row) } else { memory.unsavedMarks.insert(row) } }
+    }
     /// The places of unread stored messages, in order, at most ``unreadLimit``; `nil` before they were counted.
     private(set) var unread: Deque<UInt64>?
     /// More unread messages may follow those in ``unread``.
@@ -400,9 +409,11 @@ final class MessageArchive {
         isHiddenKnown = false
         held = []
         mayWait = false
+        isShownSaved = true
         isUnplaced = false
         heldIndex = [:]
         heldBytes = 0
+        wakeAt = nil
         sent = []
         deliveries = [:]
         learned.removeAll()
@@ -426,10 +437,37 @@ final class MessageArchive {
         chunkPrefixes[id] = nil
     }
 
+    /// Lists the inbox again by its deadlines and its mark: both may have been taken while it was not in the table.
+    func enlist() {
+        (queuedExpiry, queuedReactionExpiry) = (nil, nil)
+        queueExpiries()
+        noteUnsavedMark()
+    }
+
+    /// Lists the mark again: it may have been taken while the inbox slept.
+    func noteUnsavedMark() {
+        if !isShownSaved { memory.unsavedMarks.insert(row) }
+    }
+
+    private func queueExpiries() {
+        memory.expiries.set(row, wakeAt, queued: &queuedExpiry)
+        memory.reactionExpiries.set(row, reactions.wakeAt, queued: &queuedReactionExpiry)
+    }
+
+    /// Sets the deadline, which may be that of a message that has gone, to the first expiry in memory.
+    func settleExpiry() {
+        queuedExpiry = nil
+        wakeAt = nextDeadline
+    }
+
     /// Drops what has expired in memory. That takes as long as there is much in an inbox, and a member chooses the moments:
     /// not to be done for each of them.
     /// - Returns: which.
     func expire(now: Timestamp) -> [Messaging.MessageID] {
+        // What was due then has been taken from the queue.
+        if let queued = queuedExpiry, queued <= now { queuedExpiry = nil }
+        if let queued = queuedReactionExpiry, queued <= now { queuedReactionExpiry = nil }
+        defer { queueExpiries() }
         // Nobody says of hidden records when they have come to their end.
         reactions.expire(now: now)
         guard let wakeAt, wakeAt <= now else { return [] }

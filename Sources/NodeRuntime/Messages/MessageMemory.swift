@@ -1,4 +1,5 @@
 import Messaging
+import Store
 
 /// What all inboxes together hold of messages in memory: each archive counts what is its own here, so that the bounds are
 /// those of the node.
@@ -12,8 +13,18 @@ final class MessageMemory {
     var outgoingByteCount = 0
     /// Bytes of chunks of files without an agreement.
     var chunkByteCount: Int64 = 0
-    /// Archives with something that waits for the disk, perhaps more.
-    var waitingCount = 0
+    /// Inboxes of which something waits for the disk, perhaps more.
+    var waiting: Set<RowID> = []
+    /// Inboxes whose saved state does not have their mark of what was read.
+    var unsavedMarks: Set<RowID> = []
+    /// When messages in memory expire, and when reactions are forgotten.
+    var expiries = DeadlineQueue<RowID>()
+    var reactionExpiries = DeadlineQueue<RowID>()
+    /// Inboxes of which something in memory may have expired. ``MessageArchive/expire(now:)`` queues them anew.
+    func takeExpired(until now: Timestamp) -> Set<RowID> {
+        Set((expiries.take(until: now) + reactionExpiries.take(until: now)).map(\.key))
+    }
+
     /// Files that their users are handing over: their chunks have no message yet.
     var uploading: Set<MessageID> = []
 

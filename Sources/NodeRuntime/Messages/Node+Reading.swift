@@ -131,7 +131,7 @@ extension Node {
 
     /// Messages of others that nobody has read and that end with the node's process.
     package var unreadInMemoryCount: Int {
-        core.inboxes.unordered.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
+        core.inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
     }
 
     /// The number of unread messages of a conversation, at most ``MessageArchive/unreadLimit``. Wakes no inbox.

@@ -52,7 +52,7 @@ extension Node {
         storage.probe(store, after: .second, now: services.now)
         let deadlines = [
             store.nextDeadline.map { Timestamp(milliseconds: $0) },
-            core.inboxes.unordered.lazy.compactMap(\.archive.nextDeadline).min(),
+            core.inboxes.nextExpiry(in: core.memory),
         ]
         return NodeState(
             isLocked: store.isLocked,
@@ -71,6 +71,12 @@ extension Node {
     }
 
     package var isLocked: Bool { store.isLocked }
+
+    /// Conversations whose members have all agreed to a mailbox; 0 while the storage is locked.
+    package var mailboxConversationCount: Int { store.isLocked ? 0 : core.machine.mailboxCount }
+
+    /// Which inboxes the core and the shell have looked at.
+    package var visits: [InboxVisits] { [core.machine.visits, core.inboxes.visits] }
 
     /// The node's own time, which never goes back.
     package var currentTime: Timestamp { services.now }

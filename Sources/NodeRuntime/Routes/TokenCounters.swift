@@ -1,4 +1,5 @@
 import Crypto
+import DequeModule
 import Messaging
 import Store
 import Wire
@@ -10,8 +11,8 @@ final class TokenCounters: CorePart {
     private let sleep: InboxSleep
     /// Rate limit of the writes that dialers cause by showing tokens.
     private var saves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
-    /// Some inbox waits for the next tick to write its counters.
-    private var isOwing = false
+    /// Inboxes whose counters wait for a tick to write them.
+    private var owing: Deque<Inbox> = []
 
     init(_ core: ProtocolCore, _ writer: InboxWriter, _ sleep: InboxSleep) {
         self.core = core
@@ -28,19 +29,22 @@ final class TokenCounters: CorePart {
     /// A member has shown so many tokens that were not finished that a crash would lose too many. A sleeping inbox is woken
     /// for it. Who shows tokens without end makes us write once a second at most.
     func saveShown(_ inbox: Inbox) {
-        inbox.owesCounters = saves.take(now: now) != nil
-        guard !inbox.owesCounters else {
-            isOwing = true
+        guard saves.take(now: now) == nil else {
+            if !inbox.owesCounters { owing.append(inbox) }
+            inbox.owesCounters = true
             return
         }
+        inbox.owesCounters = false
         if core.machine.isSleeping(inbox.client) { sleep.wakeIfPossible(inbox.client, .pushNotification) }
         save(inbox.client)
     }
 
     /// With each tick.
     func saveLate() {
-        guard isOwing, !store.isLocked else { return }
-        isOwing = false
-        for inbox in inboxes.all where inbox.owesCounters { saveShown(inbox) }
+        guard !store.isLocked else { return }
+        while !owing.isEmpty, !saves.isSpent(now: now) {
+            let inbox = owing.removeFirst()
+            if inbox.owesCounters, inboxes[inbox.client] === inbox { saveShown(inbox) }
+        }
     }
 }

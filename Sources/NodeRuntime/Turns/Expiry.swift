@@ -66,7 +66,7 @@ final class Expiry: CorePart {
         let now = reading.confirmed
         let isTime = pace.expiry(now) <= now
         let isDue =
-            nextInMemory.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
+            memory.expiries.next.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
         if isTime, isDue { pace.expired(at: now) }
         let report = store.reap(hide: reading.hide.milliseconds, destroy: now.milliseconds)
         for expired in report.expired {
@@ -77,7 +77,7 @@ final class Expiry: CorePart {
             events.publish(inbox.client, .messageExpired(id))
         }
         if !reading.isInDoubt { settleWithheld() }
-        for inbox in isTime ? inboxes.all : [] {
+        for inbox in isTime ? inboxes.at(memory.takeExpired(until: now)) : [] {
             for id in inbox.archive.expire(now: now) {
                 inbox.forgetHash(of: id)
                 events.publish(inbox.client, .messageExpired(id))
@@ -113,13 +113,10 @@ final class Expiry: CorePart {
         }
     }
 
-    /// Not after the first expiry of a message in memory.
-    private var nextInMemory: Timestamp? { inboxes.unordered.lazy.compactMap(\.archive.wakeAt).min() }
-
     /// When something is destroyed next; `nil` when nothing has an end.
     var next: Timestamp? {
         let onDisk = store.nextExpiry.map { Timestamp(milliseconds: $0) }
-        guard let inMemory = nextInMemory else { return onDisk.map(pace.expiry) }
+        guard let inMemory = memory.expiries.next else { return onDisk.map(pace.expiry) }
         return pace.expiry(onDisk.map { min($0, inMemory) } ?? inMemory)
     }
 }

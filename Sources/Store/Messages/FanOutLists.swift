@@ -39,6 +39,12 @@ final class FanOutLists {
         }
     }
 
+    func read(id: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
+        let row = try indexedControlRow()
+        guard let place = row.index[try Bytes16.parse(id)] else { return nil }
+        return try reader.open(place, row, now)?.payload
+    }
+
     func all(now: Int64) throws(StoreError) -> [StoredMessage] {
         try reader.list(indexedControlRow(), last: nil, after: nil, now: now)
     }

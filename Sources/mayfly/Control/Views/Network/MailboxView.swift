@@ -8,7 +8,7 @@ enum MailboxView {
     /// - Parameter withBoxes: with a line for each box that is kept for others.
     static func status(_ node: isolated Node, withBoxes: Bool) -> MailboxStatus {
         MailboxStatus(
-            own: node.mailboxStanding.map { own($0, isLocked: node.status().isLocked) },
+            own: node.mailboxStanding.map { own($0, isLocked: node.isLocked) },
             service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) }
         )
     }
@@ -140,7 +140,7 @@ enum MailboxView {
             let state: CheckState = (own.state == .granted && own.hint == nil) || own.state == .unused ? .ok : .warning
             checks.append(check(state, "`\(own.peer)` \(own.message)", own.hint))
         } else {
-            let count = conversationsWithMailbox(node)
+            let count = node.mailboxConversationCount
             if count > 0 {
                 checks.append(
                     check(
@@ -165,15 +165,5 @@ enum MailboxView {
             )
         }
         return checks
-    }
-
-    /// Whose members have all agreed to a mailbox.
-    private static func conversationsWithMailbox(_ node: isolated Node) -> Int {
-        ((try? node.conversations()) ?? []).count { listed in
-            switch listed {
-            case .awake(let machine): machine.usesMailbox
-            case .asleep(let summary): summary.usesMailbox
-            }
-        }
     }
 }
