@@ -125,6 +125,14 @@ package enum Limits {
     package static let redialLongest: Milliseconds = 32 * .second
     /// Dials of one member at one time: where it is known to be, and where it was heard meanwhile.
     package static let dialCount = 3
+    /// Dials that follow from changes of this machine's addresses: 4 at once, then one every 250 ms, and how many wait.
+    package static let changeDialInterval: Milliseconds = 250
+    package static let changeDialBurst = 4
+    package static let changeDialQueue = 1_024
+    /// Changes that follow each other sooner are a series: only the first of them makes the waits between dials short again.
+    package static let changeSeries: Milliseconds = .minute
+    /// Dials of members at one time; the others wait. Each may take a descriptor for each of eight endpoints.
+    package static let dialsUnderWay = 64
     /// A link that was asked and has not answered for so long may be dead: its member is looked for on this network.
     package static let pingPatience: Milliseconds = 3 * .second
     /// Places where a member was heard on this network, and for how long it is dialled there.

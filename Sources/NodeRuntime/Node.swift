@@ -118,9 +118,7 @@ package actor Node {
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
     package func start(passphrase: consuming SecretBytes?) async throws {
         try prepare(passphrase: passphrase)
-        for endpoint in options.listen ?? services.configuration.listen {
-            network.listening.add(try await network.listening.bind(endpoint))
-        }
+        try await network.listening.open(options.listen ?? services.configuration.listen)
         try begin()
     }
 

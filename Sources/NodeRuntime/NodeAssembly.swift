@@ -41,7 +41,7 @@ struct NodeAssembly {
         // Links.
         let streams = RelayStreams(core, routes, output, listening)
         let mailboxLinks = MailboxLinks(core, routes, listening)
-        let dials = Dials(core, routes, counters, streams, mailboxLinks, listening)
+        let dials = Dials(core, routes, counters, streams, mailboxLinks, listening, addresses)
         let knocks = Knocks(core, endings, routes, explosions, sleep, streams, listening)
         let punching = Punching(core, addresses, listening)
         let mailboxes = Mailboxes(core, unread, book, mailboxLinks, sleep, writer, held)

@@ -5,10 +5,18 @@ import Testing
 final class Cable {
     let names: [String]
 
-    init() throws {
+    /// - Parameter bridges: bridges of containers, with an address of `172.17.0.1` and on, that each machine has before.
+    init(bridges: Int = 0) throws {
         let tag = "mf\(UUID().uuidString.prefix(6))"
         names = ["\(tag)a", "\(tag)b"]
-        for name in names { try Program.tool("ip", "netns", "add", name) }
+        for name in names {
+            try Program.tool("ip", "netns", "add", name)
+            for number in 17..<17 + bridges {
+                try Program.tool("ip", "-n", name, "link", "add", "br\(number)", "type", "bridge")
+                try Program.tool("ip", "-n", name, "addr", "add", "172.\(number).0.1/16", "dev", "br\(number)")
+                try Program.tool("ip", "-n", name, "link", "set", "br\(number)", "up")
+            }
+        }
         try Program.tool(
             "ip",
             "link",

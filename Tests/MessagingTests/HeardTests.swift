@@ -123,7 +123,8 @@ struct HeardTests {
             var silent = machine(side)
             _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
             let moved = noon + 5_000
-            #expect(silent.addressesChanged(now: moved) == [.ping(LinkID(1))])
+            var dials: ChangeDials? = ChangeDials()
+            #expect(silent.addressesChanged(now: moved, &dials) == [.ping(LinkID(1))])
             var answered = silent
             let late = moved + Limits.pingPatience
             #expect(silent.nextDeadline == late)
@@ -140,9 +141,10 @@ struct HeardTests {
     @Test("our addresses have changed again: the link is asked again; the one that takes its place need not answer")
     func movedTwice() {
         var machine = machine(0)
+        var dials: ChangeDials? = ChangeDials()
         _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
-        #expect(machine.addressesChanged(now: noon) == [.ping(LinkID(1))])
-        #expect(machine.addressesChanged(now: noon + 1_000) == [.ping(LinkID(1))])
+        #expect(machine.addressesChanged(now: noon, &dials) == [.ping(LinkID(1))])
+        #expect(machine.addressesChanged(now: noon + 1_000, &dials) == [.ping(LinkID(1))])
         #expect(machine.nextDeadline == noon + 1_000 + Limits.pingPatience)
         _ = machine.opened(LinkID(2), dialer: keys[0], now: noon + 1_500)
         #expect(machine.advance(now: noon + 1_000 + Limits.pingPatience).isEmpty)
@@ -152,23 +154,70 @@ struct HeardTests {
     @Test("our addresses have changed while there is no link: it is dialled now, unless nobody wants it")
     func movedWithout() {
         var random = Randomness.seeded(1)
+        var dials: ChangeDials? = ChangeDials()
         var machine = machine(0)
         _ = machine.advance(now: noon)
-        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
         #expect(machine.nextDeadline == nil)
         machine.dialFailed(now: noon, random: &random)
-        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
         #expect(machine.advance(now: noon) == [.dial])
         machine.rest()
-        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
         #expect(machine.nextDeadline == nil)
         var unknown = self.machine(0, isDialable: false)
-        #expect(unknown.addressesChanged(now: noon).isEmpty)
+        #expect(unknown.addressesChanged(now: noon, &dials).isEmpty)
         #expect(unknown.nextDeadline == nil)
         _ = unknown.opened(LinkID(1), dialer: keys[1], now: noon)
-        _ = unknown.addressesChanged(now: noon)
+        _ = unknown.addressesChanged(now: noon, &dials)
         #expect(unknown.advance(now: noon + Limits.pingPatience) == [.drop(LinkID(1))])
         #expect(unknown.nextDeadline == nil)
+    }
+
+    @Test("our addresses have changed, and none of them is new: who has no link waits on")
+    func movedAway() {
+        var random = Randomness.seeded(1)
+        var none: ChangeDials?
+        var machine = machine(0)
+        _ = machine.advance(now: noon)
+        machine.dialFailed(now: noon, random: &random)
+        let dialAt = machine.nextDeadline
+        #expect(machine.addressesChanged(now: noon, &none).isEmpty)
+        #expect(machine.nextDeadline == dialAt)
+        #expect(machine.unlocked(now: noon).isEmpty)
+        #expect(machine.nextDeadline == noon)
+    }
+
+    @Test("many changes a minute dial thirty absent members at one rate, all of them within eight seconds of the first")
+    func manyChanges() {
+        var random = Randomness.seeded(1)
+        var dials: ChangeDials? = ChangeDials()
+        var machines = (0..<30).map { _ in machine(0) }
+        // They have been absent for long, and wait the longest time between two dials.
+        for index in machines.indices {
+            for round in 0..<12 {
+                _ = machines[index].advance(now: machines[index].nextDeadline ?? noon)
+                machines[index].dialFailed(now: noon - Milliseconds(12 - round), random: &random)
+            }
+        }
+        var dialled = [Timestamp?](repeating: nil, count: machines.count)
+        var count = 0
+        for now in (0..<600).map({ noon + $0 * 100 }) {
+            // Forty pairs of virtual cables come and go.
+            if (now - noon) % 700 == 0 {
+                dials?.begin(now: now)
+                for index in machines.indices { _ = machines[index].addressesChanged(now: now, &dials) }
+            }
+            for index in machines.indices where machines[index].nextDeadline.map({ $0 <= now }) ?? false {
+                #expect(machines[index].advance(now: now) == [.dial])
+                machines[index].dialFailed(now: now, random: &random)
+                dialled[index] = dialled[index] ?? now
+                count += 1
+            }
+        }
+        #expect(dialled.allSatisfy { $0.map { $0 - noon <= 8_000 } ?? false }, "\(dialled)")
+        // One every 250 ms because of the changes, and the waits of their own; it was 2,580.
+        #expect(count <= 4 + 240 + 30 * 6, "\(count)")
     }
 
     @Test("the other of two links was closed, and the peer may have lost the one in use: it is asked for an answer")

@@ -31,8 +31,6 @@ private final class StubGateways: GatewayNetwork {
         return [GatewayRoute(gateway: LanAddress(192, 168, 1, 1), interface: 2, locals: [LanAddress(127, 0, 0, 1)])]
     }
 
-    func source(toward address: LanAddress) -> LanAddress? { nil }
-
     func ask(
         _ question: PortMappingStateMachine.Question,
         key: [UInt8],

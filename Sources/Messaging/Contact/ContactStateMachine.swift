@@ -298,14 +298,26 @@ package struct ContactStateMachine: Sendable {
     }
 
     /// The machine's addresses have changed: who is still there?
-    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
+    package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for remote in remotes.keys.sorted() {
-            for case .ping(let link) in remotes[remote]!.link.addressesChanged(now: turn.now) {
-                result.append(.transmit(link, .ping(turn.random.next())))
-            }
+            result += ask(remotes[remote]!.link.addressesChanged(now: turn.now, &dials), &turn)
         }
         return result
+    }
+
+    /// The storage is open again.
+    package mutating func linksUnlocked(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for remote in remotes.keys.sorted() { result += ask(remotes[remote]!.link.unlocked(now: turn.now), &turn) }
+        return result
+    }
+
+    private func ask(_ actions: [LinkStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
+        actions.compactMap { action in
+            guard case .ping(let link) = action else { return nil }
+            return .transmit(link, .ping(turn.random.next()))
+        }
     }
 
     /// Dials, pings and ends what is due.

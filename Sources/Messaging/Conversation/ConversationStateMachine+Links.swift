@@ -258,14 +258,26 @@ extension ConversationStateMachine {
     }
 
     /// The machine's addresses have changed: who is still there?
-    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
+    package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys {
-            for case .ping(let link) in members[member]!.link.addressesChanged(now: turn.now) {
-                result.append(.transmit(link, .ping(turn.random.next())))
-            }
+            result += ask(members[member]!.link.addressesChanged(now: turn.now, &dials), &turn)
         }
         return result
+    }
+
+    /// The storage is open again.
+    package mutating func linksUnlocked(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys { result += ask(members[member]!.link.unlocked(now: turn.now), &turn) }
+        return result
+    }
+
+    private func ask(_ actions: [LinkStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
+        actions.compactMap { action in
+            guard case .ping(let link) = action else { return nil }
+            return .transmit(link, .ping(turn.random.next()))
+        }
     }
 
     /// Members to which there is no link, or one that does not answer, though one is wanted.

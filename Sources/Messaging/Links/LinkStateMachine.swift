@@ -207,18 +207,29 @@ package struct LinkStateMachine: Hashable, Sendable {
     }
 
     /// The machine's addresses have changed: the peer is asked, and dialled anew if it does not answer soon; if there is no
-    /// link it is dialled now.
-    package mutating func addressesChanged(now: Timestamp) -> [Action] {
+    /// link it is dialled at its turn.
+    /// - Parameter dials: `nil` when there is no address to dial from that was not there before.
+    package mutating func addressesChanged(now: Timestamp, _ dials: inout ChangeDials?) -> [Action] {
         seekDirect(now: now)
         switch state {
         case .idle(let dialAt?):
-            guard !isResting, dialAt > now else { return [] }
-            failures = min(failures, 2)
-            state = .idle(dialAt: now)
+            guard !isResting, let turn = dials?.turn(before: dialAt, now: now) else { return [] }
+            if dials?.beginsAnew == true { failures = min(failures, 2) }
+            state = .idle(dialAt: turn)
             return []
         case .idle(nil), .dialling: return []
         case .up: return demandAnswer(now: now)
         }
+    }
+
+    /// The storage is open again: what ``addressesChanged(now:_:)`` does, with a dial at once.
+    package mutating func unlocked(now: Timestamp) -> [Action] {
+        if case .idle(let dialAt?) = state, !isResting, dialAt > now {
+            failures = min(failures, 2)
+            state = .idle(dialAt: now)
+        }
+        var dials: ChangeDials?
+        return addressesChanged(now: now, &dials)
     }
 
     /// Asks the other side whether it is still there: it has less time than after a mere silence.

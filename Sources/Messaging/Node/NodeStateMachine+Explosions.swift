@@ -91,6 +91,6 @@ extension NodeStateMachine {
         let result = inboxes.awake.inOrderOfCreation().flatMap { inbox in
             settle(withConversation(inbox) { $0.unlocked(&turn) }, &turn)
         }
-        return result + addressesChanged(&turn)
+        return result + withConversations { $0.linksUnlocked(&turn) } + withContact(&turn) { $0.linksUnlocked(&$1) }
     }
 }

@@ -267,10 +267,16 @@ extension NodeStateMachine {
         }
     }
 
-    /// The machine's addresses have changed: contacts and the members of conversations that are
-    /// awake are asked whether they are there.
-    package func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
-        withConversations { $0.addressesChanged(&turn) } + withContact(&turn) { $0.addressesChanged(&$1) }
+    /// The machine's addresses have changed: contacts and the members of conversations that are awake are asked whether they
+    /// are there.
+    /// - Parameter hasNew: there is an address that was not there before, so members without a link are dialled.
+    package func addressesChanged(hasNew: Bool, _ turn: inout Turn) -> [NodeAction] {
+        changeDials.begin(now: turn.now)
+        var dials = hasNew ? changeDials : nil
+        defer { if let dials { changeDials = dials } }
+        // The contact's links first: they lead to the user's own rendezvous nodes and mailbox.
+        return withContact(&turn) { $0.addressesChanged(&dials, &$1) }
+            + withConversations { $0.addressesChanged(&dials, &turn) }
     }
 
     /// Members of conversations that are awake to which there is no link, though one is wanted.

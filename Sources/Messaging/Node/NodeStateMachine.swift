@@ -23,6 +23,8 @@ package final class NodeStateMachine {
     var explosions = ExplosionTable()
     /// How many join requests are looked at and refused.
     var joinRates = JoinRates()
+    /// When members are dialled because this machine's addresses have changed.
+    var changeDials = ChangeDials()
 
     /// Which inboxes are awake (section 10).
     var lifecycle: InboxLifecycleStateMachine
@@ -66,6 +68,7 @@ package final class NodeStateMachine {
         }
         copy.idleFrames = idleFrames
         (copy.guests, copy.explosions, copy.joinRates) = (guests, explosions, joinRates)
+        copy.changeDials = changeDials
         copy.pendingWakes = Deque(
             pendingWakes.compactMap { wake in copies[ObjectIdentifier(wake.inbox)].map { ($0, wake.reason) } }
         )

@@ -61,8 +61,8 @@ extension NodeServices {
     func interfaces(of network: any LanNetwork) -> [LanInterface]? {
         switch discovery {
         case .off: nil
-        case .lan(let names?): network.interfaces().filter { names.contains($0.name) }
-        case .lan(nil), nil: Array(network.interfaces().prefix(LanLimits.interfaceCount))
+        case .lan(let names): (network.interfaces() ?? []).near(named: names.map(Set.init))
+        case nil: (network.interfaces() ?? []).near(named: nil)
         }
     }
 }

@@ -28,7 +28,14 @@ struct ListenerChange {
             }
         }
         do {
-            for endpoint in missing { added.append(try await bind(endpoint)) }
+            var failed: ListenFailure?
+            for endpoint in missing {
+                do { added.append(try await bind(endpoint)) } catch let failure as ListenFailure {
+                    guard Listening.isOfMissingFamily(endpoint, failure) else { throw failure }
+                    failed = failure
+                }
+            }
+            if let failed, added.isEmpty, listening.entries.count == removed.count { throw failed }
         } catch {
             await undo()
             throw error

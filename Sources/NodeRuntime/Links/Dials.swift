@@ -1,4 +1,5 @@
 import Crypto
+import DequeModule
 import Messaging
 import NIOCore
 import Transport
@@ -61,9 +62,16 @@ final class Dials: CorePart {
     private let streams: RelayStreams
     private let mailboxes: MailboxLinks
     private let listening: Listening
+    private let addresses: OwnAddresses
     private var dials: [UInt64: ActiveDial] = [:]
     private var groups: [UInt64: DialGroup] = [:]
     private var nextGroup: UInt64 = 1
+    /// Dials that have begun, of those that have a limit.
+    private var begun: Set<UInt64> = []
+    /// Dials that wait for others to end, in the order in which they were asked for. Those of joins and contacts go first:
+    /// a user waits for them.
+    private var waiting: Deque<UInt64> = []
+    private var waitingFirst: Deque<UInt64> = []
 
     init(
         _ core: ProtocolCore,
@@ -71,7 +79,8 @@ final class Dials: CorePart {
         _ counters: TokenCounters,
         _ streams: RelayStreams,
         _ mailboxes: MailboxLinks,
-        _ listening: Listening
+        _ listening: Listening,
+        _ addresses: OwnAddresses
     ) {
         self.core = core
         self.routes = routes
@@ -79,6 +88,7 @@ final class Dials: CorePart {
         self.streams = streams
         self.mailboxes = mailboxes
         self.listening = listening
+        self.addresses = addresses
     }
 
     private var transport: LinkTransport? { listening.transport }
@@ -91,7 +101,27 @@ final class Dials: CorePart {
         let number = nextGroup
         nextGroup += 1
         groups[number] = group
-        begin(number)
+        if case .member = dial.route { waiting.append(number) } else { waitingFirst.append(number) }
+        beginWaiting()
+    }
+
+    private func beginWaiting() {
+        while begun.count < Limits.dialsUnderWay, !isStopped,
+            let number = waitingFirst.popFirst() ?? waiting.popFirst()
+        {
+            // It may have been given up meanwhile.
+            guard groups[number] != nil else { continue }
+            begun.insert(number)
+            begin(number)
+        }
+    }
+
+    /// Takes out a dial that is over; another one may begin.
+    private func takeOut(_ number: UInt64) -> DialGroup? {
+        if begun.remove(number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty {
+            loop.assumeIsolated().execute { self.beginWaiting() }
+        }
+        return groups.removeValue(forKey: number)
     }
 
     private func isAbleToDial(_ client: ClientID) -> Bool {
@@ -101,7 +131,8 @@ final class Dials: CorePart {
 
     private func begin(_ number: UInt64) {
         guard let dial = groups[number]?.dial else { return }
-        let direct = dial.endpoints.filter { $0.relay == nil }
+        // A dial to this node itself finds nobody, and would count as a token that the member does not know.
+        let direct = dial.endpoints.filter { $0.relay == nil && !addresses.isOwn($0) }
         let relays = dial.endpoints.filter { $0.relay != nil }
         groups[number]?.relays = relays
         if !direct.isEmpty { attempt(number, endpoints: direct) }
@@ -249,7 +280,7 @@ final class Dials: CorePart {
             groups[number]?.round = .second
             return begin(number)
         }
-        groups[number] = nil
+        _ = takeOut(number)
         failed(group)
     }
 
@@ -268,6 +299,8 @@ final class Dials: CorePart {
         // First of all, or a dial that ends has a second round.
         let all = groups
         groups = [:]
+        begun = []
+        (waiting, waitingFirst) = ([], [])
         for number in dials.keys.sorted() { transport?.cancelDial(number) }
         dials = [:]
         for number in all.keys.sorted() {
@@ -309,7 +342,7 @@ final class Dials: CorePart {
     /// There is a link: what else is under way is given up. A direct way that is being dialled is still better than a
     /// relayed link.
     private func succeeded(_ active: ActiveDial, _ connection: PeerConnection) {
-        guard let group = groups.removeValue(forKey: active.group) else { return }
+        guard let group = takeOut(active.group) else { return }
         if let guestDial = group.guestDial { streams.cancel(guestDial) }
         guard !connection.isRelayed else { return }
         for number in group.numbers.sorted() where number != connection.route {

@@ -113,12 +113,13 @@ final class Punching: CorePart {
 }
 
 extension LinkTransport {
-    /// Addresses of the other side's choosing: none that means many, or nobody.
+    /// Addresses of the other side's choosing: none that means many, nobody, or another machine here than there.
     static func reachable(_ candidates: [Messaging.Endpoint]) -> [Transport.Endpoint] {
         candidates.prefix(Limits.punchCandidateCount).compactMap { candidate in
             guard candidate.relay == nil, candidate.port > 0,
                 let address = try? SocketAddress(ipAddress: candidate.host, port: Int(candidate.port)),
-                !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host)
+                !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host),
+                candidate.host.contains("%") || LanAddress(address)?.isLinkLocal != true
             else { return nil }
             return Transport.Endpoint(host: candidate.host, port: Int(candidate.port))
         }

@@ -185,11 +185,11 @@ final class LanSearch {
     /// They may have changed.
     func look() {
         guard let transport else { return }
-        var interfaces = network.interfaces()
-        if let names {
-            interfaces.removeAll { !names.contains($0.name) }
-            noteMissing(names.subtracting(interfaces.map(\.name)))
+        guard var interfaces = network.interfaces()?.near(named: names) else {
+            looksAt = time + Self.retryPause
+            return schedule()
         }
+        if let names { noteMissing(names.subtracting(interfaces.map(\.name))) }
         for index in interfaces.indices {
             for other in interfaces[index].addresses.indices {
                 let port = events.listeningPort(interfaces[index].addresses[other].address)

@@ -1,3 +1,4 @@
+import Glibc
 import Logging
 import Messaging
 import NIOCore
@@ -50,6 +51,30 @@ final class Listening: NodePart {
         guard let transport else { throw NodeError.stopping }
         let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
         return Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)
+    }
+
+    /// Opens the configured listeners. A wildcard of a family that the kernel does not have is passed over where another
+    /// listener is open.
+    func open(_ endpoints: [Messaging.Endpoint], isolation: isolated (any Actor)? = #isolation) async throws {
+        var missing: ListenFailure?
+        for endpoint in endpoints {
+            do { add(try await bind(endpoint)) } catch let failure as ListenFailure {
+                guard Self.isOfMissingFamily(endpoint, failure) else { throw failure }
+                missing = failure
+            }
+        }
+        guard let missing else { return }
+        guard !entries.isEmpty else { throw missing }
+        log.notice("listens on one address family: the kernel does not have the other")
+    }
+
+    /// Whether a listener could not be opened because the kernel has no addresses of its family.
+    static func isOfMissingFamily(_ endpoint: Messaging.Endpoint, _ failure: ListenFailure) -> Bool {
+        guard endpoint.wildcardIsIPv4 != nil else { return false }
+        switch failure {
+        case .addressNotAvailable, .system(_, EAFNOSUPPORT): return true
+        case .addressInUse, .notPermitted, .unresolvable, .system: return false
+        }
     }
 
     func add(_ entry: Entry) {

@@ -176,8 +176,8 @@ final class NetworkCheck: CorePart {
             let answers = self.answers.filter { (LanAddress(text: $0.asked.host)?.isIPv4 ?? true) == isIPv4 }
             let toward =
                 answers.lazy.compactMap { LanAddress(text: $0.asked.host) }.first
-                ?? (isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1))
-            let local = environment.gateways?.source(toward: toward)?.host(interface: 0)
+                ?? LanAddress.elsewhere(isIPv4: isIPv4)
+            let local = toward.source?.host(interface: 0)
             let port = listening.endpoints.first { endpoint in
                 endpoint.host == (isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local
             }?.port

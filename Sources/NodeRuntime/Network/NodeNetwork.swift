@@ -45,6 +45,9 @@ final class NodeNetwork: CorePart {
         self.punching = punching
         self.peers = peers
         neighbourhood = Neighbourhood(core, routes, listening)
+        addresses.used = { [unowned self] in
+            Set(links.all.compactMap { link in link.connection.localAddress.flatMap { LanAddress($0) } })
+        }
     }
 
     // MARK: The machine's addresses
@@ -97,13 +100,14 @@ final class NodeNetwork: CorePart {
     }
 
     /// What stands on an address that is gone ends or moves, who does not answer is dialled anew, and all learn where we
-    /// are now. Nothing happens while the addresses are the same.
+    /// are now. An address by which no other machine is reached, such as a container's cable has, moves and dials nothing.
     private func noteAddresses() {
-        guard let lost = addresses.look() else { return }
-        endLinks(from: lost)
-        listening.transport?.networkChanged()
+        guard let change = addresses.look() else { return }
+        endLinks(from: change.lost)
         announce()
-        core.turn { core.machine.addressesChanged(&$0) }
+        guard change.hasMoved else { return }
+        listening.transport?.networkChanged()
+        core.turn { core.machine.addressesChanged(hasNew: change.hasNew, &$0) }
         guard routes.lan != nil else { return }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.pingPatience + 100)) { self.routes.lan?.stir() }
     }
@@ -135,9 +139,10 @@ final class NodeNetwork: CorePart {
     }
 
     /// A connection from an address that this machine has no longer is dead, whatever TCP still hopes for.
-    private func endLinks(from lost: Set<String>) {
+    private func endLinks(from lost: Set<LanAddress>) {
         func isDead(_ connection: PeerConnection) -> Bool {
-            connection.carrier == .tcp && connection.localAddress?.ipAddress.map(lost.contains) ?? false
+            connection.carrier == .tcp
+                && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
         }
         for link in links.all where isDead(link.connection) { link.connection.abort() }
         streams.abortLinks(where: isDead)
@@ -147,6 +152,9 @@ final class NodeNetwork: CorePart {
 
     /// Where others reach us directly, as we tell them.
     var reachableAt: [Messaging.Endpoint] { addresses.advertised }
+
+    /// What others are told of where we listen, and what they are not.
+    var reachable: ReachableAddresses { addresses.reachable }
 
     /// `nil` when ports are not to be mapped; empty without a gateway.
     var portMappings: [PortMappingState]? { gateways.states }

@@ -1,17 +1,42 @@
 import Messaging
 import NIOCore
-import NIOPosix
+import Transport
 
 /// The machine's interfaces, and where others reach us, as of the last look: asking the system takes longer than a turn. On
 /// the node's loop alone.
 final class OwnAddresses: NodePart {
+    /// What has become of the machine's addresses.
+    struct Change {
+        let lost: Set<LanAddress>
+        /// An address by which other machines can be reached has come or gone.
+        let hasMoved: Bool
+        /// One has come.
+        let hasNew: Bool
+    }
+
+    /// The addresses of a look.
+    private struct Seen: Hashable {
+        let all: Set<LanAddress>
+        /// Links to other machines can use them without being told the interface.
+        let outward: Set<LanAddress>
+
+        init(_ interfaces: [LanInterface]) {
+            all = Set(interfaces.flatMap { $0.addresses.map(\.address) })
+            outward = Set(interfaces.outward.flatMap { $0.addresses.map(\.address) }.filter { !$0.isLinkLocal })
+        }
+    }
+
     let services: NodeServices
     private let listening: Listening
     /// Where others reach us through gateways.
     var mapped: () -> [Messaging.Endpoint] = { [] }
-    private var devicesNow: [NIONetworkDevice]?
-    /// Of the machine, as of the last look.
-    private var seen: Set<String>?
+    /// Our addresses that links use now.
+    var used: () -> Set<LanAddress> = { [] }
+    /// Our addresses that links have used since the start, as far as they were asked for.
+    private var met: Set<LanAddress> = []
+    private var interfacesNow: [LanInterface]?
+    private var interfacesBefore: [LanInterface] = []
+    private var seen: Seen?
     /// A look is planned.
     private var isLookPlanned = false
     private var watch: (any Channel)?
@@ -29,51 +54,46 @@ final class OwnAddresses: NodePart {
 
     // MARK: The machine's
 
-    var devices: [NIONetworkDevice] {
-        if let devicesNow { return devicesNow }
-        let devices = (try? System.enumerateDevices()) ?? []
-        devicesNow = devices
-        return devices
+    /// While the system cannot be asked they are those of before.
+    private var interfaces: [LanInterface] {
+        if let interfacesNow { return interfacesNow }
+        if let found = environment.lan?.interfaces() { interfacesBefore = found }
+        interfacesNow = interfacesBefore
+        return interfacesBefore
     }
 
-    func forgetDevices() { devicesNow = nil }
-
-    /// Addresses by which this machine can be reached, other than its own loopback.
-    private func hosts(ipv6: Bool) -> [String] {
-        devices.compactMap { device in
-            switch device.address {
-            case .v4(let address):
-                guard !ipv6, address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.")
-                else { return nil }
-                return ip
-            case .v6:
-                // Link-local addresses mean nothing elsewhere.
-                guard ipv6, let ip = device.address?.ipAddress, ip != "::1", !ip.hasPrefix("fe80") else { return nil }
-                return ip
-            case .unixDomainSocket, nil: return nil
-            }
-        }
-    }
+    func forgetInterfaces() { interfacesNow = nil }
 
     /// Whether an address is of a network that this machine is on, other than its own loopback.
     func isNeighbour(_ address: SocketAddress) -> Bool {
-        guard let bytes = address.networkBytes else { return false }
-        return devices.contains { device in
-            guard let own = device.address?.networkBytes, let mask = device.netmask?.networkBytes,
-                own.count == bytes.count, mask.count == bytes.count, device.address?.isLoopback == false
-            else { return false }
-            return zip(zip(own, bytes), mask).allSatisfy { ($0.0 ^ $0.1) & $1 == 0 }
+        guard let address = LanAddress(address) else { return false }
+        return interfaces.contains { $0.kind != .loopback && $0.isNear(address) }
+    }
+
+    /// Whether a dial to this endpoint reaches this node.
+    func isOwn(_ endpoint: Messaging.Endpoint) -> Bool {
+        guard let address = endpoint.lanAddress else { return false }
+        return listening.endpoints.contains { listener in
+            guard listener.port == endpoint.port else { return false }
+            guard let isIPv4 = listener.wildcardIsIPv4 else { return listener.lanAddress == address }
+            guard address.isIPv4 == isIPv4 else { return false }
+            return address.isLoopback || !address.isUnicast
+                || interfaces.contains { $0.addresses.contains { $0.address == address } }
         }
     }
 
     /// Looks at the addresses.
-    /// - Returns: those that are gone; `nil` when they are the same, or at the first look.
-    func look() -> Set<String>? {
-        let addresses = Set(devices.compactMap { $0.address?.ipAddress })
-        defer { seen = addresses }
-        guard let seen, seen != addresses else { return nil }
+    /// - Returns: `nil` when they are the same, or at the first look.
+    func look() -> Change? {
+        let now = Seen(interfaces)
+        defer { seen = now }
+        guard let seen, seen != now else { return nil }
         forgetAdvertised()
-        return seen.subtracting(addresses)
+        return Change(
+            lost: seen.all.subtracting(now.all),
+            hasMoved: seen.outward != now.outward,
+            hasNew: !now.outward.isSubset(of: seen.outward)
+        )
     }
 
     // MARK: Changes
@@ -89,7 +109,7 @@ final class OwnAddresses: NodePart {
         loop.assumeIsolated().scheduleTask(in: pause) { [weak self] in
             guard let self else { return }
             isLookPlanned = false
-            devicesNow = nil
+            forgetInterfaces()
             look()
         }
     }
@@ -111,34 +131,33 @@ final class OwnAddresses: NodePart {
         return endpoints
     }
 
-    /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else what it
-    /// listens on; a wildcard stands for the addresses of this machine's interfaces.
+    /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else where it
+    /// listens.
     var direct: [Messaging.Endpoint] {
-        let mapped = mapped()
-        let own = configuration.advertise.isEmpty ? listenedAt : configuration.advertise
-        return Array((mapped + own.filter { !mapped.contains($0) }).prefix(Limits.endpointCount))
+        let mapped = mapped().prefix(Limits.endpointCount)
+        return mapped + reachable(besides: mapped.count).told.filter { !mapped.contains($0) }
     }
 
-    private var listenedAt: [Messaging.Endpoint] {
-        var result: [Messaging.Endpoint] = []
+    /// What others are told and what they are not, as of now.
+    var reachable: ReachableAddresses { reachable(besides: min(mapped().count, Limits.endpointCount)) }
+
+    /// - Parameter count: endpoints that are told before.
+    private func reachable(besides count: Int) -> ReachableAddresses {
+        let room = Limits.endpointCount - count
+        if !configuration.advertise.isEmpty {
+            return ReachableAddresses(advertised: configuration.advertise, interfaces: interfaces, room: room)
+        }
         let bound = listening.endpoints
-        // Before it listens, what it will listen on, as far as that is known.
-        let endpoints = bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound
-        for endpoint in endpoints {
-            let isWildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::"
-            guard isWildcard else {
-                result.append(endpoint)
-                continue
+        return ReachableAddresses(
+            // Before it listens, what it will listen on, as far as that is known.
+            listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound,
+            interfaces: interfaces,
+            room: room,
+            met: { [self] in
+                met.formUnion(used())
+                return met
             }
-            for host in hosts(ipv6: endpoint.host == "::") {
-                result.append(Messaging.Endpoint(host: host, port: endpoint.port))
-            }
-        }
-        // A machine without a network can still talk to itself.
-        if result.isEmpty {
-            result = endpoints.map { Messaging.Endpoint(host: $0.host == "::" ? "::1" : "127.0.0.1", port: $0.port) }
-        }
-        return result
+        )
     }
 
     func relayPlaces(_ compute: () -> [RelayPlace]) -> [RelayPlace] {
@@ -157,25 +176,5 @@ final class OwnAddresses: NodePart {
         announced = endpoints
         relaysHaveChanged = false
         return isNews
-    }
-}
-
-extension SocketAddress {
-    /// In the order of the network; `nil` for what is no address of the Internet.
-    fileprivate var networkBytes: [UInt8]? {
-        switch self {
-        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
-        case .v4(let address): withUnsafeBytes(of: address.address) { Array($0[4..<8]) }
-        case .v6(let address): withUnsafeBytes(of: address.address) { Array($0[8..<24]) }
-        case .unixDomainSocket: nil
-        }
-    }
-
-    fileprivate var isLoopback: Bool {
-        switch self {
-        case .v4: networkBytes?.first == 127
-        case .v6: ipAddress == "::1"
-        case .unixDomainSocket: true
-        }
     }
 }

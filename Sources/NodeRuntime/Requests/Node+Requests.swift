@@ -125,6 +125,9 @@ extension Node {
     /// Where the node listens, with the ports that the system chose.
     package var listening: [Messaging.Endpoint] { network.listening.endpoints }
 
+    /// What others are told of where the node listens, and what they are not.
+    package var reachable: ReachableAddresses { network.reachable }
+
     /// Why there are no links over UDP where there should be some.
     package var withoutDatagrams: [ListenFailure] { network.listening.withoutDatagrams }
 

@@ -17,9 +17,6 @@ package protocol GatewayNetwork: Sendable {
     /// The default gateway of each family, if there is one.
     func routes() -> [GatewayRoute]
 
-    /// Our address toward another one; `nil` if there is no way there.
-    func source(toward address: LanAddress) -> LanAddress?
-
     /// Asks, and waits for the answer: not to be called on an event loop.
     /// - Parameters:
     ///   - key: 32 bytes, from which the nonces of PCP come.

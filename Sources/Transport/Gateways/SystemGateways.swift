@@ -1,5 +1,4 @@
 import Glibc
-import NIOCore
 
 /// The gateways that the kernel's route tables name, asked by PCP, by NAT-PMP and by UPnP.
 package final class SystemGateways: GatewayNetwork {
@@ -8,29 +7,22 @@ package final class SystemGateways: GatewayNetwork {
     package init() {}
 
     package func routes() -> [GatewayRoute] {
-        let devices = (try? System.enumerateDevices()) ?? []
+        let interfaces = Sockets().interfaces() ?? []
         let found = [
             Self.text("/proc/net/route").flatMap(RouteTable.ipv4),
             Self.text("/proc/net/ipv6_route").flatMap(RouteTable.ipv6),
         ]
         return found.compactMap { $0 }.compactMap { route in
-            let own = devices.filter { $0.name == route.interface }
-            guard let index = own.first.flatMap({ UInt32(exactly: $0.interfaceIndex) }) else { return nil }
-            let addresses = own.compactMap { device -> (LanAddress, Int)? in
-                guard let address = device.address.flatMap({ LanAddress($0) }), address.isIPv4 == route.gateway.isIPv4
-                else { return nil }
-                return (address, device.netmask.flatMap { LanAddress($0) }.map(Self.leadingOnes) ?? 0)
-            }
+            guard let interface = interfaces.first(where: { $0.name == route.interface }) else { return nil }
+            let own = interface.addresses.filter { $0.address.isIPv4 == route.gateway.isIPv4 }
             let locals =
                 route.gateway.isIPv4
-                ? addresses.filter { $0.0.shares($0.1, with: route.gateway) }.map(\.0).sorted().prefix(1)
-                : addresses.map(\.0).filter(\.isGlobal).sorted().prefix(MappingLimits.addressCount)
-            return GatewayRoute(gateway: route.gateway, interface: index, locals: Array(locals))
+                ? own.filter { $0.address.shares($0.prefixLength, with: route.gateway) }.map(\.address).sorted().prefix(
+                    1
+                )
+                : own.map(\.address).filter(\.isGlobal).sorted().prefix(MappingLimits.addressCount)
+            return GatewayRoute(gateway: route.gateway, interface: interface.index, locals: Array(locals))
         }
-    }
-
-    private static func leadingOnes(_ mask: LanAddress) -> Int {
-        mask.bytes.reduce(0) { $0 + $1.nonzeroBitCount }
     }
 
     /// A file of the kernel's, which has no size.

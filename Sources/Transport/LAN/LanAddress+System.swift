@@ -28,6 +28,29 @@ extension LanAddress {
         return isLinkLocal && !isIPv4 ? "\(text)%\(interface)" : text
     }
 
+    /// An address of another network, to which nothing is sent: of TEST-NET-1 (RFC 5737), or for documentation (RFC 3849).
+    package static func elsewhere(isIPv4: Bool) -> LanAddress {
+        isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1)
+    }
+
+    /// Our own address on the way to this one, by the kernel's routes; `nil` without a way.
+    package var source: LanAddress? {
+        let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+        let descriptor = socket(isIPv4 ? AF_INET : AF_INET6, type, 0)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        // A UDP socket that connects sends nothing.
+        guard withSocketAddress(port: 9, scope: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
+        var bytes = [UInt8](repeating: 0, count: 28)
+        var count = socklen_t(bytes.count)
+        let result = bytes.withUnsafeMutableBytes { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress!, &count) }
+        }
+        guard result == 0 else { return nil }
+        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
+        return LanAddress(isIPv4 ? bytes[4..<8] : bytes[8..<24])
+    }
+
     /// As people write it, without an interface.
     var text: String { host(interface: 0).map { String($0.prefix { $0 != "%" }) } ?? "" }
 

@@ -27,8 +27,8 @@ package enum LanSocketRole: Hashable, Sendable {
 
 /// Where multicast datagrams come from. ``Sockets`` are the kernel's.
 package protocol LanNetwork: Sendable {
-    /// The machine's interfaces on which others may be near, with their addresses and without ports.
-    func interfaces() -> [LanInterface]
+    /// The machine's interfaces, without ports; `nil` when the system cannot be asked now.
+    func interfaces() -> [LanInterface]?
     /// Calls `changed` on `loop` when interfaces or addresses may have changed, until the channel is closed.
     /// - Returns: a future that fails where this cannot be told; the owner looks from time to time.
     func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel>

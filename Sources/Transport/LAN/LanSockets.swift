@@ -3,24 +3,31 @@ import NIOCore
 import NIOPosix
 
 extension Sockets: LanNetwork {
-    /// Those that are up, carry multicast and are no tunnels: whoever is at the other end of a tunnel is not near.
-    package func interfaces() -> [LanInterface] {
-        var found: [String: LanInterface] = [:]
-        var flags: [String: UInt16] = [:]
-        for device in (try? System.enumerateDevices()) ?? [] {
-            guard let own = device.address.flatMap({ LanAddress($0) }),
-                let index = UInt32(exactly: device.interfaceIndex)
-            else { continue }
-            if flags[device.name] == nil { flags[device.name] = LanDescriptor.flags(of: device.name) }
-            guard let flags = flags[device.name], LanDescriptor.isUsable(flags) else { continue }
-            let width = own.isIPv4 ? 32 : 128
-            let mask = device.netmask.flatMap { LanAddress($0) }
-            found[device.name, default: LanInterface(index: index, name: device.name, addresses: [])].addresses
-                .append(
-                    LanInterface.Own(address: own, prefixLength: mask.map { Self.leadingOnes($0.bytes) } ?? width)
-                )
+    package func interfaces() -> [LanInterface]? {
+        guard let links = Self.ask(.links), let addresses = Self.ask(.addresses) else { return nil }
+        let sources = [LanAddress.elsewhere(isIPv4: true), .elsewhere(isIPv4: false)].compactMap { $0.source }
+        return InterfaceDump.interfaces(links: links, addresses: addresses) { sources.contains($0) }
+    }
+
+    /// Asks by rtnetlink(7), which needs no rights and answers at once.
+    /// - Returns: `nil` when there is no answer.
+    private static func ask(_ request: InterfaceDump.Request) -> [UInt8]? {
+        let descriptor = socket(AF_NETLINK, CInt(SOCK_RAW.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)  // NETLINK_ROUTE
+        guard descriptor >= 0 else { return nil }
+        defer { Glibc.close(descriptor) }
+        let question = request.bytes
+        guard Glibc.send(descriptor, question, question.count, 0) == question.count else { return nil }
+        var answer: [UInt8] = []
+        // The kernel gives at most 32 KiB at once.
+        var chunk = [UInt8](repeating: 0, count: 64 << 10)
+        while answer.count < LanLimits.interfaceByteCount {
+            let count = recv(descriptor, &chunk, chunk.count, 0)
+            guard count > 0 else { return nil }
+            answer += chunk[..<count]
+            let end = InterfaceDump.end(of: chunk[..<count])
+            if end.isThere { return end.isError ? nil : answer }
         }
-        return found.values.sorted { $0.index < $1.index }
+        return nil
     }
 
     /// By rtnetlink(7), which needs no rights: links, and addresses of either family.
@@ -56,15 +63,6 @@ extension Sockets: LanNetwork {
                 Glibc.close(descriptor)
                 throw $0
             }
-    }
-
-    private static func leadingOnes(_ bytes: [UInt8]) -> Int {
-        var count = 0
-        for byte in bytes {
-            count += (~byte).leadingZeroBitCount
-            if byte != 0xff { break }
-        }
-        return count
     }
 
     package func open(
@@ -153,26 +151,6 @@ private final class LanReader: ChannelInboundHandler {
 /// What the kernel has to be told. Its structures are written byte by byte: as types they would belong to whichever
 /// module happens to have read their header first.
 private enum LanDescriptor {
-    /// Of an interface: SIOCGIFFLAGS, netdevice(7); 0 for one that is gone.
-    static func flags(of name: String) -> UInt16 {
-        let descriptor = socket(AF_INET, CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
-        guard descriptor >= 0 else { return 0 }
-        defer { Glibc.close(descriptor) }
-        // struct ifreq: the name, 16 bytes, then the answer.
-        var request = Array(name.utf8.prefix(15))
-        request += [UInt8](repeating: 0, count: 40 - request.count)
-        let result = request.withUnsafeMutableBytes { ioctl(descriptor, 0x8913, $0.baseAddress!) }
-        return result == 0 ? UInt16(request[16]) | UInt16(request[17]) << 8 : 0
-    }
-
-    /// Up, running and with multicast; neither a loopback nor point-to-point.
-    static func isUsable(_ flags: UInt16) -> Bool {
-        let (up, loopback, pointToPoint, running, multicast): (UInt16, UInt16, UInt16, UInt16, UInt16) =
-            (0x1, 0x8, 0x10, 0x40, 0x1000)
-        return flags & (up | running | multicast) == up | running | multicast
-            && flags & (loopback | pointToPoint) == 0
-    }
-
     /// A bound socket that never blocks.
     ///
     /// For the group: bound to the group's address, so that nothing else comes by it, on one interface, shared with other

@@ -282,6 +282,9 @@ private struct NodeService: Service {
                 """
             )
         }
+        if await node.discovery == nil, let note = NetworkView.linkLocalNote(await node.reachable) {
+            log.warning("\(note)")
+        }
         if status.erasure.erasure != .inPlace {
             log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         }

@@ -7,6 +7,7 @@ import NIOCore
 import NIOPosix
 import NodeRuntime
 import Store
+import Transport
 
 /// What `mayfly init` was given.
 struct SetupOptions: Sendable {
@@ -27,13 +28,14 @@ struct SetupOptions: Sendable {
 
 /// `mayfly init`: a home with its keystore, configuration and contact inbox.
 enum NodeSetup {
-    private static let defaultListen = "tcp://0.0.0.0:7440"
+    /// All addresses of both families.
+    private static let defaultListen = ["tcp://0.0.0.0:7440", "tcp://[::]:7440"]
 
     /// - Returns: `{home, listen, contactCard, protection}`.
     static func initialise(_ options: SetupOptions) throws -> JSONValue {
         umask(0o077)
         let listen = try EndpointOption.endpoints(
-            options.listen.isEmpty ? [defaultListen] : options.listen,
+            options.listen.isEmpty ? defaultListen : options.listen,
             option: "--listen"
         )
         let advertise = try EndpointOption.endpoints(options.advertise, option: "--advertise")
@@ -75,6 +77,13 @@ enum NodeSetup {
         } catch {
             throw controlError(error)
         }
+    }
+
+    /// Others are not told every address.
+    static func linkLocalNote(home: String) throws -> String? {
+        let configuration = try NodeConfiguration.load(home: home)
+        if let discover = configuration.discover, discover != "off" { return nil }
+        return NetworkView.linkLocalNote(ReachableAddresses(configuration, Sockets().interfaces() ?? []))
     }
 
     /// `~/.local/state` need not exist yet.

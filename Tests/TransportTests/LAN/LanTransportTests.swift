@@ -22,7 +22,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     var sockets: [LanSocketRole: Socket] = [:]
     var receivers: [LanSocketRole: @Sendable (LanPlace, [UInt8]) -> Void] = [:]
 
-    func interfaces() -> [LanInterface] { [] }
+    func interfaces() -> [LanInterface]? { [] }
 
     func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel> {
         loop.makeFailedFuture(Refusal())

@@ -63,41 +63,6 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     }
 }
 
-/// A way into a network, such as `eth0`, with what we are called there.
-package struct LanInterface: Hashable, Sendable {
-    /// An address of ours.
-    package struct Own: Hashable, Sendable {
-        package let address: LanAddress
-        /// Bits that the addresses of this network have in common.
-        package let prefixLength: Int
-        /// Where the node takes links under this address, TCP and UDP alike; `nil` where it does not.
-        package var port: UInt16?
-
-        package init(address: LanAddress, prefixLength: Int, port: UInt16? = nil) {
-            self.address = address
-            self.prefixLength = prefixLength
-            self.port = port
-        }
-    }
-
-    /// The system's number of it.
-    package let index: UInt32
-    package let name: String
-    package var addresses: [Own]
-
-    package init(index: UInt32, name: String, addresses: [Own]) {
-        self.index = index
-        self.name = name
-        self.addresses = addresses
-    }
-
-    /// Whether a machine with this address is on this network and not behind a router.
-    package func isNear(_ other: LanAddress) -> Bool {
-        guard other.isUnicast, !other.isLoopback else { return false }
-        return addresses.contains { $0.address.shares($0.prefixLength, with: other) }
-    }
-}
-
 /// An address on one interface and a port: from where we announce, or where a datagram came from.
 package struct LanPlace: Hashable, Sendable, Comparable {
     package let interface: UInt32

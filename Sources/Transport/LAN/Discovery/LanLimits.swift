@@ -29,6 +29,8 @@ package enum LanLimits {
     /// Interfaces that are used, and addresses of one of them by which is announced.
     package static let interfaceCount = 16
     package static let addressCount = 4
+    /// What the kernel says of all interfaces: some thousands, each with a kilobyte and a half.
+    package static let interfaceByteCount = 16 << 20
     /// Announcements of ours that may be answered, and for how long.
     package static let questionCount = 32
     package static let questionLifetime: Int64 = 10_000

@@ -4,6 +4,7 @@ import Glibc
 import Messaging
 import NodeRuntime
 import Store
+import Transport
 
 /// What `doctor` can see of a home's files, whether its node runs or not.
 struct HomeChecks {
@@ -147,36 +148,65 @@ struct HomeChecks {
             let state: CheckState = running.listen.isEmpty ? .warning : .ok
             return [HealthCheck(name: "listen", state: state, message: "listens on \(words)")]
         }
-        return configuration.listen.map { endpoint in
-            guard let reason = Self.bindFailure(endpoint) else {
+        let failures = configuration.listen.map { Self.bindFailure($0) }
+        let addresses = ReachableAddresses(configuration, Sockets().interfaces() ?? [])
+        let isFound = configuration.discover.map { $0 != "off" } ?? false
+        return zip(configuration.listen, failures).map { endpoint, failure in
+            guard let failure else {
                 return HealthCheck(name: "listen", state: .ok, message: "\(endpoint) is free")
+            }
+            if failure.isFamilyMissing, failures.contains(where: { $0 == nil }) {
+                return HealthCheck(
+                    name: "listen",
+                    state: .ok,
+                    message: "\(endpoint): the kernel does not have this address family; the node does without"
+                )
             }
             return HealthCheck(
                 name: "listen",
                 state: .failed,
-                message: "\(endpoint): \(reason)",
+                message: "\(endpoint): \(failure.reason)",
                 hint: "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`"
             )
         }
+            + (addresses.told + addresses.untold.map(\.endpoint)).prefix(1).map { _ in
+                NetworkView.addressesCheck(addresses, isFound: isFound)
+            }
+    }
+
+    private struct BindFailure: Hashable {
+        let reason: String
+        /// The kernel has no addresses of a wildcard's family.
+        var isFamilyMissing = false
+
+        init(_ code: Int32, _ endpoint: Messaging.Endpoint) {
+            reason = String(cString: strerror(code)).lowercased()
+            isFamilyMissing = [EAFNOSUPPORT, EADDRNOTAVAIL].contains(code) && endpoint.wildcardIsIPv4 != nil
+        }
+
+        init(reason: String) { self.reason = reason }
     }
 
     /// Why the node could not listen there; `nil` when it could.
-    private static func bindFailure(_ endpoint: Messaging.Endpoint) -> String? {
+    private static func bindFailure(_ endpoint: Messaging.Endpoint) -> BindFailure? {
         var hints = addrinfo()
         hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
         var found: UnsafeMutablePointer<addrinfo>?
         guard getaddrinfo(endpoint.host, String(endpoint.port), &hints, &found) == 0, let found else {
-            return "no address of a machine"
+            return BindFailure(reason: "no address of a machine")
         }
         defer { freeaddrinfo(found) }
         let descriptor = socket(found.pointee.ai_family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        guard descriptor >= 0 else { return String(cString: strerror(errno)).lowercased() }
+        guard descriptor >= 0 else { return BindFailure(errno, endpoint) }
         defer { close(descriptor) }
         var yes: Int32 = 1
+        if found.pointee.ai_family == AF_INET6 {
+            setsockopt(descriptor, Int32(IPPROTO_IPV6), IPV6_V6ONLY, &yes, socklen_t(MemoryLayout<Int32>.size))
+        }
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
         guard bind(descriptor, found.pointee.ai_addr, found.pointee.ai_addrlen) == 0, Glibc.listen(descriptor, 1) == 0
-        else { return String(cString: strerror(errno)).lowercased() }
+        else { return BindFailure(errno, endpoint) }
         return nil
     }
 
@@ -196,7 +226,9 @@ struct HomeChecks {
         if told.allSatisfy({ $0.port == 0 }) {
             return warning("the port is another one at each start, so others lose this node", "choose a port")
         }
-        let words = isExplicit ? told.map { "\($0)" }.joined(separator: " ") : "where it listens"
+        // Where it listens is in `addresses`.
+        guard isExplicit else { return [] }
+        let words = told.map { "\($0)" }.joined(separator: " ")
         return [HealthCheck(name: "advertise", state: .ok, message: "others are told \(words)")]
     }
 }

@@ -8,15 +8,22 @@ struct InitCommand: NodeCommand {
         discussion: """
             Examples:
               mayfly init --name desk --passphrase-file /root/mayfly.pass
-              mayfly init --listen tcp://0.0.0.0:7440 --advertise tcp://desk.example.org:7440
+              mayfly init --advertise tcp://desk.example.org:7440
 
+            It listens on port 7440 of all addresses, IPv4 and IPv6, unless --listen says otherwise. \
             Without a passphrase the keys are protected by a file that only you can read; the answer says which.
             """
     )
 
     @Option(help: "The name in the contact card.")
     var name: String?
-    @Option(parsing: .upToNextOption, help: ArgumentHelp("Where to listen.", valueName: "tcp://host:port"))
+    @Option(
+        parsing: .upToNextOption,
+        help: ArgumentHelp(
+            "Where to listen; tcp://0.0.0.0:7440 and tcp://[::]:7440 by default.",
+            valueName: "tcp://host:port"
+        )
+    )
     var listen: [String] = []
     @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
     var advertise: [String] = []
@@ -41,9 +48,10 @@ struct InitCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
+        let home = try global.resolvedHome()
         let created = try NodeSetup.initialise(
             SetupOptions(
-                home: try global.resolvedHome(),
+                home: home,
                 name: name,
                 listen: listen,
                 advertise: advertise,
@@ -53,6 +61,7 @@ struct InitCommand: NodeCommand {
                 json: global.json
             )
         )
+        if let note = try NodeSetup.linkLocalNote(home: home) { terminal.warn(note) }
         guard !terminal.json else { return terminal.result(created) }
         terminal.fields([
             ("home", created["home"]?.stringValue),

@@ -29,6 +29,7 @@ enum StatusView {
                 HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
             )
         }
+        checks.append(NetworkView.addressesCheck(node.reachable, isFound: node.discovery != nil))
         for failure in node.withoutDatagrams {
             checks.append(
                 HealthCheck(

@@ -1,0 +1,199 @@
+import Messaging
+import Transport
+
+/// Which endpoints others are told, by the listeners and the interfaces of this machine (<doc:Links>). Without I/O.
+package struct ReachableAddresses: Hashable, Sendable {
+    /// An endpoint that others are not told.
+    package struct Untold: Hashable, Sendable {
+        package let endpoint: Messaging.Endpoint
+        /// The interface that has the address, if there is one.
+        package let interface: String?
+        package let reason: Reason
+    }
+
+    package enum Reason: Hashable, Sendable {
+        /// `fe80::/10` and `169.254/16`: elsewhere the address means another machine, or none.
+        case linkLocal
+        /// Others are told as many as a description holds.
+        case tooMany
+        /// The same, of an address that containers of this machine alone use.
+        case ofContainers
+    }
+
+    /// The best first: the addresses toward other networks, others of their interfaces, the rest, those of containers' bridges.
+    package private(set) var told: [Messaging.Endpoint] = []
+    package private(set) var untold: [Untold] = []
+    /// Others are told a loopback address, for there is no other.
+    package private(set) var isThisMachineAlone = false
+
+    private struct Candidate {
+        let endpoint: Messaging.Endpoint
+        var interface: String?
+        /// 0 for the best.
+        var rank = 2
+        var address: LanAddress?
+    }
+
+    /// - Parameters:
+    ///   - listeners: where the node listens; a wildcard stands for the addresses of its family.
+    ///   - room: how many endpoints others are told.
+    ///   - met: our addresses that links have used: they go before others when there is no room for all.
+    package init(
+        listeners: [Messaging.Endpoint],
+        interfaces: [LanInterface],
+        room: Int = Limits.endpointCount,
+        met: () -> Set<LanAddress> = { [] }
+    ) {
+        let owners = Owners(interfaces)
+        var candidates: [Candidate] = []
+        var loopbacks: [Messaging.Endpoint] = []
+        var linkLocal: [Candidate] = []
+        for listener in listeners {
+            guard let isIPv4 = listener.wildcardIsIPv4 else {
+                let candidate = owners.candidate(listener)
+                if candidate.address?.isLinkLocal == true {
+                    untold.append(Untold(endpoint: listener, interface: candidate.interface, reason: .linkLocal))
+                } else if candidate.address?.isLoopback ?? (listener.host == "localhost") {
+                    loopbacks.append(listener)
+                } else {
+                    candidates.append(candidate)
+                }
+                continue
+            }
+            loopbacks.append(Messaging.Endpoint(host: isIPv4 ? "127.0.0.1" : "::1", port: listener.port))
+            for candidate in owners.candidates(isIPv4: isIPv4, port: listener.port) {
+                if candidate.address?.isLinkLocal == true {
+                    linkLocal.append(candidate)
+                } else {
+                    candidates.append(candidate)
+                }
+            }
+        }
+        if candidates.isEmpty {
+            // A machine without a network can still talk to itself.
+            told = Array(loopbacks.prefix(room))
+            isThisMachineAlone = !told.isEmpty
+            untold += linkLocal.map { Untold(endpoint: $0.endpoint, interface: $0.interface, reason: .linkLocal) }
+            return
+        }
+        choose(candidates, room: room, met: met)
+    }
+
+    /// - Parameter advertised: what the user wants others to be told, in this order.
+    package init(advertised: [Messaging.Endpoint], interfaces: [LanInterface], room: Int = Limits.endpointCount) {
+        let owners = Owners(interfaces)
+        for endpoint in advertised {
+            let candidate = owners.candidate(endpoint)
+            if candidate.address?.isLinkLocal == true {
+                untold.append(Untold(endpoint: endpoint, interface: candidate.interface, reason: .linkLocal))
+            } else if told.count < room {
+                told.append(endpoint)
+            } else {
+                untold.append(Untold(endpoint: endpoint, interface: candidate.interface, reason: .tooMany))
+            }
+        }
+    }
+
+    /// Of a home whose node does not run: ports that the system will choose are not known yet.
+    package init(_ configuration: NodeConfiguration, _ interfaces: [LanInterface]) {
+        if configuration.advertise.isEmpty {
+            self.init(listeners: configuration.listen.filter { $0.port != 0 }, interfaces: interfaces)
+        } else {
+            self.init(advertised: configuration.advertise, interfaces: interfaces)
+        }
+    }
+
+    private mutating func choose(_ candidates: [Candidate], room: Int, met: () -> Set<LanAddress>) {
+        let ranked = candidates.enumerated().sorted { ($0.element.rank, $0.offset) < ($1.element.rank, $1.offset) }
+            .map(\.element)
+        guard ranked.count > room else {
+            told = ranked.map(\.endpoint)
+            return
+        }
+        let met = met()
+        // The order stays that of the ranks: links that come and go change nothing that others are told.
+        let order = ranked.indices.sorted { left, right in
+            func place(_ index: Int) -> (Int, Int) {
+                let isMet = ranked[index].address.map { met.contains($0) } ?? false
+                return (ranked[index].rank == 0 ? 0 : isMet ? 1 : 2, index)
+            }
+            return place(left) < place(right)
+        }
+        let chosen = Set(order.prefix(room))
+        for (index, candidate) in ranked.enumerated() {
+            if chosen.contains(index) {
+                told.append(candidate.endpoint)
+            } else {
+                let reason = candidate.rank == Self.containerRank ? Reason.ofContainers : .tooMany
+                untold.append(
+                    Untold(endpoint: candidate.endpoint, interface: candidate.interface, reason: reason)
+                )
+            }
+        }
+    }
+
+    private static let containerRank = 3
+
+    /// Which interface has an address, and how good that is for others.
+    private struct Owners {
+        private let interfaces: [LanInterface]
+        private let outward: Set<UInt32>
+
+        init(_ interfaces: [LanInterface]) {
+            self.interfaces = interfaces
+            outward = Set(interfaces.outward.map(\.index))
+        }
+
+        private func rank(_ own: LanInterface.Own, _ interface: LanInterface) -> Int {
+            if own.isDefault { return 0 }
+            if interface.addresses.contains(where: \.isDefault) { return 1 }
+            // A service address may be the loopback interface's.
+            return outward.contains(interface.index) || interface.kind == .loopback ? 2 : containerRank
+        }
+
+        func candidates(isIPv4: Bool, port: UInt16) -> [Candidate] {
+            interfaces.flatMap { interface in
+                interface.addresses.compactMap { own -> Candidate? in
+                    guard own.address.isIPv4 == isIPv4, !own.address.isLoopback,
+                        let host = own.address.host(interface: interface.index)
+                    else { return nil }
+                    return Candidate(
+                        endpoint: Messaging.Endpoint(host: host, port: port),
+                        interface: interface.name,
+                        rank: rank(own, interface),
+                        address: own.address
+                    )
+                }
+            }
+        }
+
+        /// A name has no address here: the user chose it.
+        func candidate(_ endpoint: Messaging.Endpoint) -> Candidate {
+            guard let address = endpoint.lanAddress else { return Candidate(endpoint: endpoint, rank: 0) }
+            for interface in interfaces {
+                guard let own = interface.addresses.first(where: { $0.address == address }) else { continue }
+                return Candidate(
+                    endpoint: endpoint,
+                    interface: interface.name,
+                    rank: rank(own, interface),
+                    address: address
+                )
+            }
+            return Candidate(endpoint: endpoint, address: address)
+        }
+    }
+}
+
+extension Messaging.Endpoint {
+    /// The address without its zone; `nil` for a name.
+    package var lanAddress: LanAddress? { LanAddress(text: String(host.prefix { $0 != "%" })) }
+
+    /// Whether it stands for all addresses of IPv4, or of IPv6; `nil` when it is one of its own.
+    package var wildcardIsIPv4: Bool? {
+        switch host {
+        case "0.0.0.0": true
+        case "::": false
+        default: nil
+        }
+    }
+}

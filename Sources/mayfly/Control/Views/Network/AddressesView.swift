@@ -1,0 +1,51 @@
+import Control
+import Messaging
+import NodeRuntime
+
+extension NetworkView {
+    /// What others are told of where the node listens, and what is left out and why.
+    /// - Parameters:
+    ///   - isFound: members on this network find the node by multicast.
+    static func addressesCheck(_ reachable: ReachableAddresses, isFound: Bool) -> HealthCheck {
+        let told = reachable.told.map(\.description)
+        var words = told.isEmpty ? "others are told no address" : "others are told \(told.joined(separator: " "))"
+        let linkLocal = reachable.untold.filter { $0.reason == .linkLocal }
+        let others = reachable.untold.filter { $0.reason != .linkLocal }
+        if !others.isEmpty { words += "; left out, for there are too many: \(list(others))" }
+        if !linkLocal.isEmpty { words += "; not told, for they are link-local: \(list(linkLocal))" }
+        if !linkLocal.isEmpty, !isFound {
+            return HealthCheck(name: "addresses", state: .warning, message: words, hint: linkLocalHint)
+        }
+        if others.contains(where: { $0.reason == .tooMany }) {
+            return HealthCheck(
+                name: "addresses",
+                state: .warning,
+                message: words,
+                hint: "name those that others can dial as `advertise` in \(NodeConfiguration.fileName)"
+            )
+        }
+        if reachable.isThisMachineAlone, !isFound {
+            return HealthCheck(
+                name: "addresses",
+                state: .warning,
+                message: words + ", for this machine has no other address where it listens",
+                hint: "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT"
+            )
+        }
+        return HealthCheck(name: "addresses", state: .ok, message: words)
+    }
+
+    static let linkLocalHint = "members on that network find this node with `mayfly run --discover lan` on both sides"
+
+    /// What `init` and `run` say of link-local listeners; `nil` when there is nothing to say.
+    static func linkLocalNote(_ reachable: ReachableAddresses) -> String? {
+        guard reachable.untold.contains(where: { $0.reason == .linkLocal }) else { return nil }
+        return "others are not told link-local addresses; \(linkLocalHint)"
+    }
+
+    private static func list(_ untold: [ReachableAddresses.Untold]) -> String {
+        untold.map { address in
+            address.endpoint.description + (address.interface.map { " (\($0))" } ?? "")
+        }.joined(separator: ", ")
+    }
+}

@@ -1,0 +1,192 @@
+import Foundation
+import Testing
+
+/// Networks as machines have them: bridges of containers, one address family, link-local addresses, cables that come and go.
+@Suite(
+    "Networks of machines",
+    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
+)
+struct MachineNetworkTests {
+    private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
+
+    private func check(_ node: TestNode, _ name: String) throws -> JSON {
+        try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
+    }
+
+    /// Two machines on one cable, with a node each that does not run.
+    private func withMachines(bridges: Int = 0, body: (Cable, TestNode, TestNode) throws -> Void) throws {
+        let cable = try Cable(bridges: bridges)
+        try withHomes("ann", "bob") { nodes in
+            for (node, name) in zip(nodes, cable.names) { node.prefix = ["ip", "netns", "exec", name] }
+            try body(cable, nodes[0], nodes[1])
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    /// Where an invite leads.
+    private func endpoints(_ node: TestNode) throws -> [String] {
+        try node.ok("peer", "card")["endpoints"].list.compactMap(\.string)
+    }
+
+    @Test(
+        "Behind nine bridges of containers others are told the address of the default route first, and a join succeeds"
+    )
+    func bridges() throws {
+        try withMachines(bridges: 9) { cable, ann, bob in
+            try cable.move(to: 77)
+            for name in cable.names {
+                try Program.tool("ip", "-n", name, "route", "add", "default", "via", "10.77.0.254")
+            }
+            for node in [ann, bob] { try node.start(both) }
+            let found = try check(ann, "addresses")
+            let words = found["message"].string ?? ""
+            #expect(words.hasPrefix("others are told tcp://10.77.0.1:7440 tcp://172.17.0.1:7440"), "\(found)")
+            #expect(words.contains("left out") && words.contains("tcp://172.25.0.1:7440 (br25)"), "\(found)")
+            try meet(ann, bob)
+            // Bob has the addresses of the bridges, too: a dial there would reach himself.
+            let metrics = try Program.run([Program.mayfly, "metrics", "--home", bob.home], in: bob.directory).output
+            #expect(
+                !metrics.split(separator: "\n").contains { $0.hasPrefix("mayfly_dials_failed_total{") },
+                "\(metrics)"
+            )
+            try say("hello", ann)
+        }
+    }
+
+    @Test("Two machines with IPv6 alone meet by what `init` listens on when it is not told")
+    func onlyIPv6() throws {
+        try withMachines { cable, ann, bob in
+            for (index, name) in cable.names.enumerated() {
+                try Program.tool("ip", "-n", name, "addr", "add", "fd77::\(index + 1)/64", "dev", "veth0", "nodad")
+            }
+            let made = try Program.run(
+                [Program.mayfly, "init", "--json", "--home", "\(ann.directory)/default"],
+                in: ann.directory
+            )
+            let listen = made.json["listen"].list.compactMap(\.string)
+            #expect(listen == ["tcp://0.0.0.0:7440", "tcp://[::]:7440"], "\(made)")
+            for node in [ann, bob] { try node.start(["--listen"] + listen) }
+            #expect(try check(ann, "addresses")["message"].string == "others are told tcp://[fd77::1]:7440")
+            try meet(ann, bob)
+            try ann.stop()
+            // A home that was told to listen on IPv4 alone.
+            try ann.start(["--listen", "tcp://0.0.0.0:7440"])
+            let found = try check(ann, "addresses")
+            #expect(found["state"].string == "warning" && found["hint"].string?.contains("[::]") == true, "\(found)")
+        }
+    }
+
+    /// Runs its arguments where the kernel has no IPv6: socket(2) answers EAFNOSUPPORT.
+    private static let withoutIPv6 = """
+        import ctypes, os, platform, struct, sys
+        number = {"x86_64": 41, "aarch64": 198}[platform.machine()]
+        rules = [(0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, 16), (0x15, 0, 1, 10),
+                 (0x06, 0, 0, 0x00050000 | 97), (0x06, 0, 0, 0x7FFF0000)]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *rule) for rule in rules))
+        class Program(ctypes.Structure):
+            _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+        program = Program(len(rules), ctypes.addressof(code))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
+            sys.exit("prctl: %d" % ctypes.get_errno())
+        os.execvp(sys.argv[1], sys.argv[1:])
+        """
+
+    @Test("Where the kernel has no IPv6, or has it switched off, a node that listens on both families serves IPv4")
+    func onlyIPv4() throws {
+        try withMachines { cable, ann, bob in
+            try cable.move(to: 77)
+            ann.prefix += ["python3", "-c", Self.withoutIPv6]
+            for name in ["all", "default", "lo", "veth0"] {
+                try Program.tool(
+                    "ip",
+                    "netns",
+                    "exec",
+                    cable.names[1],
+                    "sh",
+                    "-c",
+                    "echo 1 >/proc/sys/net/ipv6/conf/\(name)/disable_ipv6"
+                )
+            }
+            for node in [ann, bob] { try node.start(both) }
+            #expect(try ann.ok("status")["listen"].list.compactMap(\.string) == ["tcp://0.0.0.0:7440"])
+            try meet(ann, bob)
+            try ann.stop()
+            // Without another listener there is nothing to serve.
+            let failure = try ann.tryStart(["--listen", "tcp://[::]:7440"])
+            #expect(failure?.code == 1, "\(String(describing: failure))")
+        }
+    }
+
+    @Test("A link-local listener is told to nobody: init, run and doctor say so and name --discover lan")
+    func linkLocal() throws {
+        try withMachines { cable, ann, _ in
+            let listen = ["--listen", "tcp://[fe80::7%veth0]:7440"]
+            try Program.tool("ip", "-n", cable.names[0], "addr", "add", "fe80::7/64", "dev", "veth0", "nodad")
+            try Program.tool("ip", "-n", cable.names[0], "addr", "add", "169.254.3.4/16", "dev", "veth0")
+            let made = try Program.run(
+                ann.prefix + [Program.mayfly, "init", "--json", "--home", "\(ann.directory)/other"] + listen,
+                in: ann.directory
+            )
+            #expect(made.code == 0 && made.errors.contains("--discover lan"), "\(made)")
+            var starts = 0
+            for listener in [listen, ["--listen", "tcp://169.254.3.4:7440"], both] {
+                try ann.start(listener)
+                starts += 1
+                // It is said once the node serves.
+                try eventually("the log says so") {
+                    Program.text(ann.log).components(separatedBy: "--discover lan").count > starts
+                }
+                let found = try check(ann, "addresses")
+                #expect(found["hint"].string?.contains("--discover lan") == true, "\(listener): \(found)")
+                #expect(found["message"].string?.contains("not told") == true, "\(listener): \(found)")
+                let told = try endpoints(ann)
+                #expect(!told.contains { $0.contains("fe80") || $0.contains("169.254") }, "\(told)")
+                try ann.stop()
+            }
+            // Members on the cable do find it.
+            try ann.start(listen + ["--discover", "lan"])
+            #expect(try check(ann, "addresses")["state"].string == "ok")
+        }
+    }
+
+    @Test("Virtual cables that come and go are no change of address: nobody is dialled for them")
+    func virtualCables() throws {
+        try withMachines { cable, ann, bob in
+            try cable.move(to: 77)
+            for node in [ann, bob] { try node.start(both) }
+            try meet(ann, bob)
+            try bob.stop()
+            let rooms = 4
+            func failed() throws -> Int {
+                let text = try Program.run([Program.mayfly, "metrics", "--home", ann.home], in: ann.directory).output
+                return text.split(separator: "\n").filter { $0.hasPrefix("mayfly_dials_failed_total{") }
+                    .compactMap { $0.split(separator: " ").last.flatMap { Int($0) } }.reduce(0, +)
+            }
+            // Its waits have become long by then.
+            try eventually("bob is absent for long") { try failed() >= 6 }
+            let before = try failed()
+            for number in 0..<30 {
+                let (left, right) = ("v\(number)", "w\(number)")
+                try Program.tool(
+                    "ip",
+                    "-n",
+                    cable.names[0],
+                    "link",
+                    "add",
+                    left,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    right
+                )
+                for name in [left, right] { try Program.tool("ip", "-n", cable.names[0], "link", "set", name, "up") }
+                try ann.ok("status")
+                try Program.tool("ip", "-n", cable.names[0], "link", "del", left)
+            }
+            let count = try failed() - before
+            #expect(count <= rooms, "\(count) dials while 30 pairs came and went")
+        }
+    }
+}
