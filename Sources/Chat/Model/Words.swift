@@ -75,7 +75,7 @@ package enum Words {
         return "\(two(seconds / 3_600)):\(two(seconds / 60 % 60)):\(two(seconds % 60))"
     }
 
-    /// `today 08:43`, `tomorrow 08:43`, `Friday 27 November 08:43`.
+    /// `08:43` today, `tomorrow 08:43`, `Friday 27 November 08:43`.
     static func time(_ time: Timestamp, now: Timestamp, _ calendar: LocalCalendar) -> String {
         let local = calendar(time)
         if local.isSameDay(calendar(now)) { return local.clock }

@@ -72,7 +72,7 @@ package struct MessageReaction: JSONRecord, Hashable, Sendable {
 package struct MessageDelivery: JSONRecord, Hashable, Sendable {
     /// What it is called, as in ``Message/from``.
     package var member = ""
-    /// `queued`, `sent`, `delivered`, `read` or `failed`.
+    /// `queued`, `sent`, `mailed`, `delivered`, `read`, `expiredUndelivered` or `failed`.
     package var state = ""
     /// Since when, where that is known.
     package var at: Timestamp?

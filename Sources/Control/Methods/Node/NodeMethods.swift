@@ -240,7 +240,7 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
     package var locked = false
     /// What destroying means on this disk: `in-place`, `best-effort` or `ram`.
     package var erasure = ""
-    /// What protects the keys at rest: `passphrase` or `keyFile`.
+    /// What protects the keys at rest: `passphrase` or `key file`.
     package var protection: String?
     package var inboxes = InboxCounts()
     /// Open links to other inboxes.

@@ -173,15 +173,15 @@ package enum PeerPingMethod: ControlMethod {
 /// `peer.block`: refuses links from a named node.
 package enum PeerBlockMethod: ControlMethod {
     package static let name = "peer.block"
-    package static let summary = "Refuses links from a named node."
+    package static let summary = "Refuses pings and invitations of a named node."
     package typealias Result = Peer
     package typealias Params = PeerParams
 }
 
-/// `peer.unblock`: allows links from a named node again.
+/// `peer.unblock`: accepts pings and invitations of a named node again.
 package enum PeerUnblockMethod: ControlMethod {
     package static let name = "peer.unblock"
-    package static let summary = "Allows links from a named node again."
+    package static let summary = "Accepts pings and invitations of a named node again."
     package typealias Result = Peer
     package typealias Params = PeerParams
 }
