@@ -19,10 +19,9 @@ export SWIFT_BACKTRACE ?= enable=no
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c
 
-# The scripts that start real nodes run on their own: while they wait for a node they hold a thread, which tests that
-# watch the clock of an event loop would miss. Their nodes are those of the release build, as people run them.
-RUN_TESTS = MAYFLY=$(abspath $(MAYFLY)) $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
-	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
+# The scripts that start real nodes run on their own: they take both processors, which tests that watch the clock of an event
+# loop would miss. Their nodes are those of the release build, as people run them.
+RUN_TESTS = MAYFLY=$(abspath $(MAYFLY)) $(SWIFT) test --skip-build --scratch-path $(SCRATCH)
 
 .PHONY: all deps build demo test lint links docs bench linkrates simulate hostile install uninstall deb proto clean
 
@@ -53,13 +52,32 @@ docs: deps links
 	for module in Messaging Store; do $(SWIFT) build --scratch-path $(SCRATCH) --target $$module || exit 1; done
 	python3 Sources/Manual/docs.py "$$($(SWIFT) build --scratch-path $(SCRATCH) --show-bin-path)" $(SCRATCH)/docs $(DOCS_BASE)
 
-test: deps lint allocations package
+# Every part runs, also after one that has failed. The whole output is in test.log; at the end stands what failed.
+test:
+	@mkdir -p $(SCRATCH)
+	@$(MAKE) --keep-going --no-print-directory test-parts 2>&1 | tee $(SCRATCH)/test.log || { \
+		printf '\nWhat failed:\n'; grep -aA 2 '^✘' $(SCRATCH)/test.log; grep -a '^make.*\*\*\* \[' $(SCRATCH)/test.log; exit 1; }
+
+.PHONY: test-parts test-packages test-build units scripts chat quick-matrix
+test-parts: lint allocations package units scripts chat quick-matrix
+
+test-packages:
 	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables tmux chafa
+
+test-build: deps test-packages
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
-	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
-	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
+
+units: test-build
+	$(RUN_TESTS) --skip EndToEndTests
+
+scripts: test-build build
+	$(RUN_TESTS) --filter EndToEndTests
+
+chat: test-packages build
 	python3 Tests/Chat/chat.py $(MAYFLY) $(SCRATCH)/chat.txt
-	@# 77: no network namespaces here, which it says.
+
+# 77: no network namespaces here, which it says.
+quick-matrix: test-packages build
 	@python3 Tests/Matrix/matrix.py $(MAYFLY) --quick || [ $$? -eq 77 ]
 
 # How many blocks of memory a stored message takes, against limits that only go down.

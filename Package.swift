@@ -177,7 +177,10 @@ let package = Package(
         ),
         tests(
             "EndToEndTests",
-            ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore, nioEmbedded]
+            [
+                "mayfly", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore,
+                nioEmbedded,
+            ]
         ),
         .executableTarget(
             name: "benchmarks",

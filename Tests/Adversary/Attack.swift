@@ -7,7 +7,7 @@ import Wire
 
 /// The node under attack, and what its enemies know of it.
 package struct Target: Sendable {
-    package var port: UInt16
+    package var address: NodeAddress
     /// Its contact card: every named peer has it.
     package var card: ContactCard
     /// An invite of a conversation in which the attackers are members.
@@ -28,7 +28,7 @@ package struct Target: Sendable {
     package var neighbourhood: Neighbourhood?
 
     package init(
-        port: UInt16,
+        address: NodeAddress,
         card: ContactCard,
         invite: String,
         crowded: String,
@@ -36,7 +36,7 @@ package struct Target: Sendable {
         socket: String,
         day: UInt32
     ) {
-        self.port = port
+        self.address = address
         self.card = card
         self.invite = invite
         self.crowded = crowded

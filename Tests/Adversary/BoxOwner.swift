@@ -34,7 +34,7 @@ package struct BoxOwner: Sendable {
     package func link(from source: Source) throws -> HostileLink {
         guard let endpoint = card.endpoints.first else { throw Failure("the mailbox's card names no endpoint") }
         return try HostileLink(
-            RawConnection(from: source, port: endpoint.port),
+            RawConnection(from: source, to: NodeAddress(host: endpoint.host, port: endpoint.port)),
             token: SharedTokens(card: card, day: day)[Int.random(in: 0..<Int(TokenLimits.shared))],
             identity: makeIdentity(),
             remote: card.key

@@ -34,7 +34,7 @@ final class Crowd {
     private func refill(_ most: Int) {
         for _ in 0..<min(most, effort.crowd - open.count) {
             number += 1
-            guard let connection = try? RawConnection(from: Source(number), port: target.port, isWaiting: false) else {
+            guard let connection = try? RawConnection(from: Source(number), to: target.address, isWaiting: false) else {
                 continue
             }
             tally.count += 1

@@ -104,7 +104,7 @@ struct Datagrams: Sendable {
         each { thread, tally in
             let dialer = try HostileDialer(target, from: 50_000 + thread)
             guard dialer.open(seconds: 60), let id = dialer.peerID else { throw Failure("no link over UDP") }
-            let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, port: target.port)
+            let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, to: target.address)
             var number: UInt64 = 1
             // Once at least, however long the dial has taken.
             while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
@@ -130,7 +130,7 @@ struct Datagrams: Sendable {
         inParallel(effort.threads) { thread in
             var tally = Tally()
             let first = 20_000 + thread * Self.sources
-            guard let sockets = try? RawDatagrams(from: first..<first + Self.sources, port: target.port) else {
+            guard let sockets = try? RawDatagrams(from: first..<first + Self.sources, to: target.address) else {
                 tally.failure = "no UDP sockets"
                 return tally
             }
@@ -172,7 +172,7 @@ private final class HostileDialer {
     private(set) var peerID: [UInt8]?
 
     init(_ target: Target, from number: Int) throws {
-        sockets = try RawDatagrams(from: number..<number + 1, port: target.port)
+        sockets = try RawDatagrams(from: number..<number + 1, to: target.address)
         var limits = DatagramLimits()
         // How long is waited for an answer, `open` is told.
         limits.actTimeout = 60_000_000
@@ -183,7 +183,7 @@ private final class HostileDialer {
             source: DatagramSource(randomBytes: { randomBytes($0) }, makeEphemeral: { SecretKey.generate() })
         )
         dial = DatagramDial(
-            address: DatagramAddress(v4: 0x7F00_0001, port: target.port),
+            address: DatagramAddress(v4: target.address.host, port: target.address.port),
             token: SharedTokens.cached(target)[number].bytes,
             identity: makeIdentity(),
             remote: target.card.key,

@@ -100,14 +100,14 @@ package final class HostileMember {
 
     /// Joins as anybody does, and says where it stands. Where the inbox sleeps, and holders of invites have had it waked
     /// often, a dial or two come to nothing.
-    package init(slug: String, port: UInt16, day: UInt32, from source: Source? = nil) throws {
+    package init(slug: String, at address: NodeAddress, day: UInt32, from source: Source? = nil) throws {
         let invite = try InviteSlug.decode(slug)
         identity = makeIdentity()
         let tokens = SharedTokens(invite: invite, day: day)
         var joined: (HostileLink, Welcome)?
         for _ in 0..<5 where joined == nil {
             let link = try HostileLink(
-                RawConnection(from: source, port: port),
+                RawConnection(from: source, to: address),
                 token: tokens[Int.random(in: 0..<32)],
                 identity: identity,
                 remote: invite.creatorKey
@@ -138,7 +138,7 @@ package final class HostileMember {
     }
 
     /// Another link, by a member's token.
-    package func dialAgain(port: UInt16, counter: UInt32) throws -> HostileLink {
+    package func dialAgain(at address: NodeAddress, counter: UInt32) throws -> HostileLink {
         let secret = RoutingSecret.derive(
             own: identity,
             remote: creator,
@@ -146,7 +146,7 @@ package final class HostileMember {
             role: .initiator
         )
         let link = try HostileLink(
-            RawConnection(from: Source(Int(counter)), port: port),
+            RawConnection(from: Source(Int(counter)), to: address),
             token: secret.token(.first, counter: counter),
             identity: identity,
             remote: creator

@@ -96,7 +96,7 @@ struct Members: Sendable {
         }
 
         fileprivate mutating func dialAgain(_ target: Target, counter: UInt32) -> Bool {
-            guard let link = try? member.dialAgain(port: target.port, counter: counter) else {
+            guard let link = try? member.dialAgain(at: target.address, counter: counter) else {
                 return false
             }
             self.link = link
@@ -110,7 +110,7 @@ struct Members: Sendable {
             var tally = Tally()
             let member: HostileMember
             do {
-                member = try HostileMember(slug: target.invite, port: target.port, day: target.day, from: Source(9))
+                member = try HostileMember(slug: target.invite, at: target.address, day: target.day, from: Source(9))
             } catch {
                 tally.failure = "\(error)"
                 return tally
@@ -128,7 +128,7 @@ struct Members: Sendable {
             var number = thread
             while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
                 number += effort.threads
-                guard let connection = try? RawConnection(from: Source(number), port: target.port) else {
+                guard let connection = try? RawConnection(from: Source(number), to: target.address) else {
                     tally.refused += 1
                     continue
                 }
@@ -147,7 +147,7 @@ struct Members: Sendable {
             var tally = Tally()
             let member: HostileMember
             do {
-                member = try HostileMember(slug: target.invite, port: target.port, day: target.day, from: Source(9))
+                member = try HostileMember(slug: target.invite, at: target.address, day: target.day, from: Source(9))
             } catch {
                 tally.failure = "\(error)"
                 return tally

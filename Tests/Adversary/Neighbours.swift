@@ -76,7 +76,7 @@ struct Neighbours: Sendable {
         Thread.detachNewThread {
             let result = Result {
                 try Neighbourhood.enter(target.neighbourhood?.home)
-                let member = try HostileMember(slug: target.invite, port: target.port, day: target.day)
+                let member = try HostileMember(slug: target.invite, at: target.address, day: target.day)
                 return RoutingSecret.derive(
                     own: member.identity,
                     remote: member.creator,

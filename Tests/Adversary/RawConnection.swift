@@ -21,6 +21,18 @@ package struct Source: Hashable, Sendable {
     }
 }
 
+/// Where a node on this machine listens.
+package struct NodeAddress: Hashable, Sendable {
+    let host: UInt32
+    let port: UInt16
+
+    /// - Parameter host: an IPv4 address.
+    package init(host: String, port: UInt16) {
+        self.host = UInt32(bigEndian: inet_addr(host))
+        self.port = port
+    }
+}
+
 /// A TCP connection to a node on this machine.
 package final class RawConnection {
     package private(set) var descriptor: Int32
@@ -28,9 +40,12 @@ package final class RawConnection {
     /// - Parameters:
     ///   - isAbrupt: closing it resets the connection, so that this machine keeps nothing of it.
     ///   - isWaiting: calls wait for the other side; otherwise none does, the connection itself included.
-    package init(from source: Source? = nil, port: UInt16, isAbrupt: Bool = true, isWaiting: Bool = true)
-        throws(Failure)
-    {
+    package init(
+        from source: Source? = nil,
+        to address: NodeAddress,
+        isAbrupt: Bool = true,
+        isWaiting: Bool = true
+    ) throws(Failure) {
         let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         descriptor = socket(AF_INET, isWaiting ? kind : kind | Int32(SOCK_NONBLOCK.rawValue), 0)
         guard descriptor >= 0 else { throw Failure.system("socket") }
@@ -46,7 +61,7 @@ package final class RawConnection {
             setsockopt(descriptor, Int32(IPPROTO_IP), 24, &on, size)
             guard call(source.value, 0, bind) == 0 else { throw closed("bind") }
         }
-        guard call(0x7F00_0001, port, connect) == 0 || (!isWaiting && errno == EINPROGRESS) else {
+        guard call(address.host, address.port, connect) == 0 || (!isWaiting && errno == EINPROGRESS) else {
             throw closed("connect")
         }
     }

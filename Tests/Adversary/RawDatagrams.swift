@@ -11,14 +11,14 @@ final class RawDatagrams {
     private(set) var received = 0
 
     /// - Parameter numbers: of the addresses, each in a network of its own.
-    init(from numbers: Range<Int>, port: UInt16) throws(Failure) {
+    init(from numbers: Range<Int>, to address: NodeAddress) throws(Failure) {
         for number in numbers {
             let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
             let descriptor = socket(AF_INET, kind, 0)
             guard descriptor >= 0 else { throw Failure.system("socket") }
             descriptors.append(descriptor)
             guard SocketName(Source(number).value, 0).withPointer({ bind(descriptor, $0, $1) }) == 0,
-                SocketName(0x7F00_0001, port).withPointer({ connect(descriptor, $0, $1) }) == 0
+                SocketName(address.host, address.port).withPointer({ connect(descriptor, $0, $1) }) == 0
             else { throw Failure.system("UDP") }
         }
     }

@@ -236,7 +236,7 @@ private final class Circle {
     }
 
     static func link(_ target: Target, _ identity: IdentityKey, _ number: Int) throws -> HostileLink {
-        let connection = try RawConnection(from: Source(number), port: target.port)
+        let connection = try RawConnection(from: Source(number), to: target.address)
         // Nobody who does not read holds this program up.
         var patience = timeval(tv_sec: 5, tv_usec: 0)
         let size = socklen_t(MemoryLayout<timeval>.size)

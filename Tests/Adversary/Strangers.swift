@@ -11,7 +11,7 @@ enum Strangers {
 
     /// A token that nobody has given, and an act 1 that would cost a curve operation.
     static func badToken(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let connection = try RawConnection(from: Source(number), port: target.port)
+        let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16)) + [0, 2] + randomBytes(48))
         note(connection.readToEnd(seconds: 5), &tally)
     }
@@ -19,7 +19,7 @@ enum Strangers {
     /// The whole handshake, by the card.
     static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(target)[number],
             identity: Self.identity,
             remote: target.card.key
@@ -42,7 +42,7 @@ enum Strangers {
             var number = thread
             while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
                 number += effort.threads
-                guard let connection = try? RawConnection(from: Source(number), port: target.port) else {
+                guard let connection = try? RawConnection(from: Source(number), to: target.address) else {
                     tally.refused += 1
                     continue
                 }
@@ -63,7 +63,7 @@ enum Strangers {
 
     /// Rubbish at each stage: as the preamble, act 1, act 3, as ciphertext, as a frame.
     static func garbage(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let connection = try RawConnection(from: Source(number), port: target.port)
+        let connection = try RawConnection(from: Source(number), to: target.address)
         let token = SharedTokens.cached(target)[number]
         switch number % 5 {
         case 0: connection.write(randomBytes(1 + number % 2_000))
@@ -91,7 +91,7 @@ enum Strangers {
     /// Authentic frames of no bytes and of the most bytes, and one that never ends.
     static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(target)[number],
             identity: identity,
             remote: target.card.key
@@ -108,7 +108,7 @@ enum Strangers {
 
     /// A sealed notice for a conversation that nobody knows.
     static func knock(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let connection = try RawConnection(from: Source(number), port: target.port)
+        let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16), kind: 0x6B) + [2, 0] + randomBytes(512))
         note(connection.readToEnd(seconds: 5), &tally)
     }
@@ -116,7 +116,7 @@ enum Strangers {
     /// Invitations of nobody's to nowhere, as many as the link takes.
     static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(target)[number],
             identity: makeIdentity(),
             remote: target.card.key
@@ -141,7 +141,7 @@ enum Strangers {
                 number += effort.threads
                 guard links.count < effort.crowd / effort.threads,
                     let link = try? HostileLink(
-                        RawConnection(from: Source(number), port: target.port),
+                        RawConnection(from: Source(number), to: target.address),
                         token: SharedTokens.cached(target)[number],
                         identity: makeIdentity(),
                         remote: target.card.key
@@ -170,7 +170,7 @@ enum Strangers {
         let invite = try InviteSlug.decode(target.crowded)
         let identity = makeIdentity()
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(target.crowded, invite, target.day)[number],
             identity: identity,
             remote: invite.creatorKey
@@ -192,7 +192,7 @@ enum Strangers {
         let slug = target.sleeping[number &* 7_919 % target.sleeping.count]
         let invite = try InviteSlug.decode(slug)
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(slug, invite, target.day)[number],
             identity: identity,
             remote: invite.creatorKey
@@ -204,7 +204,7 @@ enum Strangers {
     /// Somebody whom the node does not know wants a reservation, streams to whoever has one, and to fill them.
     static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: target.port),
+            RawConnection(from: Source(number), to: target.address),
             token: SharedTokens.cached(target)[number],
             identity: makeIdentity(),
             remote: target.card.key

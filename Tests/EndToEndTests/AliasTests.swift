@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// What a node's user calls a conversation, whatever its members call it.
-@Suite("Aliases")
+@Suite("Aliases", .script)
 struct AliasTests {
     /// `host` makes a conversation of this name and `guest` joins it.
     @discardableResult

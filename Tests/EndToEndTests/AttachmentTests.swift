@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-@Suite("Attachments")
+@Suite("Attachments", .script)
 struct AttachmentTests {
     /// A file of random bytes.
     private func file(_ name: String, _ byteCount: Int, in directory: String) throws -> (path: String, bytes: Data) {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// What scripts and bots rely on: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
-@Suite("Automation")
+@Suite("Automation", .script)
 struct AutomationTests {
     @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
     func schema() throws {
@@ -436,7 +436,7 @@ struct AutomationTests {
                 }
                 let ann = TestNode(name: "mayfly", directory: directory, parent: parent)
                 defer { ann.crash() }
-                let made = try run("init", "--name", "ann", "--listen", "tcp://127.0.0.1:0")
+                let made = try run("init", "--name", "ann", "--listen", ann.anyPort)
                 #expect(made.code == 0 && made["home"].string == ann.home, "\(made)")
                 #expect(try run("status").code == 8)
                 try ann.start()
@@ -468,7 +468,7 @@ struct AutomationTests {
                 let command = ["env", "MAYFLY_PASSPHRASE_FILE=\(file)", Program.mayfly] + arguments
                 return try Program.run(command + ["--json", "--home", ann.home], in: directory)
             }
-            let made = try run(right, "init", "--name", "ann", "--listen", "tcp://127.0.0.1:0")
+            let made = try run(right, "init", "--name", "ann", "--listen", ann.anyPort)
             #expect(made.code == 0 && made["protection"].string == "passphrase", "\(made)")
             ann.prefix = ["env", "MAYFLY_PASSPHRASE_FILE=\(wrong)"]
             let failure = try #require(try ann.tryStart())

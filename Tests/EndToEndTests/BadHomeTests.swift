@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Homes as they should not be, and disks that fail under a running node (reliability.md, T9).
-@Suite("Bad homes")
+@Suite("Bad homes", .script)
 struct BadHomeTests {
     private static let nobody: uid_t = 65_534
 

@@ -38,7 +38,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
 
 /// Secrets are planted in a conversation, and then looked for in all that a node leaves behind or shows to somebody who
 /// has not asked for them (reliability.md, D.8).
-@Suite("Canaries")
+@Suite("Canaries", .script)
 struct CanaryTests {
     /// Everything around a node: its log, its files and their names, its process as others see it.
     private func search(_ node: TestNode, for canaries: [Canary], except: [String] = []) {
@@ -78,7 +78,7 @@ struct CanaryTests {
             try ann.ok(
                 "init",
                 "--listen",
-                "tcp://127.0.0.1:0",
+                ann.anyPort,
                 "--name",
                 "ann",
                 "--passphrase-file",

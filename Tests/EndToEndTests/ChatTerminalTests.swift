@@ -2,7 +2,7 @@ import Glibc
 import Testing
 
 /// The chat and its terminal, where nobody looks.
-@Suite("Terminal of the chat")
+@Suite("Terminal of the chat", .script)
 struct ChatTerminalTests {
     @Test("A terminal that nobody reads does not hold up the end of the chat")
     func nobodyReads() throws {

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Two nodes that talk, over loopback and over a network of their own.
-@Suite("A chat of two nodes")
+@Suite("A chat of two nodes", .script)
 struct ChatTests {
     @Test("A chat on loopback: both see every message once, in order, from the right member")
     func loopback() throws {

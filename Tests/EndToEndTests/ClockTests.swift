@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Clocks that lie, under the real binary (protocol, section 9; reliability.md, T10).
-@Suite("A clock that lies", .enabled(if: TestClock.canBeMade, "needs a C compiler"))
+@Suite("A clock that lies", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler"))
 struct ClockTests {
     /// `ann`, whose clock the test sets, and `bob` keep a message for an hour.
     private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Two machines whose clocks are decades apart: one without a battery clock starts in 1970.
-@Suite("Clocks apart", .enabled(if: TestClock.canBeMade, "needs a C compiler"))
+@Suite("Clocks apart", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler"))
 struct ClocksApartTests {
     /// Seconds from now to 1970-01-02.
     private static var toTheBeginning: Int64 { 24 * TestClock.hour - Int64(Date.now.timeIntervalSince1970) }
@@ -17,7 +17,7 @@ struct ClocksApartTests {
             nodes[1].prefix = clock.prefix
             for node in nodes {
                 // By its own clock, too: a home never goes back behind the time that it has seen.
-                let start = [Program.mayfly, "init", "--name", node.name, "--listen", "tcp://127.0.0.1:0"]
+                let start = [Program.mayfly, "init", "--name", node.name, "--listen", node.anyPort]
                 let made = try Program.run(node.prefix + start + ["--home", node.home], in: directory)
                 #expect(made.code == 0, "\(made)")
                 try node.start()

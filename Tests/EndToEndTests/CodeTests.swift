@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Codes to say aloud, with real nodes.
-@Suite("Codes to say aloud") struct CodeTests {
+@Suite("Codes to say aloud", .script) struct CodeTests {
     private func withNodes(_ body: (_ ann: TestNode, _ bob: TestNode, _ place: String) throws -> Void) throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
@@ -142,10 +142,9 @@ import Testing
     )
     func strangers() throws {
         try withNodes { ann, bob, place in
-            let port = UInt16(place.split(separator: ":").last ?? "") ?? 0
             let garbage: [UInt8] = [0x63, 0, 7] + [UInt8](repeating: 9, count: 14)
             for first in [garbage, [0x4d] + garbage.dropFirst(), [0x00] + garbage.dropFirst()] {
-                let stranger = try Stranger(port)
+                let stranger = try Stranger(ann)
                 try stranger.send(first)
                 #expect(stranger.readToEnd().isEmpty)
             }
@@ -153,12 +152,12 @@ import Testing
             let slot = UInt8(code.split(separator: "-")[0]) ?? 0
             var silent: [Stranger] = []
             for _ in 0..<3 {
-                let stranger = try Stranger(port)
+                let stranger = try Stranger(ann)
                 try stranger.send([0x63, 0, slot] + garbage.dropFirst(3))
                 silent.append(stranger)
             }
             // What is no share is not answered either.
-            let wrong = try Stranger(port)
+            let wrong = try Stranger(ann)
             try wrong.send([0x63, 0, slot] + garbage.dropFirst(3) + [UInt8](repeating: 0, count: 32))
             #expect(wrong.readToEnd().isEmpty)
             #expect(try bob.ok("join", code, "--at", place, "--as", "bob")["state"].string == "ready")
@@ -173,7 +172,7 @@ import Testing
             let (command, code) = try open(ann)
             let slot = UInt8(code.split(separator: "-")[0]) ?? 0
             do {
-                let stranger = try Stranger(UInt16(place.split(separator: ":").last ?? "") ?? 0)
+                let stranger = try Stranger(ann)
                 // Ya of the draft's vectors: a point of the group.
                 let share: [UInt8] = [
                     0xd6, 0xba, 0xc4, 0x80, 0xf2, 0xc3, 0x86, 0xc3, 0x94, 0xef, 0xc7, 0xc4, 0x7a, 0xdb, 0x99, 0x25,
@@ -218,19 +217,7 @@ import Testing
 private final class Stranger {
     private let socket: Int32
 
-    init(_ port: UInt16) throws {
-        socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = port.bigEndian
-        address.sin_addr.s_addr = inet_addr("127.0.0.1")
-        let code = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                connect(socket, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-            }
-        }
-        guard code == 0 else { throw HarnessError("connect: \(errno)") }
-    }
+    init(_ node: TestNode) throws { socket = try LoopbackSocket.connected(to: node.host, port: node.port) }
 
     deinit { close(socket) }
 
@@ -258,6 +245,7 @@ private final class Stranger {
 /// A code is found on one network, by multicast, without `--at`.
 @Suite(
     "Codes on one network",
+    .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
 )
 struct LanCodeScenarios {

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Commands and the daemon where little things matter: an empty option, a hangup, a misspelt setting.
-@Suite("Commands")
+@Suite("Commands", .script)
 struct CommandTests {
     @Test("An empty --home is a wrong use, not the default home")
     func emptyHome() throws {
@@ -113,7 +113,7 @@ struct CommandTests {
             var seen: Set<String> = []
             for number in 1...32 {
                 let node = TestNode(name: "ann\(number)", directory: directory)
-                let command = ["init", "--listen", "tcp://127.0.0.1:0", "--home", node.home]
+                let command = ["init", "--listen", node.anyPort, "--home", node.home]
                 let tracing = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=\(number)"]
                 let answer = try Program.run(tracing + [Program.mayfly] + command, in: directory)
                 for file in ["config.json", "peers.json"] {

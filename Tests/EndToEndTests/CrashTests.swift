@@ -1,10 +1,11 @@
 import Dispatch
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 
 /// kill -9 at any moment.
-@Suite("Crashes")
+@Suite("Crashes", .script)
 struct CrashTests {
     @Test("kill -9 of either node during a stream of durable sends: what was confirmed as delivered is there, once")
     func stream() throws {
@@ -38,7 +39,7 @@ struct CrashTests {
             }
             // Also when a round fails: the sender would go on for ever.
             defer { isOver.withLock { $0 = true } }
-            var generator = SystemRandomNumberGenerator()
+            var generator = SeededNumbers("kill -9 among deliveries")
             for round in 0..<8 {
                 let count = delivered.withLock { $0.count }
                 // Until something was delivered in this round, and then to a random moment of what follows.
@@ -76,6 +77,7 @@ struct CrashTests {
         try withRoom(lifetime: "1d") { ann, bob, first in
             var id = first
             var delay = 0.0
+            var generator = SeededNumbers("kill -9 in an explosion")
             for round in 0..<4 {
                 if round > 0 {
                     id = try meet(ann, bob)
@@ -95,7 +97,7 @@ struct CrashTests {
                     isConfirmed.withLock { $0 = answer?.code == 0 }
                 }
                 // Starting the command takes some of it.
-                Thread.sleep(forTimeInterval: Double.random(in: 0...0.02) + delay)
+                Thread.sleep(forTimeInterval: Double.random(in: 0...0.02, using: &generator) + delay)
                 delay += 0.02
                 ann.crash()
                 exploding.wait()

@@ -1,11 +1,13 @@
 import Foundation
 import Glibc
 import Synchronization
+import TestSupport
 
 /// Stands between a node and those who dial it, for UDP alone: over TCP nobody answers at its port. Each dialer is seen by the
 /// node under an address of its own, as behind a NAT, and all of them can be moved to new ones at a time.
 final class DatagramRelay: Sendable {
-    let port: UInt16
+    private let host = Loopback.next()
+    private let port: UInt16
     private let listener: Int32
     private let target: sockaddr_in
     private let state = Mutex(State())
@@ -22,16 +24,13 @@ final class DatagramRelay: Sendable {
         let port: UInt16
     }
 
-    /// - Parameter target: a port of 127.0.0.1.
-    init(to target: UInt16) throws {
-        var address = Self.loopback
-        address.sin_port = target.bigEndian
-        self.target = address
-        (listener, port) = try Self.open()
+    init(to target: TestNode) throws {
+        self.target = LoopbackSocket.name(target.host, target.port)
+        (listener, port) = try LoopbackSocket.bound(SOCK_DGRAM, at: host)
         Thread.detachNewThread { [self] in carry() }
     }
 
-    var endpoint: String { "tcp://127.0.0.1:\(port)" }
+    var endpoint: String { "tcp://\(host):\(port)" }
     /// Datagrams that came through.
     var passed: Int { state.withLock { $0.passed } }
 
@@ -44,26 +43,6 @@ final class DatagramRelay: Sendable {
     }
 
     func close() { state.withLock { $0.isClosed = true } }
-
-    private static var loopback: sockaddr_in {
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-        return address
-    }
-
-    private static func open() throws -> (descriptor: Int32, port: UInt16) {
-        let descriptor = socket(AF_INET, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = loopback
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
-            }
-        }
-        guard result else { throw HarnessError("a socket for datagrams: \(errno)") }
-        return (descriptor, UInt16(bigEndian: address.sin_port))
-    }
 
     private static func send(_ bytes: ArraySlice<UInt8>, by descriptor: Int32, to address: sockaddr_in) {
         var address = address
@@ -102,7 +81,7 @@ final class DatagramRelay: Sendable {
                     let door = state.withLock { state in
                         state.passed += 1
                         if let door = state.doors[name] { return door }
-                        let door = (try? Self.open().descriptor) ?? -1
+                        let door = (try? LoopbackSocket.bound(SOCK_DGRAM, at: host).descriptor) ?? -1
                         state.doors[name] = door
                         return door
                     }

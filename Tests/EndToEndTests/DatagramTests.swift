@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Links over UDP between real nodes.
-@Suite("UDP")
+@Suite("UDP", .script)
 struct DatagramTests {
     /// Two nodes that share `room`, where `bob` reaches `ann` over UDP alone.
     private func withDatagramRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ relay: DatagramRelay) throws -> Void)
@@ -13,7 +13,7 @@ struct DatagramTests {
             defer { for node in [ann, bob] { node.crash() } }
             try ann.initialise()
             try ann.start()
-            let relay = try DatagramRelay(to: ann.port)
+            let relay = try DatagramRelay(to: ann)
             defer { relay.close() }
             // What it tells others is the relay's port, where nobody answers over TCP.
             try ann.stop()

@@ -1,9 +1,10 @@
 import Crypto
 import Foundation
+import Glibc
 import Testing
 
 /// `doctor`: what is wrong here, and what to do about it.
-@Suite("Doctor")
+@Suite("Doctor", .script)
 struct DoctorTests {
     private func check(_ node: TestNode, _ name: String) throws -> JSON {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
@@ -65,13 +66,13 @@ struct DoctorTests {
             try ann.replace("peers.json", with: "{ \"peers\": [] }")
             // A port that is taken.
             try ann.start()
-            let port = ann.port
+            let listen = try #require(ann.listen)
             try ann.stop()
             let other = TestNode(name: "bob", directory: ann.directory)
             defer { other.crash() }
             try other.initialise()
-            try other.start(["--listen", "tcp://127.0.0.1:\(port)"])
-            let text = #"{"advertise":[],"listen":["tcp://127.0.0.1:\#(port)"],"policy":"ask"}"#
+            try other.start(["--listen", listen])
+            let text = #"{"advertise":[],"listen":["\#(listen)"],"policy":"ask"}"#
             try ann.replace("config.json", with: text)
             try expectFailure("listen", "in use")
             try other.stop()
@@ -93,9 +94,11 @@ struct DoctorTests {
     func network() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
-            let other = try DatagramRelay(to: 9)
-            defer { other.close() }
-            try ann.start(["--listen", other.endpoint, "--discover", "lan:nope0"])
+            try ann.start()
+            try ann.stop()
+            let other = try LoopbackSocket.bound(SOCK_DGRAM, at: ann.host, port: ann.port)
+            defer { close(other.descriptor) }
+            try ann.start(["--discover", "lan:nope0"])
             let taken = try check(ann, "UDP")
             #expect(taken["state"].string == "warning" && taken["hint"].string != nil, "\(taken)")
             #expect(taken["message"].string?.contains("another program has the port") == true, "\(taken)")
@@ -103,7 +106,7 @@ struct DoctorTests {
             #expect(missing["message"].string?.contains("nope0") == true && missing["hint"].string != nil, "\(missing)")
             try ann.stop()
             let log = Program.text(ann.log)
-            #expect(log.contains("links over TCP alone") && log.contains("nope0") && !log.contains("127.0.0.1"))
+            #expect(log.contains("links over TCP alone") && log.contains("nope0") && !log.contains(ann.host))
         }
     }
 

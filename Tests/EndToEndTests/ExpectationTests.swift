@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// Rows of `Expectations.md` that no other suite shows.
-@Suite("Expectations")
+@Suite("Expectations", .script)
 struct ExpectationTests {
     @Test("A setter that runs twice changes nothing the second time, and a getter shows the value")
     func setters() throws {

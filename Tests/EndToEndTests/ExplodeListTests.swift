@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Where the ids of exploded conversations are found again.
-@Suite("List of explosions")
+@Suite("List of explosions", .script)
 struct ExplodeListTests {
     @Test("After an explosion its id is in the list, and an unknown name hints at the list")
     func listed() throws {

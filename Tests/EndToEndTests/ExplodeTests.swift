@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Destruction everywhere (section 7).
-@Suite("Explode")
+@Suite("Explode", .script)
 struct ExplodeTests {
     @Test("With both online: keys, directories and history are gone on both, and the receipt is there")
     func online() throws {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Conversations of more than two.
-@Suite("Groups")
+@Suite("Groups", .script)
 struct GroupTests {
     @Test("whoever joins is linked to everyone, and a message reaches all")
     func fanOut() throws {
@@ -171,7 +171,7 @@ struct GroupTests {
                 let before = try nodes[0].cursor()
                 try node.stop()
                 try nodes[0].wait("peerOffline", after: before)
-                try node.start(["--listen", "tcp://127.0.0.1:0"])
+                try node.start(["--listen", node.anyPort])
                 try nodes[0].wait("peerOnline", after: before)
             }
             try nodes[1].ok("send", "room", "found you", "--wait", "delivered", "--timeout", "90")

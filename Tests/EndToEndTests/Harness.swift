@@ -2,6 +2,7 @@ import Dispatch
 import Foundation
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 
 /// What a command line printed as JSON, easy to ask.
@@ -266,6 +267,8 @@ final class TestNode {
     let name: String
     let home: String
     let log: String
+    /// The address at which it listens, its own alone.
+    let host = Loopback.next()
     /// Where it listened last; it comes back there.
     private(set) var listen: String?
     /// What stands before the daemon's command, such as `ip netns exec`.
@@ -284,6 +287,10 @@ final class TestNode {
 
     var isRunning: Bool { process?.isRunning ?? false }
     var pid: pid_t { process?.pid ?? 0 }
+    /// For `--listen`: its address, and a port that the system chooses.
+    var anyPort: String { "tcp://\(host):0" }
+    /// The port on which it listened last.
+    var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 
     // MARK: Commands
 
@@ -366,7 +373,7 @@ final class TestNode {
     // MARK: The daemon
 
     func initialise(_ arguments: [String] = [], at location: SourceLocation = #_sourceLocation) throws {
-        let answer = try run(["init", "--name", name, "--listen", "tcp://127.0.0.1:0"] + arguments)
+        let answer = try run(["init", "--name", name, "--listen", anyPort] + arguments)
         #expect(answer.code == 0, "\(answer)", sourceLocation: location)
     }
 

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// The home directory: who may use it, and what happens when its disk is full, read-only or damaged.
-@Suite("The home directory")
+@Suite("The home directory", .script)
 struct HomeTests {
     @Test("With no node running every command says so with exit code 8")
     func notRunning() throws {
@@ -117,7 +117,7 @@ struct HomeTests {
             defer { for node in [ann, bob] { node.crash() } }
             // One that takes nothing from anybody.
             ann.prefix = ["sh", "-c", #"umask 0; exec "$@""#, "sh"]
-            let initialise = ["init", "--name", "ann", "--listen", "tcp://127.0.0.1:0", "--json", "--home", ann.home]
+            let initialise = ["init", "--name", "ann", "--listen", ann.anyPort, "--json", "--home", ann.home]
             let made = try Program.run(ann.prefix + [Program.mayfly] + initialise, in: directory)
             #expect(made.code == 0, "\(made)")
             try bob.initialise()

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Programs that are started when something happens.
-@Suite("Hooks")
+@Suite("Hooks", .script)
 struct HookTests {
     @Test("A hook is told the event, the clientId, the cursor and the time, and nothing that only members may know")
     func privacy() throws {

@@ -8,7 +8,7 @@ import Testing
 
 /// Attacks on a real node while an honest pair talks (reliability.md, T8). `make hostile` does the same for longer, and
 /// measures; here are the bounds that hold on any machine.
-@Suite("Under attack", .serialized)
+@Suite("Under attack", .script, .serialized)
 struct HostileNetworkTests {
     private static let crowd = 400
     private static let memoryBound = 64 << 20
@@ -30,7 +30,7 @@ struct HostileNetworkTests {
             return try ann.ok("invite", "create", name)["slug"].string ?? ""
         }
         return Target(
-            port: try #require(card.endpoints.first?.port),
+            address: NodeAddress(host: ann.host, port: try #require(card.endpoints.first?.port)),
             card: card,
             invite: try invite("enemies"),
             crowded: try invite("crowded"),
@@ -132,7 +132,7 @@ struct HostileNetworkTests {
             }
             try meet(ann, bob)
             var target = Target(
-                port: try #require(try ContactCard(text: card).endpoints.first?.port),
+                address: NodeAddress(host: hub.host, port: hub.port),
                 card: try ContactCard(text: card),
                 invite: "",
                 crowded: "",
@@ -274,14 +274,16 @@ struct HostileNetworkTests {
     // MARK: A member of the conversation
 
     /// `ann` and `bob` in `room`, and a member that follows no rule.
-    private func withEnemy(_ body: (_ ann: TestNode, _ bob: TestNode, _ enemy: HostileMember, UInt16) throws -> Void)
+    private func withEnemy(
+        _ body: (_ ann: TestNode, _ bob: TestNode, _ enemy: HostileMember, NodeAddress) throws -> Void
+    )
         throws
     {
         try withRoom { ann, bob, _ in
-            let port = try #require(UInt16(ann.listen?.split(separator: ":").last ?? ""))
+            let address = NodeAddress(host: ann.host, port: ann.port)
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            let enemy = try HostileMember(slug: slug, port: port, day: UInt32(time(nil) / 86_400))
-            try body(ann, bob, enemy, port)
+            let enemy = try HostileMember(slug: slug, at: address, day: UInt32(time(nil) / 86_400))
+            try body(ann, bob, enemy, address)
             #expect(ann.isRunning)
             // Not to all: the enemy acknowledges nothing.
             try ann.ok("send", "room", "we still talk")
@@ -291,7 +293,7 @@ struct HostileNetworkTests {
 
     @Test("A member that forges is cut off, and not answered for a while")
     func forger() throws {
-        try withEnemy { ann, _, enemy, port in
+        try withEnemy { ann, _, enemy, address in
             for number in 1...8 {
                 var state = enemy.welcome.group.unsigned
                 state.version += UInt64(number)
@@ -301,7 +303,7 @@ struct HostileNetworkTests {
                 try enemy.link.send(.group(GroupUpdate(state: signed, members: [], departures: [])))
             }
             #expect(enemy.link.connection.readToEnd(seconds: 20) != nil, "the link is closed")
-            #expect(throws: (any Error).self) { _ = try enemy.dialAgain(port: port, counter: 1) }
+            #expect(throws: (any Error).self) { _ = try enemy.dialAgain(at: address, counter: 1) }
             #expect(try ann.ok("conversation", "show", "room")["name"].string == "room")
         }
     }
@@ -332,18 +334,8 @@ private final class Echo: Sendable {
     var byteCount: Int { count.withLock { $0 } }
 
     init() throws {
-        listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutablePointer(to: &address) { [listener] pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, length) == 0 && listen(listener, 16) == 0 && getsockname(listener, $0, &length) == 0
-            }
-        }
-        guard result else { throw HarnessError("echo: \(errno)") }
-        port = UInt16(bigEndian: address.sin_port)
+        (listener, port) = try LoopbackSocket.bound(SOCK_STREAM, at: "127.0.0.1")
+        guard listen(listener, 16) == 0 else { throw HarnessError("echo: \(errno)") }
         Thread.detachNewThread { [self] in
             while case let peer = accept(listener, nil, nil), peer >= 0 {
                 var bytes = [UInt8](repeating: 0, count: 4_096)

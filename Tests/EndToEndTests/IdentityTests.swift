@@ -5,7 +5,7 @@ import Testing
 import Wire
 
 /// One inbox, one conversation (seed 003), and the pool of one that waits for the next (seed 001).
-@Suite("Identity")
+@Suite("Identity", .script)
 struct IdentityTests {
     private func unused(_ node: TestNode) throws -> [String] {
         try node.ok("inbox", "list").lines.filter { $0["state"].string == "unused" }.compactMap { $0["inbox"].string }

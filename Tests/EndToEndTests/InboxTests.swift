@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Which inboxes are awake (section 10, seed 001).
-@Suite("Inbox")
+@Suite("Inbox", .script)
 struct InboxTests {
     /// One request and its answer for each line, over one connection.
     private func rpc(_ node: TestNode, _ requests: [(method: String, params: [String: Any])]) throws -> [JSON] {

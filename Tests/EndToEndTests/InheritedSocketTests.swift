@@ -1,7 +1,7 @@
 import Testing
 
 /// Sockets that the service manager holds: sd_listen_fds(3).
-@Suite("Inherited sockets")
+@Suite("Inherited sockets", .script)
 struct InheritedSocketTests {
     /// Binds a TCP and a UDP socket to one port, and a third that the node does not know, and becomes the node. A process
     /// beside it keeps them as the manager does, so that nobody else can bind there.
@@ -10,8 +10,8 @@ struct InheritedSocketTests {
         for attempt in range(100):
             kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_STREAM)
             sockets = [socket.socket(socket.AF_INET, kind) for kind in kinds]
-            sockets[0].bind(("127.0.0.1", 0))
-            sockets[2].bind(("127.0.0.1", 0))
+            sockets[0].bind((sys.argv[1], 0))
+            sockets[2].bind((sys.argv[1], 0))
             try:
                 sockets[1].bind(sockets[0].getsockname())
                 break
@@ -19,7 +19,7 @@ struct InheritedSocketTests {
                 pass
         for number in (0, 2):
             sockets[number].listen()
-        listen = "tcp://127.0.0.1:%d" % sockets[0].getsockname()[1]
+        listen = "tcp://%s:%d" % sockets[0].getsockname()
         copies = [os.dup2(each.fileno(), 100 + number) for number, each in enumerate(sockets)]
         node = os.getpid()
         if os.fork() == 0:
@@ -30,14 +30,14 @@ struct InheritedSocketTests {
             os.dup2(copy, 3 + number)
         os.closerange(6, 200)
         os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"] = str(node), "3"
-        os.execv(sys.argv[1], sys.argv[1:] + ["--listen", listen])
+        os.execv(sys.argv[2], sys.argv[2:] + ["--listen", listen])
         """
 
     @Test("A node listens on the sockets that it was given, over TCP and UDP, and closes the one that it does not know")
     func inherited() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            ann.prefix = ["/usr/bin/env", "python3", "-c", Self.manager]
+            ann.prefix = ["/usr/bin/env", "python3", "-c", Self.manager, ann.host]
             try ann.start()
             try bob.start()
             #expect(
@@ -49,10 +49,10 @@ struct InheritedSocketTests {
             try ann.stop()
             // Whose process the variables do not name, and whose descriptors are no sockets, listens as ever.
             ann.prefix = ["/usr/bin/env", "LISTEN_PID=1", "LISTEN_FDS=2"]
-            try ann.start(["--listen", "tcp://127.0.0.1:0"])
+            try ann.start(["--listen", ann.anyPort])
             try ann.stop()
             ann.prefix = ["/bin/sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=70 exec \"$@\" 3</dev/null", "sh"]
-            try ann.start(["--listen", "tcp://127.0.0.1:0"])
+            try ann.start(["--listen", ann.anyPort])
             try ann.stop()
         }
     }

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// Joins that meet crashes, races and answers that come too late (sections 4 and 5, seed 002).
-@Suite("Joining under trouble")
+@Suite("Joining under trouble", .script)
 struct JoinRaceTests {
     @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are told")
     func race() throws {

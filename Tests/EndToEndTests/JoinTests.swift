@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Invites and joins (sections 4 and 5).
-@Suite("Joining")
+@Suite("Joining", .script)
 struct JoinTests {
     @Test("A single-use invite admits the first node; the second is told single_use_consumed")
     func singleUse() throws {

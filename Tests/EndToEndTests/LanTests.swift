@@ -71,6 +71,7 @@ final class Cable {
 /// Members find each other on one network, by multicast and with nothing else.
 @Suite(
     "LAN discovery of two nodes",
+    .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
 )
 struct LanTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Terms beyond one value, caps, and agreements that can be proven (section 6, point 12).
-@Suite("Lifetime terms")
+@Suite("Lifetime terms", .script)
 struct LifetimeTermsTests {
     private func date(_ json: JSON) throws -> Date {
         let text = try #require(json.string)
@@ -183,7 +183,7 @@ struct LifetimeTermsTests {
 }
 
 /// Agreements of more than two.
-@Suite("Group lifetime")
+@Suite("Group lifetime", .script)
 struct GroupLifetimeTests {
     private func accept(_ nodes: [TestNode], _ lifetime: String) throws {
         for node in nodes {

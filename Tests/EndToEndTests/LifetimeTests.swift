@@ -1,7 +1,7 @@
 import Testing
 
 /// Negotiation beyond the seed's four scenarios (section 6).
-@Suite("Lifetime")
+@Suite("Lifetime", .script)
 struct LifetimeTests {
     @Test("A proposal is withdrawn: nothing changes, and there is nothing left to accept")
     func withdraw() throws {

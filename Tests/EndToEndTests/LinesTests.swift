@@ -1,7 +1,7 @@
 import Testing
 
 /// Several texts in one request, and lines of standard input.
-@Suite("Several texts")
+@Suite("Several texts", .script)
 struct LinesTests {
     @Test("Each line is a message of its own, delivered in order, and what cannot be sent is told in its place")
     func lines() throws {

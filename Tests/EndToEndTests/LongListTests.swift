@@ -1,7 +1,7 @@
 import Testing
 
 /// Lists that do not fit into one answer, and answers that a lock takes away.
-@Suite("Long lists")
+@Suite("Long lists", .script)
 struct LongListTests {
     /// Sends texts over one connection.
     private func send(_ texts: [String], _ node: TestNode) throws {

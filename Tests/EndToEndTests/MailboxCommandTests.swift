@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// What the commands say of mailboxes, and how they refuse.
-@Suite("Mailbox commands")
+@Suite("Mailbox commands", .script)
 struct MailboxCommandTests {
     private func card(_ node: TestNode) throws -> String { try node.ok("peer", "card")["contact"].string ?? "" }
 

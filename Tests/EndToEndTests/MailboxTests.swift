@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Members that are never online together, and a third node that holds sealed contents for them.
-@Suite("Mailboxes with real nodes")
+@Suite("Mailboxes with real nodes", .script)
 struct MailboxTests {
     /// `hub` is a mailbox, which all the others use; they have a room under these terms, and can write to each other's boxes.
     private func withHub(

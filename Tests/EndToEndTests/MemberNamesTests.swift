@@ -4,7 +4,7 @@ import Testing
 @testable import mayfly
 
 /// Nobody speaks as somebody else by the name that he chooses.
-@Suite("Names of members")
+@Suite("Names of members", .script)
 struct MemberNamesTests {
     @Test(
         "A name stands alone when it can be taken for nobody else's",

@@ -5,7 +5,7 @@ import Store
 import Testing
 
 /// What a thief of a node's memory finds after a message's end: read from /proc/PID/mem of the real nodes.
-@Suite("The memory of a node")
+@Suite("The memory of a node", .script)
 final class MemoryTests {
     /// Two nodes in the conversation `room`, whose memory can be read, and all that was ever said there.
     private final class Room {

@@ -1,11 +1,12 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 @testable import mayfly
 
 /// `mayfly metrics`, and the same over HTTP.
-@Suite("Metrics")
+@Suite("Metrics", .script)
 struct MetricsTests {
     /// A figure as a strict reader of the text format has it.
     struct Figure {
@@ -115,9 +116,8 @@ struct MetricsTests {
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--no-udp"]) }
             try meet(ann, bob)
-            let port = UInt16(ann.listen?.split(separator: ":").last ?? "") ?? 0
             for bytes in [Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 7, count: 200)] {
-                let stranger = try HTTPClient(port: port)
+                let stranger = try HTTPClient(host: ann.host, port: ann.port)
                 try stranger.send(bytes)
                 _ = stranger.readAll()
             }
@@ -148,7 +148,8 @@ struct MetricsTests {
             let members = shown["members"].list.compactMap { $0["member"].string }
             let ports = nodes.compactMap { $0.listen?.split(separator: ":").last.map(String.init) }
             let inbox = try #require(shown["inbox"].string)
-            for hidden in [id, inbox, "kettle", "room", "bob", "laboratory", "127.0.0.1", ann.directory] + members {
+            let addresses = [ann.host, bob.host, "127.0.0.1"]
+            for hidden in addresses + [id, inbox, "kettle", "room", "bob", "laboratory", ann.directory] + members {
                 #expect(!text.contains(hidden) && !text.contains(hidden.prefix(8)), "\(hidden)")
             }
             let known: [String: Set<String>] = [
@@ -194,10 +195,10 @@ struct MetricsTests {
                 let refused = try #require(try ann.tryStart())
                 #expect(refused.code == 1 && refused.message.contains("config.json, line"), "\(wrong): \(refused)")
             }
-            try configure(#"{"listen":"127.0.0.1:0"}"#)
+            try configure(#"{"listen":"\#(ann.host):0"}"#)
             try ann.start()
-            let served = try port(of: ann, host: "127.0.0.1")
-            let answer = try get("/metrics", served)
+            let served = try port(of: ann, host: ann.host)
+            let answer = try get("/metrics", ann, served)
             #expect(answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("text/plain; version=0.0.4"))
             let body = try #require(answer.range(of: "\r\n\r\n").map { String(answer[$0.upperBound...]) })
             #expect(value(try figures(body), "mayfly_locked") == 0)
@@ -205,9 +206,9 @@ struct MetricsTests {
             // It holds from the next start.
             try ann.replace("config.json", with: right)
             #expect(try ann.ok("config", "reload")["pending"].list.compactMap(\.string) == ["metrics"])
-            #expect(try get("/metrics", served).hasPrefix("HTTP/1.1 200"))
+            #expect(try get("/metrics", ann, served).hasPrefix("HTTP/1.1 200"))
             try ann.stop()
-            #expect(throws: HarnessError.self) { try HTTPClient(port: served) }
+            #expect(throws: HarnessError.self) { try HTTPClient(host: ann.host, port: served) }
             try ann.start(["--metrics", "[::1]:0"])
             #expect(try ann.ok("status")["metrics"].string?.hasPrefix("[::1]:") == true)
             // A second one does not get its port.
@@ -223,11 +224,11 @@ struct MetricsTests {
     func refusals() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
-            try ann.start(["--metrics", "127.0.0.1:0"])
-            let served = try port(of: ann, host: "127.0.0.1")
+            try ann.start(["--metrics", "\(ann.host):0"])
+            let served = try port(of: ann, host: ann.host)
             let cases: [(String, Int)] = [
                 ("GET /metrics HTTP/1.0\r\n\r\n", 200), ("GET /metrics HTTP/1.1\nhost: localhost:1\n\n", 200),
-                ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:\(served)\r\nAccept: */*\r\n\r\n", 200),
+                ("GET /metrics HTTP/1.1\r\nHost: \(ann.host):\(served)\r\nAccept: */*\r\n\r\n", 200),
                 ("GET / HTTP/1.1\r\n\r\n", 404), ("GET /metrics/ HTTP/1.1\r\n\r\n", 404),
                 ("GET /metrics?x HTTP/1.1\r\n\r\n", 404), ("GET /../metrics HTTP/1.1\r\n\r\n", 404),
                 ("POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 405), ("HEAD /metrics HTTP/1.1\r\n\r\n", 405),
@@ -242,7 +243,7 @@ struct MetricsTests {
                 ("\u{16}\u{3}\u{1} TLS", 400), ("{\"jsonrpc\":\"2.0\"}\n", 400),
             ]
             for (request, code) in cases {
-                let client = try HTTPClient(port: served)
+                let client = try HTTPClient(host: ann.host, port: served)
                 try client.send(Array(request.utf8))
                 let answer = client.readAll()
                 #expect(answer.hasPrefix("HTTP/1.1 \(code) "), "\(request.prefix(60).debugDescription): \(answer)")
@@ -250,22 +251,22 @@ struct MetricsTests {
             }
             // One byte after the other, and every cut of a request.
             let whole = Array("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
-            let slow = try HTTPClient(port: served)
+            let slow = try HTTPClient(host: ann.host, port: served)
             for byte in whole { try slow.send([byte]) }
             #expect(slow.readAll().hasPrefix("HTTP/1.1 200 "))
             for count in 0..<whole.count { #expect(MetricsRequest(Array(whole[..<count])) == nil, "\(count)") }
             #expect(MetricsRequest(whole)?.status == .ok)
             // Those who say nothing have places, a few; then others do until theirs is over.
             var silent: [HTTPClient] = []
-            for _ in 0..<64 { silent.append(try HTTPClient(port: served)) }
+            for _ in 0..<64 { silent.append(try HTTPClient(host: ann.host, port: served)) }
             #expect(silent.last?.readAll() == "")
             #expect(try ann.ok("status")["running"].bool == true)
             silent = []
-            try eventually("their places are free") { try get("/metrics", served).hasPrefix("HTTP/1.1 200") }
-            var luck = SystemRandomNumberGenerator()
+            try eventually("their places are free") { try get("/metrics", ann, served).hasPrefix("HTTP/1.1 200") }
+            var generator = SeededNumbers("garbage for metrics")
             for _ in 0..<200 {
-                let bytes = (0..<Int.random(in: 1...600, using: &luck)).map { _ in
-                    UInt8.random(in: 0...255, using: &luck)
+                let bytes = (0..<Int.random(in: 1...600, using: &generator)).map { _ in
+                    UInt8.random(in: 0...255, using: &generator)
                 }
                 if let request = MetricsRequest(bytes) { #expect(request.status != .ok) }
             }
@@ -278,28 +279,18 @@ struct MetricsTests {
         return try #require(UInt16(endpoint.dropFirst(host.count + 1)))
     }
 
-    private func get(_ path: String, _ port: UInt16) throws -> String {
-        let client = try HTTPClient(port: port)
-        try client.send(Array("GET \(path) HTTP/1.1\r\nHost: 127.0.0.1:\(port)\r\n\r\n".utf8))
+    private func get(_ path: String, _ node: TestNode, _ port: UInt16) throws -> String {
+        let client = try HTTPClient(host: node.host, port: port)
+        try client.send(Array("GET \(path) HTTP/1.1\r\nHost: \(node.host):\(port)\r\n\r\n".utf8))
         return client.readAll()
     }
 }
 
-/// A connection to a port of 127.0.0.1.
 private final class HTTPClient {
     private let descriptor: Int32
 
-    init(port: UInt16) throws {
-        descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = port.bigEndian
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-        let length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let isOpen = withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) }
-        }
-        guard isOpen == 0 else { throw HarnessError("connect: \(errno)") }
+    init(host: String, port: UInt16) throws {
+        descriptor = try LoopbackSocket.connected(to: host, port: port)
     }
 
     deinit { close(descriptor) }

@@ -1,25 +1,13 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// Strangers on the port.
-@Suite("Strangers on the port")
+@Suite("Strangers on the port", .script)
 struct NetworkTests {
-    /// A connection to a node.
     private func connect(to node: TestNode) throws -> Int32 {
-        let port = try #require(node.listen?.split(separator: ":").last.flatMap { UInt16($0) })
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = port.bigEndian
-        address.sin_addr.s_addr = inet_addr("127.0.0.1")
-        let result = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-            }
-        }
-        guard result == 0 else { throw HarnessError("connect: \(errno)") }
-        return descriptor
+        try LoopbackSocket.connected(to: node.host, port: node.port)
     }
 
     private func push(_ bytes: [UInt8], to descriptor: Int32) -> Int {
@@ -40,10 +28,11 @@ struct NetworkTests {
             var open: [Int32] = []
             defer { for descriptor in open { close(descriptor) } }
             // Garbage: closed without a byte in return.
+            var generator = SeededNumbers("garbage on the port")
             for length in [1, 17, 66, 67, 500, 5_000] {
                 let descriptor = try connect(to: bob)
                 open.append(descriptor)
-                _ = push((0..<length).map { _ in UInt8.random(in: 0...255) }, to: descriptor)
+                _ = push((0..<length).map { _ in UInt8.random(in: 0...255, using: &generator) }, to: descriptor)
                 if length >= 67 { #expect(isClosed(descriptor, within: 90_000), "\(length) bytes") }
             }
             for text in [

@@ -1,7 +1,7 @@
 import Testing
 
 /// What has not been delivered yet (section 8).
-@Suite("Outbox")
+@Suite("Outbox", .script)
 struct OutboxTests {
     @Test("A message to a node that is away is queued, survives a restart and a kill -9, and arrives once")
     func survives() throws {

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// What a command says and ends with when its output cannot be written.
-@Suite("Output that cannot be written")
+@Suite("Output that cannot be written", .script)
 struct OutputTests {
     /// Runs a command whose standard output is `output`, with SIGPIPE ignored as many programs have it for their children.
     private func run(

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// `mayfly passphrase change`, `set` and `drop`.
-@Suite("Passphrase changes")
+@Suite("Passphrase changes", .script)
 struct PassphraseChangeTests {
     private static let old = "correct horse battery staple"
     private static let new = "another horse altogether"

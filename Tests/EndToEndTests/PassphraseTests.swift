@@ -15,7 +15,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
         let ann = TestNode(name: "ann", directory: directory)
         defer { ann.crash() }
-        let made = try ann.ok("init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file)
+        let made = try ann.ok("init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", file)
         #expect(made["protection"].string == "passphrase")
         #expect(!ann.files().contains("key"))
         try body(ann, file, wrong)
@@ -23,7 +23,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
 }
 
 /// Homes that a passphrase protects.
-@Suite("Passphrase")
+@Suite("Passphrase", .script)
 struct PassphraseTests {
     @Test("Without the passphrase the node starts locked: every command says so with exit code 6, until it is unlocked")
     func locked() throws {
@@ -145,7 +145,7 @@ struct PassphraseTests {
     func interruptedInit() throws {
         try withProtected { ann, file, wrong in
             func again(_ file: String) throws -> Answer {
-                try ann.run(["init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file])
+                try ann.run(["init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", file])
             }
             // As a kill before the configuration was written has left it.
             for name in ["config.json", "peers.json"] { unlink("\(ann.home)/\(name)") }

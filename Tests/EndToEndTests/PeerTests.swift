@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Nodes that know each other by name: `peers.json`, contact cards, pings, invitations.
-@Suite("Peers")
+@Suite("Peers", .script)
 struct PeerTests {
     /// Each knows the other.
     fileprivate func introduce(_ ann: TestNode, _ bob: TestNode) throws {
@@ -504,7 +504,7 @@ extension PeerTests {
             #expect(shown["online"].bool == true && shown["path"].string == "direct", "\(shown)")
             #expect(shown["lastSeen"].time != nil && shown["link"]["transport"].string != nil)
             let link = shown["link"]
-            #expect(link["address"].string?.contains("127.0.0.1") == true && link["since"].time != nil, "\(link)")
+            #expect(link["address"].string?.contains("127.") == true && link["since"].time != nil, "\(link)")
             #expect(link["bytesIn"].integer ?? 0 > 0 && link["bytesOut"].integer ?? 0 > 0, "\(link)")
             try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
             let table = try told(ann, "peer", "list").output

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// One-shot commands as a person types them, most of them on a terminal.
-@Suite("Commands for people")
+@Suite("Commands for people", .script)
 struct PeopleTests {
     private static func onTerminal(_ node: TestNode, _ arguments: String...) -> [String] {
         ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// A node behind a real router's program that makes mappings when it is asked.
-@Suite("Port mapping of a node", .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
+@Suite("Port mapping of a node", .script, .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
 struct PortMappingTests {
     private static let listen = ["--listen", "tcp://0.0.0.0:7440"]
 

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// The quick start of the README, on two homes of this machine.
-@Suite("README")
+@Suite("README", .script)
 struct ReadmeTests {
     /// A line of the quick start, and on which of the two machines it runs.
     struct Step {
@@ -56,7 +56,7 @@ struct ReadmeTests {
                     // Two nodes share this machine, so each has a port of its own.
                     var command = step.command.replacingOccurrences(of: "mayfly:join/…", with: invite)
                     if command.hasPrefix("mayfly init") {
-                        command = command.replacingOccurrences(of: "init", with: "init --listen tcp://127.0.0.1:0")
+                        command = command.replacingOccurrences(of: "init", with: "init --listen \(node.anyPort)")
                     }
                     if command.hasPrefix("mayfly lifetime accept") { try node.wait("lifetimeProposed:ours=false") }
                     let path = "PATH=\(directory)/bin:\(ProcessInfo.processInfo.environment["PATH"] ?? "")"

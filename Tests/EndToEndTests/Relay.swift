@@ -2,12 +2,14 @@ import Dispatch
 import Foundation
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 
 /// Stands between two nodes, passes bytes on, and can keep back what the server says after the handshake: so a test
 /// stops time between an answer and its arrival. It remembers all that it was given, as whoever listens on a wire may.
 final class Relay: Sendable {
-    let port: UInt16
+    private let host = Loopback.next()
+    private let port: UInt16
     private let listener: Int32
     private let state = Mutex(State())
 
@@ -33,30 +35,20 @@ final class Relay: Sendable {
         }
     }
 
-    /// - Parameter target: a port of 127.0.0.1; without one, dials are refused until ``open(to:)``.
-    init(to target: UInt16? = nil) throws {
-        listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutablePointer(to: &address) { [listener] pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, length) == 0 && getsockname(listener, $0, &length) == 0
-            }
-        }
-        guard result else { throw HarnessError("relay: \(errno)") }
-        port = UInt16(bigEndian: address.sin_port)
+    /// - Parameter target: without one, dials are refused until ``open(to:)``.
+    init(to target: TestNode? = nil) throws {
+        (listener, port) = try LoopbackSocket.bound(SOCK_STREAM, at: host)
         if let target { try open(to: target) }
     }
 
     /// From now on dials are answered.
-    func open(to target: UInt16) throws {
+    func open(to target: TestNode) throws {
         guard listen(listener, 16) == 0 else { throw HarnessError("relay: \(errno)") }
-        Thread.detachNewThread { [self] in accept(target) }
+        let (host, port) = (target.host, target.port)
+        Thread.detachNewThread { [self] in accept(host, port) }
     }
 
-    var endpoint: String { "tcp://127.0.0.1:\(port)" }
+    var endpoint: String { "tcp://\(host):\(port)" }
 
     /// From now on only the server's part of the handshake (50 bytes, BOLT 8) comes through.
     func holdAnswers() { state.withLock { $0.allowance = 50 } }
@@ -100,7 +92,7 @@ final class Relay: Sendable {
         shutdown(listener, Int32(SHUT_RDWR))
     }
 
-    private func accept(_ target: UInt16) {
+    private func accept(_ host: String, _ port: UInt16) {
         while true {
             let client = Glibc.accept(listener, nil, nil)
             if client < 0 || state.withLock({ $0.isClosed }) {
@@ -108,19 +100,8 @@ final class Relay: Sendable {
                 Glibc.close(listener)
                 return
             }
-            let server = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-            var address = sockaddr_in()
-            address.sin_family = sa_family_t(AF_INET)
-            address.sin_port = target.bigEndian
-            address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-            let isConnected = withUnsafePointer(to: &address) { pointer in
-                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    connect(server, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
-                }
-            }
-            guard isConnected else {
+            guard let server = try? LoopbackSocket.connected(to: host, port: port) else {
                 Glibc.close(client)
-                Glibc.close(server)
                 continue
             }
             Thread.detachNewThread { [self] in carry(client, server) }
@@ -202,7 +183,7 @@ func withRelay(
         try ann.initialise()
         for node in others { try node.initialise(advertise.map { ["--advertise", $0] } ?? []) }
         try ann.start(arguments)
-        let relay = try Relay(to: ann.port)
+        let relay = try Relay(to: ann)
         defer { relay.close() }
         try ann.stop()
         var text = String(decoding: ann.contents("config.json"), as: UTF8.self)
@@ -215,9 +196,4 @@ func withRelay(
         for node in [ann] + others { try node.start(arguments) }
         try body(ann, others, relay)
     }
-}
-
-extension TestNode {
-    /// The port of 127.0.0.1 on which it listens.
-    var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 }

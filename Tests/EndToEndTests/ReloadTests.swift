@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// `mayfly config reload` and SIGHUP.
-@Suite("Reload")
+@Suite("Reload", .script)
 struct ReloadTests {
     /// Changes some settings of config.json; `nil` takes one out.
     private func edit(_ node: TestNode, _ changes: [String: Any?]) throws {
@@ -91,7 +91,7 @@ struct ReloadTests {
             try edit(ann, ["discover": nil, "udp": nil, "mapPorts": nil])
             #expect(strings(try ann.ok("config", "reload")["pending"]).isEmpty)
             try ann.stop()
-            try ann.start(["--listen", "tcp://127.0.0.1:0", "--log-level", "error", "--capacity", "3"])
+            try ann.start(["--listen", ann.anyPort, "--log-level", "error", "--capacity", "3"])
             try edit(ann, ["listen": ["tcp://127.0.0.1:1"], "logLevel": "debug", "capacity": 9, "policy": "refuse"])
             let held = try ann.ok("config", "reload")
             #expect(strings(held["changed"]) == ["policy"], "\(held)")
@@ -108,17 +108,17 @@ struct ReloadTests {
             try meet(ann, bob)
             let first = try #require(try listening(ann).first)
             let cursor = try bob.cursor()
-            try edit(ann, ["listen": ["tcp://127.0.0.1:0", "tcp://[::1]:0"]])
+            try edit(ann, ["listen": [ann.anyPort, "tcp://[::1]:0"]])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
             var both = try listening(ann)
             #expect(both.count == 2 && both.first == first && both.last?.hasPrefix("tcp://[::1]:") == true, "\(both)")
             try say("with two", bob)
-            try edit(ann, ["listen": ["tcp://127.0.0.1:0"]])
+            try edit(ann, ["listen": [ann.anyPort]])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
             #expect(try listening(ann) == [first])
             try say("with one", bob)
             // The same two again: the ports are free.
-            try edit(ann, ["listen": [both[1], "tcp://127.0.0.1:0"]])
+            try edit(ann, ["listen": [both[1], ann.anyPort]])
             try ann.ok("config", "reload")
             #expect(Set(try listening(ann)) == Set(both))
             both = try bob.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines.compactMap {
@@ -135,7 +135,7 @@ struct ReloadTests {
             for node in nodes { try node.start() }
             let first = try #require(try listening(ann).first)
             let taken = try #require(try listening(bob).first)
-            let wide = first.replacingOccurrences(of: "127.0.0.1", with: "0.0.0.0")
+            let wide = first.replacingOccurrences(of: ann.host, with: "0.0.0.0")
             for listen in [wide, first] {
                 try edit(ann, ["listen": [listen]])
                 #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Two nodes that nobody can connect to, and a third one that passes their bytes on.
-@Suite("Rendezvous")
+@Suite("Rendezvous", .script)
 struct RendezvousTests {
     /// At the port that a node behind a NAT tells others there is nobody.
     private static let nowhere = "tcp://127.0.0.1:9"
@@ -103,7 +103,9 @@ struct RendezvousTests {
             let reservation = card.last?.split(separator: "/").last.map { String($0.suffix(20)) } ?? ""
             #expect(names.count == 2 && reservation.count == 20)
             let log = Program.text(hub.log)
-            for text in ["sealed words", id, String(id.prefix(12)), reservation, "127.0.0.1:"] + names {
+            for text in ["sealed words", id, String(id.prefix(12)), reservation, "127.0.0.1:", ann.host, bob.host]
+                + names
+            {
                 #expect(!log.contains(text), "the log of the rendezvous node holds \(text)")
                 #expect(hub.files(holding: text).allSatisfy { ["config.json", "peers.json"].contains($0) }, "\(text)")
             }
@@ -153,7 +155,7 @@ struct RendezvousTests {
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
-            try way.open(to: ann.port)
+            try way.open(to: ann)
             var said: [String] = []
             let end = ContinuousClock.now + .seconds(90)
             while try path(ann) != "direct" || path(bob) != "direct" {

@@ -3,13 +3,15 @@ import Crypto
 import Foundation
 import Glibc
 import Messaging
+import Synchronization
 import Testing
 import Wire
 
 /// Places at a rendezvous node: one for each inbox.
-@Suite("Reservations")
+@Suite("Reservations", .script)
 struct ReservationTests {
     private static let nowhere = "tcp://127.0.0.1:9"
+    private static let links = Mutex(0)
 
     /// `hub` serves `ann`, whom nobody can reach otherwise; nor can anybody reach the others.
     private func withHub(
@@ -48,9 +50,13 @@ struct ReservationTests {
     /// A stranger's link to the rendezvous node, on which a stream was asked for.
     private func openStream(_ hub: TestNode, _ reservation: ReservationID) throws -> HostileLink {
         let card = try ContactCard(text: try hub.ok("peer", "card")["contact"].string ?? "")
-        let number = Int.random(in: 0..<1_000)
+        // Each from a network of its own: handshakes of one network are limited.
+        let number = Self.links.withLock { links in
+            links += 1
+            return links
+        }
         let link = try HostileLink(
-            RawConnection(from: Source(number), port: try #require(card.endpoints.first?.port)),
+            RawConnection(from: Source(number), to: NodeAddress(host: hub.host, port: hub.port)),
             token: SharedTokens(card: card, day: UInt32(time(nil) / 86_400))[number],
             identity: makeIdentity(),
             remote: card.key

@@ -1,7 +1,7 @@
 import Testing
 
 /// The testing scenarios of the lifetime specification (seed 004), step by step.
-@Suite("Seed 004: testing scenarios")
+@Suite("Seed 004: testing scenarios", .script)
 struct Seed004Tests {
     private static let day: Int64 = 86_400_000
 

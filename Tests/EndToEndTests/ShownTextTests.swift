@@ -5,7 +5,7 @@ import Testing
 @testable import mayfly
 
 /// What a person is shown, and pastes.
-@Suite("Shown text")
+@Suite("Shown text", .script)
 struct ShownTextTests {
     @Test("Nothing that a terminal obeys is left of a text, nor in the name of a file")
     func harmless() {
@@ -41,7 +41,7 @@ struct ShownTextTests {
                 try Program.run([Program.mayfly] + arguments, in: ann.directory).errors
             }
             let other = "\(ann.directory)/the other"
-            let made = try told("init", "--listen", "tcp://127.0.0.1:0", "--home", other)
+            let made = try told("init", "--listen", ann.anyPort, "--home", other)
             #expect(made == "start it with `mayfly run --home '\(other)'`\n")
             let node = try ann.run(["doctor"]).lines.first { $0["name"].string == "node" }
             #expect(node?["hint"].string == "start it with `mayfly run --home \(ann.home)`")

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// `subscribe`, `unsubscribe` and cursors, over one connection and over restarts.
-@Suite("Subscriptions")
+@Suite("Subscriptions", .script)
 struct SubscriptionTests {
     private func request(_ id: Int, _ method: String, _ params: String = "{}") -> String {
         #"{"jsonrpc":"2.0","id":\#(id),"method":"\#(method)","params":\#(params)}"# + "\n"

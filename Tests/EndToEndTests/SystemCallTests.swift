@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// The program itself, killed or refused at a system call by strace.
-@Suite("System calls", .enabled(if: Tracer.isThere, "needs strace and leave to trace"))
+@Suite("System calls", .script, .enabled(if: Tracer.isThere, "needs strace and leave to trace"))
 struct SystemCallTests {
     /// All calls, when a campaign asks for them.
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
@@ -19,7 +19,7 @@ struct SystemCallTests {
                 let isOver = try withDirectory { directory in
                     let node = TestNode(name: "ann", directory: directory)
                     defer { node.crash() }
-                    let command = ["init", "--name", "ann", "--listen", "tcp://127.0.0.1:0", "--home", node.home]
+                    let command = ["init", "--name", "ann", "--listen", node.anyPort, "--home", node.home]
                     let log = "\(directory)/calls"
                     let tracing = ["strace", "-f", "-qq", "-o", log, "-e", "trace=\(call)"]
                     let killing = ["-e", "inject=\(call):signal=SIGKILL:when=\(number)"]

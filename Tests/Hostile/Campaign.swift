@@ -90,7 +90,7 @@ final class Campaign {
         let card = try ContactCard(text: text(node.client.call("peer.card", [:])["contact"]))
         guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
         var target = Target(
-            port: endpoint.port,
+            address: NodeAddress(host: endpoint.host, port: endpoint.port),
             card: card,
             invite: enemies.slug,
             crowded: crowded.slug,
@@ -221,7 +221,7 @@ final class Campaign {
                 throw Failure("the sink has no port")
             }
             (sink, target) = (child, scene.target)
-            target.port = port
+            target.address = NodeAddress(host: "127.0.0.1", port: port)
         } else {
             if decoy == nil, let makeDecoy {
                 let node = try makeDecoy()

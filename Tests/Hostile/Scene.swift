@@ -45,7 +45,7 @@ final class Scene {
         let joined = try vic.client.call("join", ["slug": .string(room.slug), "timeout": "20s"])
         guard joined["state"] == "ready" else { throw Failure("the relayed pair did not meet") }
         var target = Target(
-            port: endpoint.port,
+            address: NodeAddress(host: endpoint.host, port: endpoint.port),
             card: card,
             invite: "",
             crowded: "",

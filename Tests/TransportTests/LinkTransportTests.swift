@@ -1,6 +1,8 @@
 import Crypto
 import NIOCore
 import NIOPosix
+import Synchronization
+import TestSupport
 import Testing
 import Transport
 
@@ -26,6 +28,29 @@ private struct Firewall: Network {
         reception: Reception
     ) -> EventLoopFuture<TCPListener> {
         Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
+    }
+}
+
+/// UDP where other programs have the first port numbers that are tried.
+private final class TakenPorts: DatagramNetwork {
+    private let takenCount: Int
+    private let tried = Mutex<[Int]>([])
+    var ports: [Int] { tried.withLock { $0 } }
+
+    init(_ takenCount: Int) { self.takenCount = takenCount }
+
+    func bind(
+        at endpoint: Endpoint,
+        number: UInt32,
+        on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
+        let count = tried.withLock { tried in
+            tried.append(endpoint.port)
+            return tried.count
+        }
+        guard count > takenCount else { return loop.makeFailedFuture(ListenFailure.addressInUse(endpoint)) }
+        return Sockets().bind(at: endpoint, number: number, on: loop, receive: receive)
     }
 }
 
@@ -310,21 +335,51 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {
+    /// Listens on an address of its own, and says what came of it.
+    private func listen(
+        at host: String = Loopback.next(),
+        port: Int = 0,
+        _ datagrams: any DatagramNetwork = Sockets(),
+        _ body: (LinkTransport.Listening) throws -> Void
+    ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
-        let udp = try await DatagramBootstrap(group: loop).bind(host: "127.0.0.1", port: 0).get()
-        let port = try #require(udp.localAddress?.port)
         let side = try await loop.submit {
-            try BothSide(loop, key: 1, network: Sockets(), datagrams: Sockets())
+            try BothSide(loop, key: 1, network: Sockets(), datagrams: datagrams)
         }.get()
-        let listening = try await loop.flatSubmit { side.transport.listen(host: "127.0.0.1", port: port) }.get()
-        #expect(listening.withoutDatagrams == .addressInUse(Endpoint(host: "127.0.0.1", port: port)))
-        try await loop.submit {
-            side.transport.close()
-        }.get()
+        let listening = try await loop.flatSubmit { side.transport.listen(host: host, port: port) }.get()
+        try body(listening)
+        try await loop.submit { side.transport.close() }.get()
         try await listening.tcp.close().get()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let host = Loopback.next()
+        let udp = try await DatagramBootstrap(group: group).bind(host: host, port: 0).get()
+        let port = try #require(udp.localAddress?.port)
+        try await listen(at: host, port: port) { listening in
+            #expect(listening.withoutDatagrams == .addressInUse(Endpoint(host: host, port: port)))
+        }
         try await udp.close().get()
         try await group.shutdownGracefully()
+    }
+
+    @Test func `for port 0 a number is found that is free for TCP and for UDP`() async throws {
+        let ports = TakenPorts(3)
+        try await listen(ports) { listening in
+            #expect(listening.withoutDatagrams == nil)
+            #expect(ports.ports.count == 4 && ports.ports.last == listening.tcp.address.port)
+        }
+    }
+
+    @Test func `for port 0 the search for a free number ends, and there is TCP alone`() async throws {
+        let ports = TakenPorts(.max)
+        try await listen(ports) { listening in
+            #expect(listening.withoutDatagrams != nil)
+            #expect(ports.ports.count == TransportLimits().listenAttempts)
+            #expect(ports.ports.last == listening.tcp.address.port)
+        }
     }
 }

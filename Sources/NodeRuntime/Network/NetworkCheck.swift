@@ -177,10 +177,17 @@ final class NetworkCheck: CorePart {
             let toward =
                 answers.lazy.compactMap { LanAddress(text: $0.asked.host) }.first
                 ?? LanAddress.elsewhere(isIPv4: isIPv4)
-            let local = toward.source?.host(interface: 0)
-            let port = listening.endpoints.first { endpoint in
-                endpoint.host == (isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local
-            }?.port
+            let source = toward.source?.host(interface: 0)
+            let wildcard = isIPv4 ? "0.0.0.0" : "::"
+            // UDP leaves from the address of the listener, which need not be the one that the route chooses.
+            let listener =
+                listening.endpoints.first { $0.host == wildcard || $0.host == source }
+                ?? listening.endpoints.first { endpoint in
+                    LanAddress(text: endpoint.host).map { ($0.isIPv4, $0.isLoopback) == (isIPv4, toward.isLoopback) }
+                        ?? false
+                }
+            let local = source.map { source in listener.map { $0.host == wildcard ? source : $0.host } ?? source }
+            let port = listener?.port
             let observations = answers.compactMap { answer in
                 answer.seen.map { NATBehaviour.Observation(asked: answer.asked, seen: $0) }
             }

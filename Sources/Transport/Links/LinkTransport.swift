@@ -136,20 +136,31 @@ package final class LinkTransport: @unchecked Sendable {
 
     // MARK: Listening
 
-    /// Listens for TCP, and for UDP on the same port number.
+    /// Listens for TCP, and for UDP on the same port number. For port 0 the system chooses a number that is free for TCP;
+    /// while another socket has it for UDP, the next one is tried.
     /// - Returns: a future that fails with ``ListenFailure`` if there is no TCP.
     package func listen(host: String, port: Int) -> EventLoopFuture<Listening> {
+        listen(host: host, port: port, attempts: port == 0 ? limits.listenAttempts : 1)
+    }
+
+    private func listen(host: String, port: Int, attempts: Int) -> EventLoopFuture<Listening> {
         let bound = NIOLoopBound(self, eventLoop: loop)
         return tcp.listen(host: host, port: port).flatMap { listener in
             let transport = bound.value
-            guard let udp = transport.udp, let port = listener.address.port else {
+            guard let udp = transport.udp, let number = listener.address.port else {
                 return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: nil))
             }
-            return udp.listen(host: host, port: port).map { _ in
+            return udp.listen(host: host, port: number).map { _ in
                 Listening(tcp: listener, withoutDatagrams: nil)
-            }.flatMapErrorThrowing { error in
-                let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: port), 0)
-                return Listening(tcp: listener, withoutDatagrams: failure)
+            }.flatMapError { error in
+                let transport = bound.value
+                let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: number), 0)
+                guard attempts > 1, case .addressInUse = failure else {
+                    return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: failure))
+                }
+                return listener.close().flatMap {
+                    bound.value.listen(host: host, port: port, attempts: attempts - 1)
+                }
             }
         }
     }

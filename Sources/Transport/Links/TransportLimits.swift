@@ -30,6 +30,8 @@ package struct TransportLimits: Sendable {
 
     // MARK: Implementation
 
+    /// How many port numbers are tried, where the system chooses, until one is free for TCP and for UDP.
+    package var listenAttempts = 16
     /// From the dial to the TCP connection, over all addresses of the host.
     package var connectTimeout = TimeAmount.seconds(10)
     /// How long one way to an inbox is tried before the next one is, too (RFC 8305, section 8).

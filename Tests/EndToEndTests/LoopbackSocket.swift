@@ -1,0 +1,47 @@
+import Glibc
+
+/// IPv4 sockets of the tests themselves.
+enum LoopbackSocket {
+    /// - Parameter port: 0 for one that the system chooses.
+    /// - Returns: a bound socket and its port.
+    static func bound(_ kind: __socket_type, at host: String, port: UInt16 = 0) throws -> (
+        descriptor: Int32, port: UInt16
+    ) {
+        let descriptor = socket(AF_INET, Int32(kind.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = name(host, port)
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isBound = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
+            }
+        }
+        guard isBound else {
+            defer { close(descriptor) }
+            throw HarnessError("bind \(host):\(port): \(String(cString: strerror(errno)))")
+        }
+        return (descriptor, UInt16(bigEndian: address.sin_port))
+    }
+
+    /// - Returns: a TCP connection.
+    static func connected(to host: String, port: UInt16) throws -> Int32 {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        let isConnected = withUnsafePointer(to: name(host, port)) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+            }
+        }
+        guard isConnected else {
+            defer { close(descriptor) }
+            throw HarnessError("connect \(host):\(port): \(String(cString: strerror(errno)))")
+        }
+        return descriptor
+    }
+
+    static func name(_ host: String, _ port: UInt16) -> sockaddr_in {
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = inet_addr(host)
+        return address
+    }
+}
