@@ -142,7 +142,7 @@ package struct ProposalID: FixedBytes {
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// Hash of a proposal and of the accept of every other member.
+/// Hash of an agreement's proposal; the accepts are not in it.
 package struct AgreementID: FixedBytes {
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }

@@ -165,7 +165,6 @@ struct FuzzAssembly {
             case .keep(_, let messages, _): for message in messages { archive[node][message.content.id] = message }
             case .setState(_, let ids, let state): for id in ids { archive[node][id]?.state = state }
             case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.merge([delivery]) }
-            case .erase(_, let ids): for id in ids { archive[node][id] = nil }
             case .reschedule(_, let id, let expiresAt): archive[node][id]?.expiresAt = expiresAt
             case .eraseSent(_, let agreement):
                 archive[node] = archive[node].filter {

@@ -90,7 +90,6 @@ struct Pair {
             case .keep(_, let messages, let keeping):
                 for message in messages { archive[node][message.content.id] = (message, keeping) }
             case .setState(_, let ids, let state): for id in ids { archive[node][id]?.message.state = state }
-            case .erase(_, let ids): for id in ids { archive[node][id] = nil }
             case .reschedule(_, let id, let expiresAt):
                 archive[node][id]?.message.expiresAt = expiresAt
                 archive[node][id]?.message.onReading = nil

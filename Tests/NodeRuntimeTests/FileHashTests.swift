@@ -92,8 +92,8 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("is gone from memory when the message is erased, or memory is to be forgotten") func erase() async throws {
-        for action in [NodeAction.erase(client, [id]), .forgetMemory(client), .forgetChunks(client, id)] {
+    @Test("is gone from memory when the chunks are, or memory is to be forgotten") func forget() async throws {
+        for action in [NodeAction.forgetMemory(client), .forgetChunks(client, id)] {
             let hash = await node.beginHash(client, id)
             await node.perform(action)
             #expect(hash.isGone, "\(action)")

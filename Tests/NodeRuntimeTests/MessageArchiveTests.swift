@@ -206,6 +206,16 @@ import Testing
         #expect(try store.messageCount(row, now: now.milliseconds) == 100)
     }
 
+    @Test mutating func `a copy that was given up for one member is known after a restart, though others wait`() throws
+    {
+        let ids = try sent(1)
+        let missed = Delivery(member: sender, state: .expiredUndelivered, at: now)
+        archive.setDelivery(missed, of: ids[0])
+        try archive.writeStatuses()
+        store.commit { _ in }
+        #expect(reopened.read(ids[0], now: now)?.message.deliveries == [missed])
+    }
+
     @Test mutating func `of two statuses the later one counts, and a failure outlives that all have it`() throws {
         let ids = try sent(2)
         archive.setState(.cancelled, of: ids[0])

@@ -385,7 +385,6 @@ extension NodeAction {
                 + messages.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) \($0.content.displayText.prefix(20))" }
                 .joined() + " \(keeping)"
         case .setState(_, let ids, let state): "state \(ids.summary) \(state)"
-        case .erase(_, let ids): "erase \(ids.count)"
         case .forgetMemory: "forgetMemory"
         case .reschedule(_, let id, let at): "reschedule \(Hex.encode(id.bytes.prefix(3))) to \(at.milliseconds)"
         case .eraseSent(_, let id): "eraseSent \(Hex.encode(id.bytes.prefix(3)))"

@@ -439,9 +439,6 @@ package final class Simulation {
                     node.memory[client]?[id]?.message.state = state
                     if node.disk.messages[client]?[id] != nil { write(.state(client, id, state), node) }
                 }
-            case .erase(let client, let ids):
-                for id in ids { node.memory[client]?[id] = nil }
-                write(.erase(client, ids), node)
             case .reschedule(let client, let id, let expiresAt):
                 count("rescheduled")
                 if let read = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id] {
@@ -511,7 +508,7 @@ package final class Simulation {
             case .notifyMessages(let events): for event in events.events { put(.notify(event), node) }
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client): sleep(node, client)
-            // What members have said of a message is shown and decides nothing here.
+            // Durable at once, unlike an acknowledgement of a real node.
             case .setDelivery(let client, let ids, let delivery):
                 for id in ids {
                     count("deliveries")

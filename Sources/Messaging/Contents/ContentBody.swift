@@ -59,7 +59,7 @@ package struct Attachment: Hashable, Sendable {
     package var mediaType: String
     /// 0…``byteCountLimit``.
     package var byteCount: Int64
-    /// BLAKE2b-256 (RFC 7693) of the whole file.
+    /// SHA-256 of the whole file.
     package var hash: [UInt8]
     /// What its sender says to it; may be empty.
     package var text: String

@@ -290,12 +290,9 @@ extension ConversationStateMachine {
     /// Forgets what is in memory and ends the session: the next link starts with nothing agreed.
     package mutating func close(_ turn: Turn) -> [NodeAction] {
         releaseMemory()
-        var result: [NodeAction] = []
-        for member in memberKeys {
-            let ended = members[member]!.outbox.removeAll(onlyInMemory: true)
-            result += deliveries.cancelled(ended, turn)
-        }
-        result.append(.forgetMemory(client))
+        var ended: Set<MessageID> = []
+        for member in memberKeys { ended.formUnion(members[member]!.outbox.removeAll(onlyInMemory: true)) }
+        var result = deliveries.cancelled(ended.sorted(), turn) + [.forgetMemory(client)]
         files.forgetMemory()
         for member in memberKeys {
             members[member]!.hasEnded = true

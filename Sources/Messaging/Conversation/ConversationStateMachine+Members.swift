@@ -327,9 +327,9 @@ extension ConversationStateMachine {
         let gone = record.members.filter { !present.contains($0.key) }
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
-        let others = Set(members.values.flatMap { $0.outbox.all.map(\.message) })
+        mail.forget(member)
         var result: [NodeAction] = []
-        for id in undelivered where !others.contains(id) {
+        for id in undelivered where MessageDeliveries.isSettled(id, of: members) {
             result += deliveries.waited(for: id, by: member, of: members, turn)
         }
         return result + files.abandon(of: member, turn)

@@ -366,8 +366,7 @@ extension ConversationStateMachine {
                 continue
             }
             record.undelivered[member, default: 0] += 1
-            let actions = deliveries.missed(id, by: member, of: members, turn)
-            result += actions
+            result += deliveries.missed([id], by: member, of: members, turn)
         }
         if !result.isEmpty { result += flush(member, &turn) }
         return result + noteIdle(idleCount, beside: result, of: member, on: link, turn)

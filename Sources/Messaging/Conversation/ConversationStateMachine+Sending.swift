@@ -168,7 +168,6 @@ extension ConversationStateMachine {
         var found = false
         for member in memberKeys where members[member]?.settle(message) == true { found = true }
         guard found else { throw .unknownMessage }
-        deliveries.forget(message)
         return deliveries.cancelled([message], turn)
     }
 
@@ -199,10 +198,7 @@ extension ConversationStateMachine {
         if !actions.expired.isEmpty {
             // The member will see that something is missing.
             record.undelivered[member, default: 0] += UInt64(actions.expired.count)
-            result.append(.save(client))
-            let ended = actions.expired.filter { MessageDeliveries.isSettled($0, of: members) }
-            for id in ended { deliveries.forget(id) }
-            result += deliveries.become(.expiredUndelivered, ended, stored: nil, turn)
+            result += deliveries.missed(actions.expired, by: member, of: members, turn)
         }
         result += deliveries.become(.sent, actions.sent, stored: nil, turn)
         if let link, !actions.transmitted.isEmpty {

@@ -5,8 +5,6 @@ struct MessageDeliveries: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 
     private let names: ConversationNames
-    /// Messages of ours that had expired when they came to some member, while others are still waited for.
-    private var missedBySome: Set<MessageID> = []
     /// What we have said to have read since the node started.
     private var receipted: Set<MessageID> = []
 
@@ -15,7 +13,7 @@ struct MessageDeliveries: Sendable {
     // MARK: Our messages
 
     /// A member has acknowledged messages of ours. A message is delivered when every member has acknowledged it.
-    mutating func delivered(
+    func delivered(
         _ messages: [MessageID],
         to member: PublicKey,
         stored: Bool,
@@ -34,27 +32,32 @@ struct MessageDeliveries: Sendable {
         return said(messages, .mailed, by: member, of: members, turn) + become(.mailed, all, stored: nil, turn)
     }
 
-    /// A message of ours had expired when it came to a member. It has not reached that member, and never will; what it has
-    /// come to is said when no other is waited for. The caller counts it as undelivered.
-    mutating func missed(_ id: MessageID, by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
-        missedBySome.insert(id)
-        return [.save(names.client)] + said([id], .expiredUndelivered, by: member, of: members, turn)
-            + settle([id], stored: nil, of: members, turn)
+    /// Messages of ours that a member will never get: they were given up, or had expired when they came. Their final state is
+    /// told when no other member is waited for. The caller counts them as undelivered.
+    func missed(_ messages: [MessageID], by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+        [.save(names.client)] + said(messages, .expiredUndelivered, by: member, of: members, turn)
+            + settle(messages, stored: nil, areMissed: true, of: members, turn)
     }
 
     /// What a message has come to that only a member who has left had not acknowledged.
-    mutating func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+    func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
         let deliveries = turn.contents.deliveries(names.client, id)
-        let isThere =
-            missedBySome.contains(id)
-            || deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
+        let isThere = deliveries.contains { said in
+            guard said.member != former else { return false }
+            return switch said.state {
+            case .delivered, .read, .expiredUndelivered: true
+            case .queued, .sent, .mailed, .failed, .cancelled, .received, .receiving: false
+            }
+        }
         return isThere ? settle([id], stored: nil, of: members, turn) : cancelled([id], turn)
     }
 
-    /// What messages have come to for which no member is waited any more. Of the others nothing is said.
-    private mutating func settle(
+    /// Final states of messages for which no member is waited any more. Of the others nothing is said.
+    /// - Parameter areMissed: the member of this turn will never get them, which the archive does not know yet.
+    private func settle(
         _ messages: [MessageID],
         stored: Bool?,
+        areMissed: Bool = false,
         of members: Members,
         _ turn: Turn
     ) -> [NodeAction] {
@@ -64,7 +67,7 @@ struct MessageDeliveries: Sendable {
         var refused: [MessageID] = []
         for id in messages where Self.isSettled(id, of: members) {
             let said = turn.contents.deliveries(names.client, id)
-            let isMissed = missedBySome.remove(id) != nil || said.contains { $0.state == .expiredUndelivered }
+            let isMissed = areMissed || said.contains { $0.state == .expiredUndelivered }
             if said.contains(where: { $0.state == .failed }) {
                 refused.append(id)
             } else if isMissed {
@@ -81,9 +84,6 @@ struct MessageDeliveries: Sendable {
     static func isSettled(_ id: MessageID, of members: Members) -> Bool {
         members.values.allSatisfy { $0.outbox[id] == nil }
     }
-
-    /// A message of ours is over, whatever some have missed.
-    mutating func forget(_ id: MessageID) { missedBySome.remove(id) }
 
     func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
         become(.cancelled, messages, stored: nil, turn)
@@ -111,7 +111,7 @@ struct MessageDeliveries: Sendable {
     // MARK: Receipts for ours
 
     /// - Returns: what it comes to, and how many of the messages that it names it changes nothing of.
-    mutating func receive(
+    func receive(
         _ receipt: Receipt,
         from member: PublicKey,
         of members: inout Members,
@@ -137,7 +137,7 @@ struct MessageDeliveries: Sendable {
         return (result, idleCount)
     }
 
-    private mutating func wasRead(
+    private func wasRead(
         _ id: MessageID,
         by member: PublicKey,
         of members: inout Members,
@@ -164,7 +164,7 @@ struct MessageDeliveries: Sendable {
     }
 
     /// A member does not take our file.
-    private mutating func wasRefused(
+    private func wasRefused(
         _ id: MessageID,
         by member: PublicKey,
         of members: inout Members,

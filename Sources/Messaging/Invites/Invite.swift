@@ -15,7 +15,7 @@ package struct Invite: Hashable, Sendable, Codable {
     package var description: String?
     /// The lifetime in force when the invite was made.
     package var lifetime: Lifetime
-    /// Of a scheduled explosion; always `nil` in this version.
+    /// When the scheduled explosion ends the conversation; `nil` without one.
     package var conversationExpiresAt: Timestamp?
     /// From then on it admits nobody.
     package var expiresAt: Timestamp

@@ -166,6 +166,7 @@ extension LifetimeStateMachine {
 
     /// The end of a session with this member ends what one of the two has proposed.
     private mutating func closeOpen(with from: PublicKey) -> [Action] {
+        var voided: [Action] = []
         if let accepted = record.accepted {
             switch negotiation {
             case .accepted: break
@@ -173,19 +174,20 @@ extension LifetimeStateMachine {
                 // Of before a restart of ours.
                 void(accepted.proposer, upTo: accepted.ballot)
                 record.accepted = nil
+                voided = [.save]
             }
         }
         switch negotiation {
-        case .settled: return []
+        case .settled: return voided
         case .proposed(let proposal, _, _):
             void(proposal)
             negotiation = .settled
             return [.save, .expired(proposal.id)]
                 + (isPair ? [] : [.send(.withdraw(proposal.id))])
         case .asked(let proposal, _):
-            guard proposal.proposer == from else { return [] }
+            guard proposal.proposer == from else { return voided }
             close(proposal, nil)
-            return [.withdrawn(proposal.id)]
+            return voided + [.withdrawn(proposal.id)]
         case .accepted(let proposal, _, _, _):
             guard proposal.proposer == from else { return [] }
             voidAccepted(proposal)

@@ -8,7 +8,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     }
 
     /// Of texts, and of all that has no lifetime of its own.
-    package var lifetime: Lifetime
+    package let lifetime: Lifetime
     /// Of attachments; `nil`: as ``lifetime``.
     package let attachment: Lifetime?
     /// What nobody has opened goes after this long, in milliseconds; `nil`: no sooner than what was opened.

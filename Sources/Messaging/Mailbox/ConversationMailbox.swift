@@ -172,6 +172,14 @@ struct ConversationMailbox: Sendable {
         return self.agreement != agreement
     }
 
+    /// Forgets the slots and keys of a member that is gone.
+    mutating func forget(_ member: PublicKey) {
+        sides[member] = nil
+        record.outgoing[member] = nil
+        record.incoming[member] = nil
+        record.acknowledgements[member] = nil
+    }
+
     // MARK: Keys
 
     /// Asks members for the keys of their slices: with each session, when an agreement begins, when a member names a box,
@@ -299,12 +307,7 @@ struct ConversationMailbox: Sendable {
         guard context.consent != .no || !sides.isEmpty else { return [] }
         var result: [NodeAction] = []
         for member in sides.keys.sorted() {
-            guard let state = context.members[member] else {
-                sides[member] = nil
-                record.outgoing[member] = nil
-                record.acknowledgements[member] = nil
-                continue
-            }
+            guard let state = context.members[member] else { continue }
             if state.isEstablished {
                 if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
                 result += askForSlices(of: member, context, now: turn.now)

@@ -10,8 +10,6 @@ package enum NodeAction: Hashable, Sendable {
     /// Keep these messages, in this order.
     case keep(ClientID, [Message], Keeping)
     case setState(ClientID, [MessageID], DeliveryState)
-    /// Overwrite these messages wherever they are.
-    case erase(ClientID, [MessageID])
     /// Forget what is in memory only.
     case forgetMemory(ClientID)
     /// Keys first: write the tombstone, destroy the inbox's keys, then remove its files.

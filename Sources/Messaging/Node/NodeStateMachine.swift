@@ -232,7 +232,7 @@ package final class NodeStateMachine {
 
     /// Dials the members of a conversation that have no link.
     package func reach(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        withConversation(inboxes[client]) { $0.reach(&turn) }
+        settle(withConversation(inboxes[client]) { $0.reach(&turn) }, &turn)
     }
 
     /// The user has seen these messages.

@@ -101,8 +101,9 @@ extension MessageArchive {
 
     /// What members have said of a message of ours.
     func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
+        // While the storage is locked a message may be known by what its members have said alone.
         guard heldIndex[id] == nil, var said = outgoing.deliveries(of: id) else {
-            return read(id, now: now)?.message.deliveries ?? []
+            return read(id, now: now)?.message.deliveries ?? deliveries[id] ?? []
         }
         if let status = learned[id] { said.merge(status.said) }
         if let more = deliveries[id] { said.merge(more) }

@@ -347,18 +347,16 @@ final class MessageArchive {
         outgoing.learn(status)
     }
 
-    /// What a member has said of a message of ours. Written with the message's next state; with the next commit when the
-    /// message was read.
+    /// Notes how a message of ours stands with one member. An acknowledgement is written with the message's next state,
+    /// everything else with the next commit.
     func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
         if let index = heldIndex[id] {
             held[index].message.merge([delivery])
             return
         }
         deliveries[id, default: []].append(delivery)
-        // What came by a mailbox comes once: it is learned at once, as is what some member's mailbox has.
-        guard delivery.state == .read || delivery.state == .mailed || delivery.state == .delivered && isMailed(id),
-            !store.isLocked
-        else { return }
+        // An acknowledgement is repeated when it was lost, unless it came by a mailbox.
+        guard delivery.state != .delivered || isMailed(id), !store.isLocked else { return }
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }
 

@@ -71,12 +71,6 @@ final class ActionPerformer: CorePart {
         case .save(let client): writer.save(client)
         case .keep(let client, let messages, let keeping): writer.keep(messages, keeping, client: client)
         case .setState(let client, let ids, let state): setState(state, of: ids, client)
-        case .erase(let client, let ids):
-            writer.storing(client) { inbox throws(StoreError) in
-                for id in ids { inbox.forgetHash(of: id) }
-                try inbox.archive.erase(ids)
-            }
-            writer.changed(client)
         case .forgetMemory(let client):
             inboxes[client]?.archive.forgetMemory()
             inboxes[client]?.forgetHashes()
@@ -181,9 +175,6 @@ final class ActionPerformer: CorePart {
             if !stored.isEmpty { deferIt(client, .setDelivery(client, stored, delivery)) }
         case .forgetChunks(let client, let id), .reschedule(let client, let id, _):
             if !isHeld(id, client) { deferIt(client, action) }
-        case .erase(let client, let ids):
-            let stored = ids.filter { !isHeld($0, client) }
-            if !stored.isEmpty { deferIt(client, .erase(client, stored)) }
         case .eraseSent(let client, _): deferIt(client, action)
         case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
             .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify,

@@ -59,7 +59,7 @@ final class HeldEffects: CorePart {
             case .close(let link): output.close(link)
             case .notify(let event): events.notify(event)
             case .notifyMessages(let happened): for event in happened.events { events.notify(event) }
-            case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
+            case .save, .keep, .setState, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
                 .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,
                 .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading, .mail,

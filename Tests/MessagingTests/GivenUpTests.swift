@@ -1,0 +1,109 @@
+import Crypto
+import Messaging
+import Testing
+
+/// Copies of our messages that are given up for one member, and what is forgotten when a member is gone.
+@Suite struct GivenUp {
+    private func count(_ kind: Event.Kind, _ all: Assembly) -> Int { all.events[0].count { $0 == kind } }
+
+    @Test func `a message that was given up for one member is not delivered when the other has it`() throws {
+        var all = try Assembly.joined(3)
+        all.run()
+        all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
+        all.isolate(1)
+        // It is handed to the link of the third, and no answer comes.
+        all.cut.insert([0, 2])
+        let id = try all.say("to both", from: 0)
+        all.run(for: .minute + 1)
+        let (gone, other) = (all.keys[1].publicKey, all.keys[2].publicKey)
+        #expect(all.archive[0][id]?.state == .sent)
+        #expect(all.archive[0][id]?.deliveries.first { $0.member == gone }?.state == .expiredUndelivered)
+        #expect(count(.messageDelivery(id, gone, .expiredUndelivered), all) == 1)
+        all.archive[2][id] = all.archive[0][id]
+        all.archive[2][id]?.sender = all.keys[0].publicKey
+        all.cut.remove([0, 2])
+        all.run(for: .minute)
+        #expect(all.archive[0][id]?.deliveries.first { $0.member == other }?.state == .delivered)
+        #expect(all.archive[0][id]?.state == .expiredUndelivered)
+        #expect(all.machine(0)?.record.undelivered == [gone: 1])
+        // After a restart the same member is not waited for again.
+        let record = try #require(all.nodes[0].record(all.clients[0]))
+        let node = NodeStateMachine()
+        let turn = turn(all.random, now: all.now)
+        _ = node.load(record, key: all.keys[0], turn)
+        var waiting = try #require(all.archive[0][id])
+        waiting.state = .sent
+        node.restoreOutbox(waiting, client: all.clients[0])
+        #expect(node.conversation(all.clients[0])?.outboxCount == 0)
+    }
+
+    @Test func `a close says once that a text was cancelled, however many members it was for`() throws {
+        var all = try Assembly.joined(4)
+        for node in 1...3 { all.isolate(node) }
+        let id = try all.say("in memory only", from: 0)
+        let client = all.clients[0]
+        all.step(0) { core, turn in
+            let closed = try? core.command(client, &turn) { (machine, turn) throws(CommandError) in
+                ((), machine.close(turn))
+            }
+            return closed?.1 ?? []
+        }
+        #expect(all.archive[0][id]?.state == .cancelled)
+        #expect(count(.messageState(id, .cancelled, stored: nil), all) == 1)
+    }
+
+    @Test func `what was counted of a mailbox goes with its member`() throws {
+        var all = try Assembly.joined(3)
+        let (member, client) = (all.keys[1].publicKey, all.clients[0])
+        let age = SlotAge(dwell: 0, least: 0)
+        for number: UInt64 in [3, 900] {
+            all.step(0) { core, turn in
+                core.receiveMailed([], number: number, from: member, age: age, client: client, &turn).actions
+            }
+        }
+        #expect(all.machine(0)?.savedRecord.mailbox.incoming[member] != nil)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(member, &turn) }
+        #expect(all.machine(0)?.savedRecord.mailbox == MailboxRecord())
+    }
+
+    @Test func `consent that a reset voids is saved as void, though nothing is open`() throws {
+        var pair = Negotiation()
+        let proposal = pair.proposal(by: .one, .oneHour, membership: 3)
+        let others = [pair.keys[0].publicKey, makeKey(&pair.random).publicKey]
+        func machine(_ record: LifetimeStateMachine.Record) -> LifetimeStateMachine {
+            LifetimeStateMachine(
+                conversation: pair.conversation,
+                own: pair.keys[1].publicKey,
+                members: others.sorted(),
+                membership: 3,
+                record: record
+            )
+        }
+        var before = machine(LifetimeStateMachine.Record())
+        _ = before.receive(
+            .proposal(proposal),
+            from: others[0],
+            policy: .ask,
+            now: pair.now,
+            key: pair.keys[1],
+            random: &pair.random
+        )
+        _ = try before.accept(now: pair.now, key: pair.keys[1], random: &pair.random)
+        // After a restart nothing is open.
+        #expect(before.record.accepted != nil)
+        var machine = machine(before.record)
+        let sent = machine.sessionStart(reset: true, policy: .ask)
+        var received = sent
+        received.head = nil
+        let actions = machine.sessionEstablished(
+            with: others[0],
+            sent: sent,
+            received: received,
+            now: pair.now,
+            key: pair.keys[1],
+            random: &pair.random
+        )
+        #expect(machine.record.accepted == nil)
+        #expect(actions.contains(.save))
+    }
+}
