@@ -71,19 +71,24 @@ extension Store {
         try writer.update(id, id: messageID, payload: payload)
     }
 
-    /// Moves a live message or hidden record to another tier and expiry, sooner or later than before; identifier, order
-    /// and payload stay. Durable when a later commit completes, and that commit overwrites the old ciphertext too: after
+    /// Moves a live message or hidden record to another tier and expiry, sooner or later than before; identifier and order
+    /// stay, and the payload unless there is a new one. Durable when a later commit completes, and that commit overwrites the old ciphertext too: after
     /// the new one is on the disk, so that the message is never lost. A crash in between leaves both; the new one is
     /// served then, and the old one is overwritten when the inbox is read; if the new one's time has come by then, the old
     /// one is served again. So the message goes at the later of its two expiries, at the latest.
-    /// - Parameter expiresAt: milliseconds since the epoch.
+    /// - Parameters:
+    ///   - expiresAt: milliseconds since the epoch.
+    ///   - payload: a new one; `nil` for the one before.
     /// - Throws: ``StoreError/unknownMessage`` too.
     package func reschedule(
         _ id: RowID,
         id messageID: [UInt8],
         tier: Tier,
-        expiresAt: Int64
-    ) throws(StoreError) { try writer.reschedule(id, id: messageID, tier: tier, expiresAt: expiresAt) }
+        expiresAt: Int64,
+        payload: [UInt8]? = nil
+    ) throws(StoreError) {
+        try writer.reschedule(id, id: messageID, tier: tier, expiresAt: expiresAt, payload: payload)
+    }
 
     /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
     package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) { try writer.erase(id, id: messageID) }

@@ -60,6 +60,8 @@ import Testing
             ("{\n  \"peers\": {}\n}", 2, "a list"),
             ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
             ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
+            ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
+            ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
         ]
     ) func `a malformed peers file says where and what was expected`(_ text: String, _ line: Int, _ words: String)
         throws

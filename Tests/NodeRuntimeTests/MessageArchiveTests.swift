@@ -56,6 +56,15 @@ import Testing
         archive.contains(message.content.id)
     }
 
+    @Test mutating func `a message that comes twice is in memory once`() throws {
+        let twice = message(lasting: .hour)
+        for _ in 0..<2 { try keep(twice, .memory) }
+        try keep(message(lasting: .minute), .memory)
+        #expect(archive.held.count == 2)
+        #expect(archive.expire(now: now + 2 * .minute).count == 1)
+        #expect(archive.held.map(\.message) == [twice] && archive.isHeld(twice.content.id))
+    }
+
     @Test mutating func `what was in memory only stays known after a close, and not after the inbox has gone`() throws {
         let seen = message()
         try keep(seen, .memory)

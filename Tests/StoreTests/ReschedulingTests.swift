@@ -27,6 +27,26 @@ import Testing
         disk.files().filter { $0.key.hasSuffix(".seg") }
     }
 
+    @Test func `a message that moves with a new payload is written once`() throws {
+        let (disk, store, row) = try home()
+        func byteCount() -> Int { segments(disk).reduce(0) { $0 + $1.value.count } }
+        let before = byteCount()
+        try store.reschedule(row, id: messageID(1), tier: .oneHour, expiresAt: start + hour, payload: text("text 9"))
+        try store.checkpointNow()
+        let once = byteCount() - before
+        #expect(try store.get(row, 1, now: start) == "text 9")
+        try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
+        try store.checkpointNow()
+        #expect(byteCount() - before == 2 * once, "as many bytes as without one")
+        try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour, payload: text("text 8"))
+        try store.commitNow()
+        #expect(try store.get(row, 2, now: start) == "text 8")
+        store.close()
+        let again = try openHome(disk)
+        #expect(try again.get(row, 1, now: start) == "text 9" && again.get(row, 2, now: start) == "text 8")
+        again.close()
+    }
+
     @Test(arguments: [
         (Tier.oneHour, start + 9_000), (.sevenDays, start + 100 * hour), (.thirtyDays, start + 710 * hour),
     ])

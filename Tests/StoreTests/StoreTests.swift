@@ -262,6 +262,25 @@ import Testing
         #expect(store.damage.isEmpty)
     }
 
+    @Test func `a tombstone is removed while the store is locked`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let (one, two) = try (
+            store.addTombstone(keepUntil: start + hour, payload: text("one")),
+            store.addTombstone(keepUntil: start + hour, payload: text("two"))
+        )
+        let before = try #require(disk.files()["/home/tombstones.slots"])
+        store.lock()
+        try store.removeTombstone(one)
+        #expect(throws: StoreError.unknownTombstone) { try store.removeTombstone(one) }
+        let after = try #require(disk.files()["/home/tombstones.slots"])
+        let page = SlotFile.pageByteCount
+        #expect(after[..<page] != before[..<page] && after[page...] == before[page...], "its page, and no other")
+        try store.unlock(passphrase: nil)
+        #expect(try store.tombstones().map(\.id) == [two])
+        store.close()
+    }
+
     @Test func `tombstones are kept, updated, removed and end at their time`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)

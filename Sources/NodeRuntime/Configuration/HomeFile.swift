@@ -265,8 +265,11 @@ enum HomeFile {
             var rest = bytes[...]
             while !rest.isEmpty {
                 let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-                guard count >= 0 || errno == EINTR else { throw HomeFileError(systemCall: "write", path: path) }
-                rest = rest.dropFirst(max(0, count))
+                if count < 0, errno == EINTR { continue }
+                // Nothing written and no error: it would go on for ever.
+                if count == 0 { errno = EIO }
+                guard count > 0 else { throw HomeFileError(systemCall: "write", path: path) }
+                rest = rest.dropFirst(count)
             }
             guard fsync(descriptor) == 0 else { throw HomeFileError(systemCall: "fsync", path: path) }
         } catch {

@@ -132,13 +132,18 @@ struct JSONSyntaxChecker {
             let start = index
             while let byte = next, !" \t\r\n,:]}[{\"".utf8.contains(byte) { index += 1 }
             let word = String(decoding: bytes[start..<index], as: UTF8.self)
-            guard ["true", "false", "null"].contains(word) || Double(word) != nil else {
+            guard ["true", "false", "null"].contains(word) || Self.isNumber(word) else {
                 index = start
                 throw Unexpected(
                     words: word.isEmpty ? "expected a value" : "expected a value, found `\(word.prefix(20))`"
                 )
             }
         }
+    }
+
+    /// RFC 8259, section 6.
+    private static func isNumber(_ word: String) -> Bool {
+        word.wholeMatch(of: /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/) != nil
     }
 
     private mutating func list(

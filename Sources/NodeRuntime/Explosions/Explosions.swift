@@ -27,6 +27,8 @@ final class Explosions: CorePart {
     private let removal: InboxRemoval
     /// Inboxes with an ``Inbox/unarmedEnd``.
     private var unarmed: [Inbox] = []
+    /// Whose lists of members to tell are still on the disk, because it was locked.
+    private var removedWhileLocked: Set<ConversationID> = []
 
     init(
         _ core: ProtocolCore,
@@ -183,8 +185,7 @@ final class Explosions: CorePart {
         routes.unregister(tombstone: conversation)
         let tombstone = endings[conversation].tombstone
         endings.remove(conversation)
-        guard let tombstone, !store.isLocked else { return }
-        try? store.removeTombstone(tombstone)
+        if let tombstone { try? store.removeTombstone(tombstone) }
     }
 
     // MARK: Whom to tell
@@ -254,7 +255,10 @@ final class Explosions: CorePart {
     private func removeFanOut(_ conversation: ConversationID) {
         endings[conversation].fanOut = nil
         endings[conversation].isFanOutUnsaved = false
-        guard !store.isLocked else { return }
+        guard !store.isLocked else {
+            removedWhileLocked.insert(conversation)
+            return
+        }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
         commits.schedule()
     }
@@ -276,6 +280,9 @@ final class Explosions: CorePart {
     /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
     func saveWhatWasRefused() {
         guard !store.isLocked, !store.isReadOnly else { return }
+        let removed = removedWhileLocked
+        removedWhileLocked = []
+        for conversation in removed.sorted() where endings[conversation].fanOut == nil { removeFanOut(conversation) }
         for conversation in endings.unsavedTombstones { saveTombstone(conversation) }
         for inbox in unarmed {
             if let end = inbox.unarmedEnd, inboxes[inbox.client] === inbox { lightFuse(inbox.client, at: end) }

@@ -23,8 +23,13 @@ extension MessageArchive {
         if message.state == .sent { message.state = stored.state }
         message.expiresAt = expiresAt
         message.onReading = nil
-        try store.reschedule(row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds)
-        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+        try store.reschedule(
+            row,
+            id: id.bytes,
+            tier: tier,
+            expiresAt: expiresAt.milliseconds,
+            payload: StoredCodec.encode(message, arrivedAt: arrivedAt)
+        )
         guard let attachment = message.content.attachment else { return }
         try rescheduleChunks(
             id,

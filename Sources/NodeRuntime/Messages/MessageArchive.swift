@@ -202,6 +202,7 @@ final class MessageArchive {
     }
 
     private func hold(_ entry: Held) {
+        guard !isHeld(entry.message.content.id) else { return }
         var entry = entry
         settlePlaces()
         if !isUnplaced { entry.place = nextPlace(after: held.last?.place) }
@@ -240,9 +241,7 @@ final class MessageArchive {
         for id in heldChunks.keys where !kept.contains(id) && !memory.uploading.contains(id) { forgetHeldChunks(id) }
         held = entries
         heldBytes = entries.reduce(0) { $0 + $1.message.byteCount }
-        heldIndex = Dictionary(
-            uniqueKeysWithValues: entries.enumerated().map { ($1.message.content.id, $0) }
-        )
+        heldIndex = Dictionary(entries.enumerated().map { ($1.message.content.id, $0) }) { first, _ in first }
     }
 
     func isHeld(_ id: Messaging.MessageID) -> Bool { heldIndex[id] != nil }

@@ -8,6 +8,8 @@ final class TombstoneTable {
     private var keepUntil: [Int: Int64] = [:]
     /// By slot; empty while the store is locked.
     private var pages: [Int: TombstonePage] = [:]
+    /// Where they were when the store was locked.
+    private var slotsAtLock: [[UInt8]: Int] = [:]
     /// Slots of pages that could not be destroyed yet. Nothing is served from them.
     private var doomed: [Int] = []
 
@@ -39,6 +41,7 @@ final class TombstoneTable {
 
     /// Opens the pages. What was changed, and the older version of what an interrupted update has left twice, is destroyed.
     func open(_ keys: GridKeys) {
+        slotsAtLock = [:]
         var newest: [[UInt8]: Int] = [:]
         for slot in keepUntil.keys.sorted() {
             guard let page = try? file.read(slot) else { continue }
@@ -63,7 +66,10 @@ final class TombstoneTable {
     }
 
     /// The store is locked.
-    func forgetPages() { pages = [:] }
+    func forgetPages() {
+        slotsAtLock = Dictionary(pages.map { ($1.id, $0) }) { first, _ in first }
+        pages = [:]
+    }
 
     // MARK: - Tombstones
 
@@ -107,8 +113,10 @@ final class TombstoneTable {
     /// Destroys the page.
     /// - Throws: when it may still be there; the next reap tries again.
     func remove(_ id: TombstoneID) throws(StoreError) {
-        let (slot, _) = try find(id)
+        let slot: Int
+        if let known = slotsAtLock[id.bytes] { slot = known } else { slot = try find(id).slot }
         if isReadOnly { throw .readOnly(path: file.path) }
+        slotsAtLock[id.bytes] = nil
         drop(slot)
         if let failure = destroyDoomed().first { throw failure }
     }

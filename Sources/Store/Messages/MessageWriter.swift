@@ -202,10 +202,14 @@ final class MessageWriter {
         _ id: RowID,
         id messageID: [UInt8],
         tier: Tier,
-        expiresAt: Int64
+        expiresAt: Int64,
+        payload: [UInt8]?
     ) throws(StoreError) {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
+        guard (payload?.count ?? 0) <= RecordFile.maximumPlaintext else {
+            throw .tooLarge(limit: RecordFile.maximumPlaintext)
+        }
         let row = try grid.row(id)
         if services.isReadOnly { throw .readOnly(path: services.home.path) }
         let messageID = try Bytes16.parse(messageID)
@@ -214,10 +218,13 @@ final class MessageWriter {
         else { throw .unknownMessage }
         let old = holder.records[place.record]
         let column = try grid.column(tier, expiresAt: expiresAt)
-        if old.expiresAt == expiresAt, holder.column === column { return }
+        if old.expiresAt == expiresAt, holder.column === column {
+            if let payload { try update(old, in: holder, payload) }
+            return
+        }
         guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
         let segment = try segments.segment(for: row, in: column)
-        var payload = message.payload
+        var payload = payload ?? message.payload
         defer { wipe(&payload) }
         write(
             messageID,

@@ -94,8 +94,8 @@ struct Reload: Sendable {
 
     private static func metadata(_ result: ConfigReloadMethod.Result) -> Logger.Metadata {
         let lists = [("changed", result.changed), ("pending", result.pending), ("overridden", result.overridden)]
-        return Dictionary(
-            uniqueKeysWithValues: lists.filter { !$0.1.isEmpty }.map { ($0.0, "\($0.1.joined(separator: ","))") }
-        )
+        var metadata = Logger.Metadata()
+        for (name, settings) in lists where !settings.isEmpty { metadata[name] = "\(settings.joined(separator: ","))" }
+        return metadata
     }
 }

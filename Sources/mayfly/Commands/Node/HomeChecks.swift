@@ -86,12 +86,15 @@ struct HomeChecks {
             )
         }
         guard mark - now <= 2 * Milliseconds.minute else {
-            let behind = (mark - now + Milliseconds.minute - 1) / Milliseconds.minute
+            let seen = shown(Timestamp(milliseconds: mark), now: Timestamp(milliseconds: now))
             return HealthCheck(
                 name: "clock",
                 state: .failed,
-                message: "the system's clock is \(behind) min behind the latest time that this home has seen",
-                hint: "set it right (timedatectl); until then the node counts on from the later time"
+                message: "the system's clock is behind the latest time that this home has seen, \(seen)",
+                hint:
+                    "if the system's clock is wrong, set it right (timedatectl); if it was ahead at an earlier start, "
+                    + "nothing takes that back: until that time the home's clock goes on while the node runs and stands "
+                    + "while it is stopped, and messages live longer by that. A new home (`mayfly init`) is free of it"
             )
         }
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
