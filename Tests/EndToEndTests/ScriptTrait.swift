@@ -30,7 +30,7 @@ extension Trait where Self == ScriptTrait {
 /// Threads for tests that block. No more tests begin than there are threads, so none holds up another's next step.
 private final class ScriptThreads: TaskExecutor {
     static let shared = ScriptThreads(
-        count: ProcessInfo.processInfo.environment["MAYFLY_SCRIPTS"].flatMap { Int($0) } ?? 8
+        count: ProcessInfo.processInfo.environment["MAYFLY_SCRIPTS"].flatMap { Int($0) } ?? 4
     )
 
     private struct State {
