@@ -8,8 +8,14 @@ package enum ControlLimits {
     package static let responseByteCount = 16 << 20
     /// Deepest nesting of arrays and objects in a line, in either direction.
     package static let nestingDepth = 32
-    /// Connections served at the same time; one more is told so and closed.
-    package static let connections = 64
+    /// Connections served at the same time. For one more, the one that has been idle for longest is closed; when none is
+    /// idle, the next ones wait in the kernel.
+    package static let connections = 80
+    /// Connections that may wait for others at the same time, by a subscription, an upload or a call that waits. The rest
+    /// of ``connections`` is for calls that are answered at once.
+    package static let waitingConnections = 64
+    /// Descriptors that are kept for the next connections when the process has no other left.
+    static let spareDescriptors = 4
     /// Requests of one connection under way at the same time; the next ones wait unread.
     package static let requestsInFlight = 64
     /// Texts in one `send`: the answer, a result for each, is shorter than a line may be.

@@ -148,11 +148,32 @@ package struct ControlSocket: Hashable, Sendable {
         let bound = try withAddress(in: directory) { address, byteCount in
             bind(socket.number, address, byteCount)
         }
-        guard bound == 0 else { throw .system("cannot bind \(path)") }
+        guard bound == 0 else { throw cannotMakeSocket }
         guard Glibc.listen(socket.number, ControlLimits.listenBacklog) == 0 else {
             throw .system("cannot listen on \(path)")
         }
         return socket.release()
+    }
+
+    /// Why bind(2) or unlink(2) failed, as `errno` has it.
+    private var cannotMakeSocket: ControlError {
+        switch errno {
+        case EROFS:
+            ControlError(
+                .failed,
+                "the home \(home) is on a read-only file system",
+                hint: "mount it writable; `mayfly reap` and `mayfly doctor` work meanwhile"
+            )
+        case EACCES, EPERM:
+            ControlError(
+                .failed,
+                "no permission to write to the home \(home)",
+                hint: "run this as the user who owns it; see `mayfly doctor`"
+            )
+        case ENOSPC, EDQUOT:
+            ControlError(.failed, "the disk of the home \(home) is full", hint: "free some space, then `mayfly run`")
+        default: .system("cannot make \(path)")
+        }
     }
 
     private func removeLeftover(in directory: borrowing Descriptor) throws(ControlError) {
@@ -170,7 +191,7 @@ package struct ControlSocket: Hashable, Sendable {
         }
         if answered == 0 || errno == EAGAIN { throw .homeInUse(home) }
         guard errno == ECONNREFUSED else { throw .system("cannot probe \(path)") }
-        guard unlinkat(directory.number, Self.fileName, 0) == 0 else { throw .system("cannot replace \(path)") }
+        guard unlinkat(directory.number, Self.fileName, 0) == 0 else { throw cannotMakeSocket }
     }
 
     /// Which file the socket is, so that a closing node removes only its own.

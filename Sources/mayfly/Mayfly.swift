@@ -109,7 +109,14 @@ import Glibc
             terminal.report(error)
             exit(withError: ExitCode(error.kind.exitCode))
         }
-        guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
+        guard !(error is ExitCode) else { exit(withError: error) }
+        if exitCode(for: error) == .success {
+            // Help, the version or a completion script was asked for.
+            let text = fullMessage(for: error)
+            if !text.isEmpty { terminal.result(text) }
+            exit(withError: ExitCode.success)
+        }
+        guard exitCode(for: error) == .validationFailure else { exit(withError: error) }
         if let mistake = CommandLineMistake.mistake(in: arguments) {
             terminal.report(mistake)
             exit(withError: ExitCode.validationFailure)

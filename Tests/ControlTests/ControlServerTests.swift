@@ -297,14 +297,58 @@ import Testing
         }
     }
 
-    @Test func `the connection after the last is told so`() async throws {
+    /// Answers all but `wait`, which waits for the end of its client.
+    private static let waiting: ControlHandler = { request, session in
+        guard request.method == "wait" else { return session.eventLoop.makeSucceededFuture([:]) }
+        return session.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(session.closed)
+    }
+
+    @Test func `a short call gets in while as many clients wait as may`() async throws {
+        try await ControlNode.serving(Self.waiting) { node in
+            let waiting = try (0..<ControlLimits.waitingConnections).map { _ in try node.rawClient() }
+            for client in waiting {
+                client.send(#"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n")
+                #expect(try client.line()?["id"] == 1)
+                client.send(#"{"jsonrpc":"2.0","id":2,"method":"wait"}"# + "\n")
+                // Notifications get no answer, and a call behind them shows that the one before was read.
+                client.send(#"{"jsonrpc":"2.0","id":3,"method":"m"}"# + "\n")
+                #expect(try client.line()?["id"] == 3)
+            }
+            for _ in 0..<2 * ControlLimits.connections { _ = try node.client().call("m") }
+            // Of the calls that wait the next is refused, and its connection stays.
+            let next = try node.client()
+            let refused = failure { try next.call("wait") }
+            #expect(refused?.kind == .failed && refused?.message.contains("wait already") == true)
+            _ = try next.call("m")
+        }
+    }
+
+    @Test func `the connection that is idle for longest is closed for the next, and is told so`() async throws {
         try await ControlNode.serving { node in
-            let clients = try (0..<ControlLimits.connections).map { _ in try node.client() }
+            var clients = try (0..<ControlLimits.connections).map { _ in try node.client() }
             for client in clients { _ = try client.call("m") }
-            let raw = try node.rawClient()
-            #expect(try raw.line()?["error"]?["message"]?.stringValue?.contains("too many") == true)
-            #expect(try raw.line() == nil)
-            _ = try clients[0].call("m")
+            let first = clients.removeFirst()
+            _ = try node.client().call("m")
+            for client in clients { _ = try client.call("m") }
+            let closed = failure { try first.call("m") }
+            #expect(closed?.kind == .failed && closed?.message.contains("idle") == true, "\(closed as Any)")
+            #expect(failure { try first.call("m") } == closed, "not that the node has gone")
+        }
+    }
+
+    @Test func `when no connection is idle the next one waits until there is room`() async throws {
+        try await ControlNode.serving(Self.waiting) { node in
+            let busy = try (0..<ControlLimits.connections).map { index in
+                let client = try node.rawClient()
+                // Half of a request with a body is under way until the body has come.
+                client.send(#"{"jsonrpc":"2.0","id":1,"method":"m","body":10}"# + "\n")
+                return client
+            }
+            let next = try node.rawClient()
+            next.send(#"{"jsonrpc":"2.0","id":7,"method":"m"}"# + "\n")
+            busy[0].send("0123456789")
+            #expect(try busy[0].line()?["id"] == 1)
+            #expect(try next.line()?["id"] == 7)
         }
     }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @Suite("Attachments", .script)
@@ -42,6 +43,64 @@ struct AttachmentTests {
                     #expect(contents(output) == bytes)
                 }
             }
+        }
+    }
+
+    @Test(
+        "a file that another process writes to is not sent",
+        arguments: ["grows", "shrinks", "changes"]
+    )
+    func changing(_ how: String) throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let size = 8 << 20
+            let (path, _) = try file("a.bin", size, in: ann.directory)
+            let descriptor = try Descriptor(path, O_WRONLY)
+            let isDone = Mutex(false)
+            let number = descriptor.number
+            let writer = Thread {
+                var count = off_t(size)
+                while !isDone.withLock({ $0 }) {
+                    switch how {
+                    case "grows": count += off_t(pwrite(number, "x", 1, count))
+                    case "shrinks":
+                        count -= 1
+                        ftruncate(number, count)
+                    default: pwrite(number, "x", 1, count / 2)
+                    }
+                }
+            }
+            writer.start()
+            let answer = try ann.fails(1, "send", "room", "--file", path, "--wait", "delivered")
+            isDone.withLock { $0 = true }
+            #expect(answer.message.contains("changed while it was read"), "\(answer)")
+            try say("the next", ann)
+            #expect(try bob.texts() == ["the next"])
+            #expect(try ann.texts() == ["the next"])
+            withExtendedLifetime(descriptor) {}
+        }
+    }
+
+    @Test("a pipe that is not written to ends with 4 when the time is over, and nothing is sent")
+    func silentPipe() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let pipe = "\(ann.directory)/pipe"
+            try #require(mkfifo(pipe, 0o600) == 0)
+            try ann.fails(4, "send", "room", "--file", pipe, "--timeout", "0.3")
+            let content = ["--type", "example.org/x:1.0", "--payload-file", pipe, "--timeout", "0.3"]
+            #expect(try ann.run(["send", "room"] + content).code == 4)
+            // One with a writer that stays silent.
+            do {
+                let writer = try Descriptor(pipe, O_RDWR)
+                try ann.fails(4, "send", "room", "--file", pipe, "--timeout", "0.3")
+                withExtendedLifetime(writer) {}
+            }
+            #expect(try ann.texts().isEmpty && bob.texts().isEmpty)
+            // Its whole contents, when it has a writer that ends.
+            let sending = try Background(ann, ["send", "room", "--file", pipe, "--wait", "delivered"])
+            try Data("hello".utf8).write(to: URL(fileURLWithPath: pipe), options: [])
+            #expect(sending.end() == 0)
+            let id = try sending.line()["message"].string ?? ""
+            #expect(try line(id, bob)["file"]["byteCount"].integer == 5)
         }
     }
 

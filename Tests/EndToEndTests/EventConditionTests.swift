@@ -58,6 +58,21 @@ struct EventConditionTests {
         #expect(try !condition("joinFailed:message=An e").matches(["event": "joinFailed", "message": "An error"]))
     }
 
+    @Test("A comma belongs to the value unless a field follows it")
+    func commas() throws {
+        let event: JSONValue = ["event": "message", "text": "hello, bob, a=b,", "from": "ann, x"]
+        for text in ["text=hello, bob, a=b,", "text=hello, bob, a=b,,from=ann, x", "from=ann, x,text=hello, bob, a=b,"]
+        {
+            let condition = try condition("message:\(text)")
+            try condition.check()
+            #expect(condition.matches(event), "\(text)")
+        }
+        #expect(try !condition("message:text=hello").matches(event))
+        #expect(EventCondition(argument: "message:,text=a") == nil && EventCondition(argument: "message:a") == nil)
+        // A field that is not there is no part of the text before it.
+        #expect(throws: ControlError.self) { try condition("message:text=hello,membr=4f1c").check() }
+    }
+
     @Test("The states that are listed are those that there are")
     func states() {
         #expect(Control.Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })

@@ -302,6 +302,7 @@ struct HomeTests {
             let failure = try #require(try ann.tryStart())
             #expect(failure.code == 1, "\(failure)")
             #expect(failure.message.contains("read-only"), "\(failure)")
+            #expect(failure.errors.contains("mount it writable") || failure.output.contains("mount it writable"))
             let found = try ann.fails(1, "doctor").lines.first { $0["name"].string == "home" }
             #expect(found?["state"].string == "failed" && found?["hint"].string?.contains("remount") == true)
             #expect(found?["message"].string?.contains("read-only") == true)

@@ -52,6 +52,24 @@ struct OutputTests {
         }
     }
 
+    @Test(
+        "Help, the version and a completion script that cannot be written are failures",
+        arguments: [
+            ["help"], ["--help"], ["help", "send"], ["--version"], ["version"], ["--generate-completion-script"],
+        ]
+    )
+    func helpToFullDevice(_ arguments: [String]) throws {
+        try withDirectory { directory in
+            let words =
+                [Program.mayfly] + arguments + (arguments.last == "--generate-completion-script" ? ["bash"] : [])
+            func code(_ output: String) throws -> Int32 {
+                try Program.run(["sh", "-c", #"exec "$@" >\#(output)"#, "sh"] + words, in: directory).code
+            }
+            let codes = try ["/dev/full", "/dev/null"].map(code)
+            #expect(codes == [1, 0])
+        }
+    }
+
     @Test("A reader that goes ends a watch at once: with 0, and with 1 when something was waited for")
     func watchNobodyReads() throws {
         try withHomes("ann") { nodes in

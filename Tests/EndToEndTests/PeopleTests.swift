@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import Testing
 
 /// One-shot commands as a person types them, most of them on a terminal.
@@ -115,6 +116,46 @@ struct PeopleTests {
             try bob.stop()
             #expect(following.end() == 8)
             try bob.start()
+        }
+    }
+
+    @Test(
+        "read --follow shows the next message when all that it has shown has expired, whatever the sender's clock says",
+        .enabled(if: TestClock.canBeMade, "needs a C compiler")
+    )
+    func followBehindClock() throws {
+        try withDirectory { directory in
+            let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
+            defer { for node in nodes { node.crash() } }
+            let clocks = try nodes.map { node in
+                let place = "\(directory)/\(node.name)-clock"
+                try #require(mkdir(place, 0o700) == 0)
+                return try TestClock(in: place)
+            }
+            clocks[1].realtime = -3 * TestClock.hour
+            for (node, clock) in zip(nodes, clocks) {
+                node.prefix = clock.prefix
+                let start = [Program.mayfly, "init", "--name", node.name, "--listen", "tcp://127.0.0.1:0"]
+                let made = try Program.run(node.prefix + start + ["--home", node.home], in: directory)
+                #expect(made.code == 0, "\(made)")
+                try node.start()
+            }
+            let (ann, bob) = (nodes[0], nodes[1])
+            try meet(ann, bob)
+            try agree(ann, bob, "1h")
+            try say("old", bob)
+            let following = try Background(ann, ["read", "room", "--follow"])
+            func texts() -> [String] {
+                following.lines.filter { $0["from"].string != "system" }.compactMap { $0["text"].string }
+            }
+            try eventually("the first") { texts() == ["old"] }
+            for clock in clocks { clock.pass(2 * TestClock.hour) }
+            try eventually("it expires") { try ann.texts().isEmpty }
+            try say("next", bob)
+            try eventually("the next") { texts() == ["old", "next"] }
+            try say("ours", ann)
+            try say("last", bob)
+            try eventually("the last") { texts() == ["old", "next", "ours", "last"] }
         }
     }
 

@@ -31,6 +31,17 @@ struct ShownTextTests {
         #expect(quoted("my room $(x)") == "'my room $(x)'")
         #expect(quoted("it's") == #"'it'\''s'"#)
         #expect(quoted("") == "''")
+        #expect(quoted("a\nb\t\u{1b}[1m'\\") == #"$'a\012b\011\033[1m\'\\'"#)
+        #expect(quoted("/home/\u{202e}é") == #"$'/home/\342\200\256é'"#)
+    }
+
+    @Test(
+        "A path that a terminal must not have as it is comes back from the shell as it was",
+        arguments: ["a\nb", "tab\there", "\u{1b}]0;x\u{7}", "\u{202e}gpj.exe", "it's \\n $(x) `y`\u{9b}", "\u{2028}8"]
+    )
+    func escapes(_ word: String) throws {
+        #expect(safe(quoted(word)) == quoted(word), "it can be shown as it is")
+        #expect(try Program.tool("bash", "-c", "printf %s \(quoted(word))") == word)
     }
 
     @Test("The commands that a person is told name the home that was named, and can be pasted")

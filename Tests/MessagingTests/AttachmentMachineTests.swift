@@ -215,6 +215,8 @@ private enum ReceiverState: CaseIterable {
             ("report.pdf", "report.pdf"), ("../../etc/passwd", "_.._etc_passwd"), ("/etc/passwd", "_etc_passwd"),
             ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"), ("a\u{0}b\nc", "a_b_c"),
             ("a\\b", "a_b"), ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"),
+            ("\u{200b}", "_"), ("\u{feff}a\u{ad}b", "_a_b"), ("\u{200d}\u{fe0f}", "attachment"),
+            ("\u{3164}", "_"), ("\u{3000}", "attachment"), ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
         ]
     ) func `a name is harmless`(_ name: String, _ safe: String) {
         #expect(Messaging.Attachment.safeName(name) == safe)

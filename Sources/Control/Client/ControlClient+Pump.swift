@@ -29,7 +29,10 @@ extension ControlClient {
                         inputIsOpen = false
                         owed.inputEnded()
                     }
-                    if inputIsOpen || owed.areOutstanding { throw hasGone }
+                    if inputIsOpen || owed.areOutstanding {
+                        closingError = owed.closingError
+                        throw hasGone
+                    }
                     return
                 }
                 owed.received(bytes)
@@ -70,6 +73,8 @@ struct OwedAnswers {
     private(set) var count = 0
     /// Events are being sent, with no end but the node's.
     private(set) var isStreaming = false
+    /// A failure of the connection, not of a request.
+    private(set) var closingError: ControlError?
     /// Requests to subscribe that are not answered yet.
     private var subscribing: Set<RequestID> = []
     private var outgoing = LineCollector(byteLimit: ControlLimits.requestByteCount)
@@ -114,6 +119,9 @@ struct OwedAnswers {
         if line.starts(with: ControlResponse.notificationStart.utf8) {
             if line.starts(with: ControlResponse.droppedStart.utf8) { isStreaming = false }
             return
+        }
+        if line.starts(with: #"{"error""#.utf8), case .failure(.null, let error)? = try? ControlResponse(line: line) {
+            closingError = error
         }
         count = max(0, count - 1)
         guard !subscribing.isEmpty, let response = try? ControlResponse(line: line) else { return }

@@ -16,6 +16,8 @@ package final class ControlClient {
     private var nextID: Int64 = 1
     /// Events that came while an answer was awaited.
     private var waitingNotifications: [ControlResponse] = []
+    /// Why the node has closed the connection, if it has said so.
+    var closingError: ControlError?
 
     /// Connects to the node of `home`.
     /// - Throws: `noNode` when none is running there; `timedOut` when it does not take us in `timeout`.
@@ -106,7 +108,9 @@ package final class ControlClient {
             guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
-            case .failure(let answered, let error) where call.isEnded(byFailureOf: answered): throw error
+            case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
+                if answered == .null { closingError = error }
+                throw error
             case .success, .failure: continue  // the late answer of a call that was given up
             case .notification(let name, let params):
                 waitingNotifications.append(.notification(method: name, params: params))
@@ -158,7 +162,9 @@ package final class ControlClient {
             case .notification(ControlResponse.eventMethod, let event): return .event(event)
             case .notification(ControlResponse.droppedMethod, let error):
                 return .dropped(ControlError(jsonValue: error))
-            case .failure(_, let error): throw error
+            case .failure(let answered, let error):
+                if answered == .null { closingError = error }
+                throw error
             case .notification, .success: continue
             }
         }
@@ -258,7 +264,7 @@ extension ControlClient {
 
     /// The node has closed the connection.
     var hasGone: ControlError {
-        ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
+        closingError ?? ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
     }
 
     private enum WaitEnd {

@@ -9,10 +9,14 @@ package protocol ControlMethod: SendableMetatype {
     static var summary: String { get }
     /// Whether bytes may follow the request: `body` of the request says how many.
     static var takesBody: Bool { get }
+    /// Whether a call with these parameters waits for others, or its connection is used for longer: there is a limit of
+    /// such connections, ``ControlLimits/waitingConnections``.
+    static func waits(_ params: Params) -> Bool
 }
 
 extension ControlMethod {
     package static var takesBody: Bool { false }
+    package static func waits(_ params: Params) -> Bool { false }
 }
 
 /// No parameters, or a result without fields.

@@ -13,6 +13,8 @@ package class ControlCall: @unchecked Sendable {
     let id: RequestID?
     /// Whether a body may follow the request.
     let takesBody: Bool
+    /// Whether the answer may take long; see ``ControlMethod/waits(_:)``.
+    let waits: Bool
     /// Of the request's line.
     final var byteCount = 0
     /// What followed the request, as it came.
@@ -20,10 +22,11 @@ package class ControlCall: @unchecked Sendable {
     private(set) var failure: ControlError?
     private var isSettled = false
 
-    init(id: RequestID?, method: String, takesBody: Bool, session: ControlSession) {
+    init(id: RequestID?, method: String, takesBody: Bool, waits: Bool, session: ControlSession) {
         self.id = id
         self.method = method
         self.takesBody = takesBody
+        self.waits = waits
         self.session = session
     }
 
@@ -80,7 +83,13 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
     ) {
         self.params = params
         answer = body
-        super.init(id: id, method: name, takesBody: Method.takesBody, session: session)
+        super.init(
+            id: id,
+            method: name,
+            takesBody: Method.takesBody,
+            waits: Method.waits(params),
+            session: session
+        )
     }
 
     override package func perform() {

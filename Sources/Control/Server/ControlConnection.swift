@@ -17,6 +17,8 @@ final class ControlConnection: @unchecked Sendable {
     private var writesInFlight = 0
     /// Bytes of events that the service gave away and the kernel has not taken.
     let backlogByteCount = Atomic(0)
+    /// What ends with the client: uploads, and calls that wait. Counted by the service.
+    let dependentCount = Atomic(0)
     /// Events are wanted.
     var isStreaming = false
     /// Called when the kernel has the answers of that many calls. For the handler of the connection.

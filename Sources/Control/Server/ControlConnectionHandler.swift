@@ -1,4 +1,5 @@
 import NIOCore
+import Synchronization
 
 /// Turns the bytes of one connection into requests, and answers into bytes.
 ///
@@ -11,13 +12,6 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
-
-    enum Admission {
-        /// Serve processes of this user, and of root.
-        case onlyUser(UInt32)
-        /// Say that there are too many connections, and close.
-        case full
-    }
 
     private enum State {
         /// Waiting for the kernel's word on who is there.
@@ -32,7 +26,9 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private let connection: ControlConnection
     private let session: ControlSession
     private let bridge: ControlBridge
-    private let admission: Admission
+    private let connections: ControlConnections
+    /// Whose processes are served, besides root's.
+    private let user: UInt32
     /// Called after requests were read.
     private let whenRead: @Sendable () -> Void
     private var state = State.accepted
@@ -50,18 +46,24 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private var needsFlush = false
     /// The client has sent all it will send before it is known who it is.
     private var hasInputEnded = false
+    /// A call has been taken that may wait, and ``isIdle`` has not been seen since.
+    private var mayWait = false
+    /// When the last request was answered, or the connection was made.
+    private(set) var activeAt = NIODeadline.now()
 
     init(
         connection: ControlConnection,
         session: ControlSession,
         bridge: ControlBridge,
-        admission: Admission,
+        connections: ControlConnections,
+        user: UInt32,
         whenRead: @escaping @Sendable () -> Void
     ) {
         self.connection = connection
         self.session = session
         self.bridge = bridge
-        self.admission = admission
+        self.connections = connections
+        self.user = user
         self.whenRead = whenRead
     }
 
@@ -75,12 +77,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
 
     func channelActive(context: ChannelHandlerContext) {
         context.fireChannelActive()
-        switch admission {
-        case .full:
-            refuse(ControlError(.failed, "too many connections to the node", hint: "close some clients"))
-        case .onlyUser(let user):
-            checkPeer(context.channel, user: user)
-        }
+        checkPeer(context.channel)
     }
 
     private func refuse(_ error: ControlError) {
@@ -88,7 +85,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         connection.refuse(error)
     }
 
-    private func checkPeer(_ channel: any Channel, user: UInt32) {
+    private func checkPeer(_ channel: any Channel) {
         guard let options = channel as? any SocketOptionProvider else {
             preconditionFailure("the control socket is a socket channel")
         }
@@ -96,7 +93,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
             level: .socket,
             name: .init(rawValue: ControlSocket.peerCredentialsOption)
         )
-        credentials.assumeIsolated().whenComplete { [self] outcome in
+        credentials.assumeIsolated().whenComplete { [self, user] outcome in
             guard case .accepted = state else { return }
             switch outcome {
             case .success(let peer) where peer.mayCommand(nodeOf: user):
@@ -227,6 +224,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                     do throws(ControlError) {
                         let call = try bridge.makeCall(head.method, id: head.id, params: &params, session: session)
                         call.byteCount = bytes.count
+                        if call.waits { try beginWaiting() }
                         if head.bodyByteCount == 0 {
                             calls.append(call)
                         } else if call.takesBody {
@@ -264,9 +262,41 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
     }
 
+    /// No request is under way, no event is wanted, and nothing ends with the client.
+    var isIdle: Bool {
+        requestsInFlight == 0 && !connection.isStreaming && connection.dependentCount.load(ordering: .relaxed) == 0
+    }
+
+    var isWaiting: Bool { mayWait && !isIdle }
+
+    private func beginWaiting() throws(ControlError) {
+        guard !mayWait else { return }
+        guard connections.waitingCount < ControlLimits.waitingConnections else {
+            throw ControlError(
+                .failed,
+                "\(ControlLimits.waitingConnections) clients of the node wait already",
+                hint: "end one: a --wait, a watch, a chat or a read --follow"
+            )
+        }
+        mayWait = true
+    }
+
+    /// Ends the connection, which ``isIdle``, for another.
+    func giveUp() {
+        refuse(
+            ControlError(
+                .failed,
+                "the node closed this idle connection: it has no room for more than \(ControlLimits.connections)",
+                hint: "connect again"
+            )
+        )
+    }
+
     /// The kernel has the answers of so many requests.
     private func finish(_ count: Int) {
         requestsInFlight -= count
+        activeAt = .now()
+        if isIdle { mayWait = false }
         dispatch()
         if isReadHeld, requestsInFlight < ControlLimits.requestsInFlight {
             isReadHeld = false

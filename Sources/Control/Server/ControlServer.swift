@@ -7,20 +7,14 @@ package final class ControlServer: Sendable {
     private let socket: ControlSocket
     private let identity: ControlSocket.FileIdentity?
     private let listener: any Channel
-    private let connections: NIOLoopBound<Connections>
+    private let connections: NIOLoopBound<ControlConnections>
     private let bridge: ControlBridge
-
-    /// The connections being served.
-    final class Connections {
-        var open: [ObjectIdentifier: any Channel] = [:]
-        var nextNumber = 1
-    }
 
     private init(
         socket: ControlSocket,
         identity: ControlSocket.FileIdentity?,
         listener: any Channel,
-        connections: NIOLoopBound<Connections>,
+        connections: NIOLoopBound<ControlConnections>,
         bridge: ControlBridge
     ) {
         self.bridge = bridge
@@ -54,8 +48,15 @@ package final class ControlServer: Sendable {
         return loop.submit { () -> EventLoopFuture<ControlServer> in
             let socket = ControlSocket(home: home)
             let descriptor = try socket.listen()
-            let connections = NIOLoopBound(Connections(), eventLoop: loop)
+            let connections = NIOLoopBound(ControlConnections(), eventLoop: loop)
             return ServerBootstrap(group: loop)
+                // Another accept(2) after the last connection would fail when that had the last descriptor.
+                .serverChannelOption(.maxMessagesPerRead, value: 1)
+                .serverChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(ControlAcceptHandler(connections.value))
+                    }
+                }
                 .childChannelOption(.allowRemoteHalfClosure, value: true)
                 .childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
@@ -77,32 +78,29 @@ package final class ControlServer: Sendable {
 
     private static func admit(
         _ channel: any Channel,
-        to connections: Connections,
+        to connections: ControlConnections,
         user: UInt32,
         bridge: ControlBridge,
         whenRead: @escaping @Sendable () -> Void
     ) throws {
-        let key = ObjectIdentifier(channel)
-        let number = connections.nextNumber
-        connections.nextNumber += 1
-        let isFull = connections.open.count >= ControlLimits.connections
         let connection = ControlConnection(channel: channel)
-        let session = ControlSession(number: number, bridge: bridge, connection: connection)
-        if !isFull { connections.open[key] = channel }
+        let session = ControlSession(bridge: bridge, connection: connection)
+        let handler = ControlConnectionHandler(
+            connection: connection,
+            session: session,
+            bridge: bridge,
+            connections: connections,
+            user: user,
+            whenRead: whenRead
+        )
+        connections.add(channel, handler)
         let bound = NIOLoopBound(connections, eventLoop: channel.eventLoop)
+        let key = ObjectIdentifier(channel)
         channel.closeFuture.whenComplete { _ in
-            if !isFull { bound.value.open[key] = nil }
+            bound.value.remove(key)
             bridge.end(session)
         }
-        try channel.pipeline.syncOperations.addHandler(
-            ControlConnectionHandler(
-                connection: connection,
-                session: session,
-                bridge: bridge,
-                admission: isFull ? .full : .onlyUser(user),
-                whenRead: whenRead
-            )
-        )
+        try channel.pipeline.syncOperations.addHandler(handler)
     }
 
     /// Removes the socket, then closes the listener and every connection.
@@ -115,7 +113,7 @@ package final class ControlServer: Sendable {
         return bridge.serviceLoop.submit { [bridge] in bridge.close() }.hop(to: loop).flatMap { [self] in
             if let identity { socket.remove(identity) }
             // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
-            let closing = ([listener] + connections.value.open.values).map { channel in
+            let closing = ([listener] + connections.value.channels).map { channel in
                 channel.close(promise: nil)
                 return channel.closeFuture
             }

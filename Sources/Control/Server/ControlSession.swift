@@ -7,8 +7,6 @@ import Synchronization
 package final class ControlSession: @unchecked Sendable {
     // @unchecked: every mutable property is touched on the service's loop alone, which each entry point asserts.
 
-    /// Counts connections since the start of the server: a name for logs.
-    package let number: Int
     private let bridge: ControlBridge
     let connection: ControlConnection
     private var stream = Stream.none
@@ -27,8 +25,7 @@ package final class ControlSession: @unchecked Sendable {
         case dropped
     }
 
-    init(number: Int, bridge: ControlBridge, connection: ControlConnection) {
-        self.number = number
+    init(bridge: ControlBridge, connection: ControlConnection) {
         self.bridge = bridge
         self.connection = connection
     }
@@ -54,12 +51,14 @@ package final class ControlSession: @unchecked Sendable {
         }
         defer { nextCloseAction += 1 }
         closeActions[nextCloseAction] = body
+        connection.dependentCount.add(1, ordering: .relaxed)
         return nextCloseAction
     }
 
     package func removeOnClose(_ number: UInt64) {
         eventLoop.assertInEventLoop()
-        closeActions[number] = nil
+        guard closeActions.removeValue(forKey: number) != nil else { return }
+        connection.dependentCount.subtract(1, ordering: .relaxed)
     }
 
     // MARK: Events

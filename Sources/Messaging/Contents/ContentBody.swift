@@ -98,7 +98,7 @@ package struct Attachment: Hashable, Sendable {
         return min(Limits.chunkByteCount, Int(byteCount) - index * Limits.chunkByteCount)
     }
 
-    /// The name as a file may have it here: no path, no control characters, nothing hidden, no option, not empty.
+    /// The name as a file may have it here: no path, no control characters, nothing hidden, no option, to be seen.
     package var safeName: String { Self.safeName(name) }
 
     package static func safeName(_ name: String) -> String {
@@ -110,15 +110,28 @@ package struct Attachment: Hashable, Sendable {
             // Control characters, separators of paths, and what changes the direction of writing.
             case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x61c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069:
                 isHarmless = false
-            default: isHarmless = true
+            default: isHarmless = !isInvisible(scalar)
             }
             let kept: Unicode.Scalar = isHarmless ? scalar : "_"
             byteCount += UTF8.width(kept)
             if byteCount > Limits.fileNameByteCount { break }
             scalars.append(kept)
         }
-        let visible = scalars.drop { $0 == "." || $0 == " " || $0 == "-" }
+        let visible = scalars.drop { $0 == "." || $0 == "-" || $0.properties.isWhitespace || joins($0) }
         return visible.isEmpty ? "attachment" : String(String.UnicodeScalarView(visible))
+    }
+
+    /// What takes no place on a screen, and does nothing to the characters beside it.
+    private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
+        scalar.properties.isDefaultIgnorableCodePoint && !joins(scalar)
+    }
+
+    /// What makes one sign of others, an emoji for example: zero width (non-)joiners, variation selectors and tags.
+    private static func joins(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0x200c, 0x200d, 0xfe00...0xfe0f, 0xe0020...0xe007f, 0xe0100...0xe01ef: true
+        default: false
+        }
     }
 
     /// What a receiver that knows no attachments shows.

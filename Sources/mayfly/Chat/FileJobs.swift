@@ -28,9 +28,8 @@ final class FileJobs: Sendable {
             try Self.check(path)
             var arguments = [conversation, "--file", path, "--home", self.home]
             if let replyTo { arguments += ["--reply-to", replyTo] }
-            if let text { arguments += ["--", text] }
             let command = try SendCommand.parse(arguments)
-            _ = try FileUpload(path: path, command: command).upload(Progress(isShown: false))
+            _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
             return .said("\(safe(path)) is on its way", isFailure: false)
         }
     }

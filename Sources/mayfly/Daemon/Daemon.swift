@@ -45,7 +45,22 @@ enum Daemon {
         InheritedSockets.adopt()
         hardenProcess()
         let threshold = LogThreshold(options.logLevel.flatMap { Logger.Level(rawValue: $0) } ?? .notice)
-        let logger = threshold.logger("mayfly")
+        let logOutput = OutputQueue(STDERR_FILENO) { output, count in
+            StreamLogHandler(label: "mayfly", stream: output).log(
+                event: LogEvent(
+                    level: .warning,
+                    message: "lines of the log were dropped: standard error was not read",
+                    metadata: ["count": "\(count)"],
+                    source: "mayfly",
+                    file: #fileID,
+                    function: #function,
+                    line: #line
+                )
+            )
+        }
+        // On every way out.
+        defer { logOutput.finish() }
+        let logger = threshold.logger("mayfly", on: logOutput)
         var nodeOptions = Node.Options(home: options.home, version: ProgramVersion.text)
         if !options.listen.isEmpty {
             nodeOptions.listen = try EndpointOption.endpoints(options.listen, option: "--listen")
@@ -74,10 +89,11 @@ enum Daemon {
             metrics: options.metrics,
             threshold: options.logLevel == nil ? threshold : nil,
             reloads: hangup == .reloads,
-            log: logger
+            log: logger,
+            logOutput: logOutput
         )
         // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
-        var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
+        var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)
         let services = ServiceGroup(
             configuration: .init(
@@ -138,6 +154,7 @@ private struct NodeService: Service {
     /// Whether SIGHUP reloads.
     let reloads: Bool
     let log: Logger
+    let logOutput: OutputQueue
 
     func run() async throws {
         // From the start on: unhandled, it would end the process.
@@ -161,7 +178,7 @@ private struct NodeService: Service {
         do {
             await follow(node, hooks)
             try await start(node)
-            let metrics = Metrics(node, home: options.home, hooks: hooks)
+            let metrics = Metrics(node, home: options.home, hooks: hooks, log: logOutput)
             if let endpoint = self.metrics ?? configuration.metrics?.listen {
                 figures = try await MetricsServer.start(endpoint, on: controlLoop, metrics)
             }
@@ -180,11 +197,13 @@ private struct NodeService: Service {
                     NodeHandlers(
                         stop: stop,
                         hooks: hooks,
+                        log: logOutput,
                         reload: queue,
                         metrics: metrics,
                         metricsEndpoint: figures?.endpoint
                     ),
-                    stack: stack
+                    stack: stack,
+                    log: log
                 )
             ).get()
         } catch {
@@ -195,7 +214,10 @@ private struct NodeService: Service {
             throw error
         }
         await watchHome(node, stop)
-        await announce(node, figures)
+        // The service goes on if the line is not read.
+        let output = OutputQueue(STDOUT_FILENO)
+        defer { output.finish() }
+        await announce(node, figures, output)
         startWatchdogPings()
         let reload = Reload(node: node, home: options.home, hooks: hooks, threshold: threshold, log: log)
         await withTaskGroup { group in
@@ -233,9 +255,8 @@ private struct NodeService: Service {
     }
 
     private func follow(_ node: isolated Node, _ hooks: HookRunner) {
-        _ = node.watch { [unowned node] entry in
-            if hooks.isIdle { return }
-            node.assumeIsolated { hooks.happened(HookRunner.Occurrence(entry, $0)) }
+        _ = node.watch { entry in
+            if !hooks.isIdle { hooks.happened(HookRunner.Occurrence(entry)) }
         }
     }
 
@@ -260,7 +281,7 @@ private struct NodeService: Service {
         init(_ value: consuming SecretBytes) { self.value = value }
     }
 
-    private func announce(_ node: Node, _ figures: MetricsServer?) async {
+    private func announce(_ node: Node, _ figures: MetricsServer?, _ output: OutputQueue) async {
         let listen = await node.listening.map(\.description)
         var line: [String: JSONValue] = [
             "event": "ready",
@@ -268,8 +289,7 @@ private struct NodeService: Service {
             "pid": .integer(Int64(getpid())),
         ]
         if let figures { line["metrics"] = .string(figures.endpoint) }
-        print(JSONValue.object(line).text)
-        fflush(nil)
+        output.write(JSONValue.object(line).text + "\n")
         ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())", waits: true)
         let status = await node.status()
         if status.isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }

@@ -133,13 +133,12 @@ extension HookRunner {
 
 extension HookRunner.Occurrence {
     /// Leaves out all that only members may know: conversation, text, addresses, names.
-    init(_ entry: EventLog.Entry, _ node: isolated Node) {
-        let event = EventView.event(entry, node)
+    init(_ entry: EventLog.Entry) {
         self.init(
-            event: event.event.rawValue,
+            event: EventView.kind(of: entry.event).rawValue,
             inbox: entry.event.client?.description,
             cursor: entry.cursor,
-            at: event.at.iso8601
+            at: Control.Timestamp(entry.event.at).iso8601
         )
     }
 }

@@ -15,9 +15,9 @@ final class LogThreshold: Sendable {
 
     private static func index(_ level: Logger.Level) -> Int { Logger.Level.allCases.firstIndex(of: level) ?? 0 }
 
-    /// A logger on standard error whose level this is.
-    func logger(_ label: String) -> Logger {
-        Logger(label: label) { Handler(stream: StreamLogHandler.standardError(label: $0), threshold: self) }
+    /// A logger whose level this is.
+    func logger(_ label: String, on output: OutputQueue) -> Logger {
+        Logger(label: label) { Handler(stream: StreamLogHandler(label: $0, stream: output), threshold: self) }
     }
 
     private struct Handler: LogHandler {

@@ -14,15 +14,17 @@ final class Metrics: Sendable {
     private let node: Node
     private let home: String
     private let hooks: HookRunner
+    private let log: OutputQueue
     /// In seconds since 1970.
     private let startedAt: Double
     private let begin = ContinuousClock.now
     private let homeSize = Mutex<(byteCount: Int64, at: ContinuousClock.Instant)?>(nil)
 
-    init(_ node: Node, home: String, hooks: HookRunner) {
+    init(_ node: Node, home: String, hooks: HookRunner, log: OutputQueue) {
         self.node = node
         self.home = home
         self.hooks = hooks
+        self.log = log
         startedAt = Double(wallClock().milliseconds) / 1_000
     }
 
@@ -74,6 +76,11 @@ final class Metrics: Sendable {
         text.counter("process_cpu_seconds_total", "Processor time of the process.", [.init(process.seconds)])
         text.gauge("process_open_fds", "Open descriptors of the process.", [.init(process.fileCount)])
         text.gauge("process_threads", "Threads of the process.", [.init(process.threadCount)])
+        text.counter(
+            "mayfly_log_dropped_total",
+            "Lines of the log that were dropped, since standard error was not read.",
+            [.init(log.droppedCount)]
+        )
     }
 
     private func describeStorage(_ text: inout MetricsText, _ figures: NodeFigures, _ homeSize: Int64) {

@@ -77,13 +77,30 @@ func naming(home: String?, in text: String) -> String {
     }.joined(separator: "`")
 }
 
-/// A word as a shell takes it.
+/// A word as a shell takes it. What ``safe(_:)`` would change is written in octal, as `$'…'` has it in sh of POSIX.1-2024,
+/// bash, ksh and zsh: the word is safe to show, and still right when it is pasted.
 func quoted(_ word: String) -> String {
+    if safe(word) != word { return escaped(word) }
     let isPlain = word.utf8.allSatisfy { byte in
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20) || "0123456789/._-".utf8.contains(byte)
     }
     guard !isPlain || word.isEmpty else { return word }
     return "'\(word.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''"))'"
+}
+
+private func escaped(_ word: String) -> String {
+    let parts = word.unicodeScalars.map { scalar in
+        switch scalar {
+        case "'", "\\": "\\\(scalar)"
+        case _ where safe(String(scalar)) == String(scalar): String(scalar)
+        default:
+            String(scalar).utf8.map { byte in
+                let digits = String(byte, radix: 8)
+                return "\\" + String(repeating: "0", count: 3 - digits.count) + digits
+            }.joined()
+        }
+    }
+    return "$'\(parts.joined())'"
 }
 
 /// Reads what the node answered.
@@ -122,6 +139,11 @@ extension LifetimeTimer: ExpressibleByArgument {}
 extension LifetimeMailbox: ExpressibleByArgument {}
 
 extension Interval {
+    /// The time that is left; no less than a millisecond.
+    init(from now: ContinuousClock.Instant, to end: ContinuousClock.Instant) {
+        self.init(milliseconds: max(1, Int64(((end - now) / .milliseconds(1)).rounded(.up))))
+    }
+
     /// How long the client waits for a node that itself waits this long.
     var withGrace: Duration { duration + .seconds(10) }
 }

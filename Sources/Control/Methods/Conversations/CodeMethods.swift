@@ -23,6 +23,8 @@ package enum InviteCodeMethod: ControlMethod {
     package static let name = "invite.code"
     package static let summary = "Makes a code to say aloud, which leads to an invitation once."
 
+    package static func waits(_ params: Params) -> Bool { params.wait ?? false }
+
     /// What `invite.code` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Id, alias, unambiguous prefix of an id, or unambiguous name.
@@ -85,6 +87,8 @@ package enum InviteCodeMethod: ControlMethod {
 package enum InviteOutcomeMethod: ControlMethod {
     package static let name = "invite.outcome"
     package static let summary = "Waits until a code is taken or void, and says which."
+
+    package static func waits(_ params: Params) -> Bool { true }
 
     /// What `invite.outcome` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {

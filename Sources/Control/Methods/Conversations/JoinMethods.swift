@@ -103,6 +103,8 @@ package enum JoinMethod: ControlMethod {
     package static let summary = "Joins a conversation by invitation."
     package typealias Result = JoinStatus
 
+    package static func waits(_ params: Params) -> Bool { params.wait ?? true }
+
     /// What `join` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// An invitation with or without `mayfly:join/`, the id of one that was received, or a code.

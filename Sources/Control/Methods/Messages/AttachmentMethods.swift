@@ -13,6 +13,8 @@ package enum AttachmentBeginMethod: ControlMethod {
     package static let name = "attachment.begin"
     package static let summary = "Begins to hand over a file."
 
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `attachment.begin` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Id, alias, unambiguous prefix of an id, or unambiguous name.
@@ -111,6 +113,8 @@ package enum AttachmentCommitMethod: ControlMethod {
     package static let name = "attachment.commit"
     package static let summary = "Sends a file that has been handed over."
     package typealias Result = SentMessage
+
+    package static func waits(_ params: Params) -> Bool { params.wait != nil }
 
     /// What `attachment.commit` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
@@ -228,6 +232,8 @@ package enum ReactMethod: ControlMethod {
     package static let name = "react"
     package static let summary = "Puts a sign at a message, or takes it back."
     package typealias Result = SentMessage
+
+    package static func waits(_ params: Params) -> Bool { params.wait != nil }
 
     /// What `react` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {

@@ -55,6 +55,8 @@ package enum SubscribeMethod: ControlMethod {
     package static let name = "subscribe"
     package static let summary = "Turns this connection into a stream of events."
 
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `subscribe` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Only its events.

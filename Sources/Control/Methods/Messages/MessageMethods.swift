@@ -289,6 +289,8 @@ package enum SendMethod: ControlMethod {
     package static let name = "send"
     package static let summary = "Sends a message, or several texts in one request."
 
+    package static func waits(_ params: Params) -> Bool { params.wait != nil }
+
     /// What `send` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Id, alias, unambiguous prefix of an id, or unambiguous name.

@@ -106,6 +106,8 @@ package enum NetcheckMethod: ControlMethod {
     package static let name = "netcheck"
     package static let summary = "Asks the rendezvous nodes from where they see this node, and tells what that means."
 
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `netcheck` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// After which it tells what it knows by then; more than nothing. If absent 10 s, or 30 s with `mapPorts`.

@@ -151,6 +151,8 @@ package enum PeerPingMethod: ControlMethod {
     package static let summary = "Reaches a named node and measures the round trip."
     package typealias Result = Peer
 
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `peer.ping` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name = ""

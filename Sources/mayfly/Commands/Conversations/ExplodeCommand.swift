@@ -168,7 +168,9 @@ extension ExplodeCommand {
                 let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
                 return try understand(value, as: Conversation.self)
             } catch {
-                guard force else { throw error }
+                guard force, ![.noNode, .timedOut].contains(error.kind) else {
+                    throw error
+                }
                 return nil
             }
         }

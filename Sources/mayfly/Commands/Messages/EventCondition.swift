@@ -13,10 +13,18 @@ struct EventCondition: ExpressibleByArgument, Sendable {
         var values: [(key: String, value: String)] = []
         if parts.count == 2 {
             for pair in parts[1].split(separator: ",", omittingEmptySubsequences: false) {
-                guard let equals = pair.firstIndex(of: "="), equals != pair.startIndex else { return nil }
-                let key = String(pair[..<equals])
-                let value = String(pair[pair.index(after: equals)...])
-                values.append((key, Self.isID(key, of: event) ? value.lowercased() : value))
+                let words = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+                if words.count == 2, !words[0].isEmpty, words[0].allSatisfy(\.isLetter) {
+                    values.append((words[0], words[1]))
+                } else if let last = values.last {
+                    // A comma of the value: no `key=` follows it.
+                    values[values.count - 1].value = "\(last.value),\(pair)"
+                } else {
+                    return nil
+                }
+            }
+            for index in values.indices where Self.isID(values[index].key, of: event) {
+                values[index].value = values[index].value.lowercased()
             }
         }
         self.text = argument

@@ -14,7 +14,8 @@ struct FileUpload {
     let command: SendCommand
 
     func perform(_ terminal: Terminal) throws {
-        let value = try upload(Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json))
+        let progress = Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json)
+        let value = try upload(text: try command.body(), progress)
         if terminal.json {
             terminal.result(value)
         } else {
@@ -22,13 +23,14 @@ struct FileUpload {
         }
     }
 
+    /// - Parameter text: what is said to the file.
     /// - Returns: what the node answers: the message.
-    func upload(_ progress: Progress) throws -> JSONValue {
-        let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw failure(errno) }
+    func upload(text: String?, _ progress: Progress) throws -> JSONValue {
+        // Only a time that was given: who writes a pipe may take as long as it likes.
+        let deadline = command.timeout.map { ContinuousClock.now + $0.duration }
+        let descriptor = try InputFile.open(path)
         defer { if path != "-" { close(descriptor) } }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw failure(errno) }
+        let status = try status(descriptor)
         if status.st_mode & S_IFMT == S_IFDIR {
             throw ControlError(
                 .usage,
@@ -37,26 +39,28 @@ struct FileUpload {
             )
         }
         let isRegular = status.st_mode & S_IFMT == S_IFREG
-        let byteCount: Int64? = isRegular ? Int64(status.st_size) : nil
+        // A file of /proc has no size.
+        let byteCount: Int64? = isRegular && status.st_size > 0 ? Int64(status.st_size) : nil
         let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
         let client = try command.connect()
         let begin = AttachmentBeginMethod.Params(
             conversation: command.conversation,
             name: name,
             byteCount: byteCount,
-            text: try command.body(),
+            text: text,
             replyTo: command.replyTo
         )
         let upload = try understand(
             try client.call(AttachmentBeginMethod.self, begin),
             as: AttachmentBeginMethod.Result.self
         ).upload
-        let total = try send(descriptor, upload, of: byteCount, client, progress)
-        let timeout = command.timeout ?? Self.patience(byteCount: total)
+        let total = try send(descriptor, upload, of: byteCount, client, progress, until: deadline)
+        if isRegular, Self.change(status) != Self.change(try self.status(descriptor)) { throw changed }
+        let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Self.patience(byteCount: total)
         let commit = AttachmentCommitMethod.Params(
             upload: upload,
             wait: command.wait?.stage,
-            timeout: command.wait == nil ? nil : timeout
+            timeout: command.wait == nil && deadline == nil ? nil : timeout
         )
         if command.wait == .delivered { follow(upload, progress) }
         let value: JSONValue
@@ -81,19 +85,22 @@ struct FileUpload {
         _ upload: String,
         of byteCount: Int64?,
         _ client: ControlClient,
-        _ progress: Progress
+        _ progress: Progress,
+        until end: ContinuousClock.Instant?
     ) throws -> Int64 {
         var total: Int64 = 0
         var pending: Deque<ControlClient.PendingCall> = []
         while true {
-            let piece = try piece(descriptor)
-            let deadline = ContinuousClock.now + .seconds(120)
+            let piece = try piece(descriptor, until: end)
+            let deadline = end ?? .now + .seconds(120)
             while let first = pending.first, piece.isEmpty || pending.count >= Self.piecesInFlight {
                 _ = try client.answer(to: first, until: deadline)
                 pending.removeFirst()
             }
             if piece.isEmpty { return total }
             total += Int64(piece.count)
+            // A log that grows would never end.
+            if let byteCount, total > byteCount { throw changed }
             let params = AttachmentAppendMethod.Params(upload: upload)
             pending.append(try client.send(AttachmentAppendMethod.self, params, body: piece, until: deadline))
             if let byteCount, byteCount > 0 {
@@ -105,26 +112,34 @@ struct FileUpload {
     }
 
     /// As much as a piece holds; less at the end of the file.
-    private func piece(_ descriptor: Int32) throws -> [UInt8] {
-        var code: Int32 = 0
-        let bytes = [UInt8](unsafeUninitializedCapacity: AttachmentMethods.pieceByteCount) { buffer, filled in
-            while filled < buffer.count {
-                let count = read(descriptor, buffer.baseAddress! + filled, buffer.count - filled)
-                if count == 0 { return }
-                if count > 0 {
-                    filled += count
-                } else if errno != EINTR {
-                    code = errno
-                    return
-                }
-            }
+    private func piece(_ descriptor: Int32, until end: ContinuousClock.Instant?) throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        while bytes.count < AttachmentMethods.pieceByteCount {
+            let left = AttachmentMethods.pieceByteCount - bytes.count
+            let more = try InputFile.read(descriptor, of: path, atMost: left, until: end)
+            if more.isEmpty { break }
+            if bytes.isEmpty { bytes = more } else { bytes += more }
         }
-        guard code == 0 else { throw failure(code) }
         return bytes
     }
 
-    private func failure(_ code: Int32) -> ControlError {
-        ControlError(.failed, "cannot read \(path): \(String(cString: strerror(code)).lowercased())")
+    private func status(_ descriptor: Int32) throws -> stat {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw InputFile.failure(path, errno) }
+        return status
+    }
+
+    /// What another process changes when it writes to a file.
+    private static func change(_ status: stat) -> [Int] {
+        [Int(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+    }
+
+    private var changed: ControlError {
+        ControlError(
+            .failed,
+            "\(path) was changed while it was read; nothing was sent",
+            hint: "send a copy of it, or what it has now: `head -c N FILE | mayfly send C --file -`"
+        )
     }
 
     /// Shows how far the members have come, on a connection of its own. Ends with the program.

@@ -116,7 +116,7 @@ struct LinesUpload {
                 conversation: command.conversation,
                 texts: texts,
                 wait: command.wait?.stage,
-                timeout: command.wait == nil ? nil : timeout
+                timeout: command.wait == nil ? command.timeout : timeout
             )
             let answer = try client.call(SendMethod.self, params, timeout: timeout.withGrace)
             outcomes = try understand(answer, as: SendMethod.Result.self).results ?? []

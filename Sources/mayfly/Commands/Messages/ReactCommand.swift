@@ -26,15 +26,15 @@ struct ReactCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        let timeout = timeout ?? Interval(milliseconds: 60_000)
+        let patience = timeout ?? Interval(milliseconds: 60_000)
         let params = ReactMethod.Params(
             conversation: conversation,
             message: message,
             reaction: emoji,
             remove: remove ? true : nil,
             wait: wait?.stage,
-            timeout: wait == nil ? nil : timeout
+            timeout: wait == nil ? timeout : patience
         )
-        try call(ReactMethod.self, params, timeout: timeout.withGrace, terminal) { SendCommand.show($0, terminal) }
+        try call(ReactMethod.self, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
     }
 }

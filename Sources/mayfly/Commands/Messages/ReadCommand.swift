@@ -48,40 +48,43 @@ struct ReadCommand: NodeCommand {
         }
         endOnInterrupt(code: 0)
         // Before the first page, so that no message falls between the two.
-        try subscribe(client)
+        var cursor = try subscribe(client, since: nil)
         try history.pin(client)
         try history.show(client, last: last, since: since)
-        try follow(client, &history)
+        try follow(client, &history, &cursor)
     }
 
     // MARK: Following
 
     private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed]
 
-    private func subscribe(_ client: ControlClient) throws {
+    /// - Parameter cursor: of the last event seen; `nil` for what happens from now on.
+    /// - Returns: the cursor of the newest event.
+    private func subscribe(_ client: ControlClient, since cursor: Int64?) throws -> Int64? {
         let params = SubscribeMethod.Params(
             conversation: conversation,
-            since: nil,
+            since: cursor,
             events: Self.kinds,
             // Reading marks them.
             marksRead: false
         )
-        _ = try client.call(SubscribeMethod.self, params)
+        return try client.call(SubscribeMethod.self, params)["cursor"]?.integerValue
     }
 
-    private func follow(_ client: ControlClient, _ history: inout History) throws {
+    private func follow(_ client: ControlClient, _ history: inout History, _ cursor: inout Int64?) throws {
         while true {
             // No event tells that the conversation was left on this node: a read does.
             var step = try client.nextEvent(until: .now + Self.lookTime, for: STDOUT_FILENO)
             // One read for all events that are here.
             while case .event(let event) = step {
+                cursor = event["cursor"]?.integerValue ?? cursor
                 try checkEnd(event)
                 history.happened(event)
                 step = try client.nextEvent(until: .now, for: STDOUT_FILENO)
             }
             switch step {
             case .unread: return
-            case .dropped: try subscribe(client)
+            case .dropped: _ = try subscribe(client, since: cursor)
             case .event, .timedOut: break
             }
             try history.showNew(client)
@@ -112,6 +115,10 @@ private struct History {
     /// ``shown`` in the order of printing.
     private var order: [String] = []
     private let startedAt = wallClock()
+    /// Messages that events have told of and that are not printed yet.
+    private var announced: Set<String> = []
+    /// Messages that were read and not printed: their event has not come, or they are old.
+    private var leftOut: Set<String> = []
     /// ``shown`` by the shortest handle.
     private var starts: [Substring: [String]] = [:]
     /// The handles of messages whose files were incomplete when they were printed, by id.
@@ -144,8 +151,15 @@ private struct History {
             let now = wallClock()
             for value in messages {
                 let message = try understand(value, as: Message.self)
-                guard isNew(message), shown.insert(message.message.description).inserted else { continue }
-                remember(message.message.description)
+                let id = message.message.description
+                guard !shown.contains(id) else { continue }
+                guard isNew(message) else {
+                    if leftOut.count < Self.memory { leftOut.insert(id) }
+                    continue
+                }
+                shown.insert(id)
+                leftOut.remove(id)
+                remember(id)
                 if terminal.json { terminal.result(value) } else { show(message, now: now) }
             }
             newest = messages.last?["message"]?.stringValue ?? newest
@@ -169,10 +183,16 @@ private struct History {
 
     /// Prints the messages that came since the last call.
     mutating func showNew(_ client: ControlClient) throws {
+        if !announced.isDisjoint(with: leftOut) {
+            newest = nil
+            isSkippingOld = true
+        }
         while true {
             do {
                 try show(client, last: nil, since: newest)
                 isSkippingOld = false
+                // What is not printed by now has expired.
+                announced = []
                 return
             } catch let error as ControlError where error.kind == .notFound && newest != nil {
                 // Is it the conversation that is gone?
@@ -184,14 +204,14 @@ private struct History {
         }
     }
 
-    /// All printed messages have expired: the next read begins at the oldest message, and older ones are not printed.
+    /// All printed messages have expired: the next read begins at the oldest message. Those that were there before and were
+    /// not asked for are not printed.
     private var isSkippingOld = false
 
-    /// How far the clocks of senders may be behind, in milliseconds.
-    private static let clockDifference: Int64 = 60_000
-
+    /// Of a member's message an event tells, whatever its clock says; of our own the clock is ours.
     private func isNew(_ message: Message) -> Bool {
-        !isSkippingOld || message.sentAt.milliseconds >= startedAt.milliseconds - Self.clockDifference
+        !isSkippingOld || announced.contains(message.message.description)
+            || message.from == "me" && message.sentAt.milliseconds >= startedAt.milliseconds
     }
 
     private mutating func show(_ message: Message, now: Timestamp) {
@@ -225,8 +245,12 @@ private struct History {
         return String(id.prefix(count))
     }
 
-    /// A person who follows learns when a file is here, or will not come.
+    /// Notes a message that is to be printed. A person who follows also learns when a file is here, or will not come.
     mutating func happened(_ event: JSONValue) {
+        let isNew = event["event"]?.stringValue == EventKind.message.rawValue || event["state"]?.stringValue == "sent"
+        if isNew, let id = event["message"]?.stringValue, !shown.contains(id), announced.count < Self.memory {
+            announced.insert(id)
+        }
         guard outputIsTerminal, !terminal.json, let id = event["message"]?.stringValue,
             let state = event["state"]?.stringValue, state != "receiving",
             let handle = incomplete.removeValue(forKey: id)

@@ -92,13 +92,16 @@ struct SendCommand: NodeCommand {
             try LinesUpload(command: self).perform(terminal)
             return
         }
-        let timeout = timeout ?? Interval(milliseconds: 60_000)
-        let payload = try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit) } ?? []
+        let deadline = timeout.map { ContinuousClock.now + $0.duration }
+        let payload =
+            try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit, until: deadline) } ?? []
+        let text = try body()
+        let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
         let params = SendMethod.Params(
             conversation: conversation,
-            text: try body(),
+            text: text,
             wait: wait?.stage,
-            timeout: wait == nil ? nil : timeout,
+            timeout: wait == nil && deadline == nil ? nil : timeout,
             replyTo: replyTo,
             type: type,
             payload: type == nil ? nil : Base64.encode(payload),
@@ -120,7 +123,8 @@ struct SendCommand: NodeCommand {
         var bytes = try InputFile.read(
             "-",
             byteLimit: Self.textByteLimit + 1,
-            cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`"
+            cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`",
+            until: timeout.map { .now + $0.duration }
         )
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         guard let text = String(validating: bytes, as: UTF8.self) else {

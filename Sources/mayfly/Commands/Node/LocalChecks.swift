@@ -87,7 +87,7 @@ struct LocalChecks {
                 name: "home",
                 state: .failed,
                 message: "others can look into \(home) (mode \(String(mode, radix: 8)))",
-                hint: "chmod 700 \(home)"
+                hint: "chmod 700 \(quoted(home))"
             )
         }
         if access(home, W_OK) != 0 {
@@ -96,7 +96,7 @@ struct LocalChecks {
                 name: "home",
                 state: .failed,
                 message: isReadOnly ? "\(home) is on a read-only file system" : "\(home) cannot be written to",
-                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(home)"
+                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(quoted(home))"
             )
         }
         return HealthCheck(name: "home", state: .ok, message: "\(home), mode \(String(mode, radix: 8))")

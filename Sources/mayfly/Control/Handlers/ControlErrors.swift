@@ -8,6 +8,11 @@ import Wire
 /// Every failure of the node in the words of the command line: what was wrong, where, what to do next, and the kind that
 /// becomes the exit code.
 func controlError(_ error: any Error) -> ControlError {
+    knownError(error) ?? ControlError(.failed, "\(error)")
+}
+
+/// The same for a client of the node: `nil` for an error of a library, which may name files and addresses.
+func knownError(_ error: any Error) -> ControlError? {
     switch error {
     case let error as ControlError: error
     case let error as NodeError: nodeError(error)
@@ -15,7 +20,7 @@ func controlError(_ error: any Error) -> ControlError {
     case let error as CommandError: commandError(error)
     case let error as HomeFileError: homeFileError(error)
     case let error as ListenFailure: listenFailure(error)
-    default: ControlError(.failed, "\(error)")
+    default: nil
     }
 }
 

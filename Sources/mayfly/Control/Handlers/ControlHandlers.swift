@@ -1,4 +1,5 @@
 import Control
+import Logging
 import NIOCore
 import NodeRuntime
 
@@ -8,8 +9,8 @@ enum ControlHandlers {
     /// - Parameters:
     ///   - handlers: of the node as a whole.
     ///   - stack: of the node's loop.
-    static func router(_ node: Node, _ handlers: NodeHandlers, stack: StackWiper) -> ControlRouter {
-        var router = NodeRouter(node) { perform in
+    static func router(_ node: Node, _ handlers: NodeHandlers, stack: StackWiper, log: Logger) -> ControlRouter {
+        var router = NodeRouter(node, log: log) { perform in
             stack.wipeSoon()
             perform()
         }

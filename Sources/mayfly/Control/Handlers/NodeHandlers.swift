@@ -10,6 +10,7 @@ struct NodeHandlers: Sendable {
     /// Succeeds when the node is asked to stop.
     let stop: EventLoopPromise<Void>
     let hooks: HookRunner
+    let log: OutputQueue
     /// Takes over the files of the home.
     let reload: ReloadQueue
     let metrics: Metrics
@@ -17,8 +18,8 @@ struct NodeHandlers: Sendable {
     let metricsEndpoint: String?
 
     func add(to router: inout NodeRouter) {
-        router.on(StatusMethod.self) { [hooks, metricsEndpoint] node, _ in
-            StatusView.status(node, hooks: hooks, metrics: metricsEndpoint)
+        router.on(StatusMethod.self) { [hooks, log, metricsEndpoint] node, _ in
+            StatusView.status(node, hooks: hooks, droppedLogLines: log.droppedCount, metrics: metricsEndpoint)
         }
         router.on(MailboxStatusMethod.self) { node, _ in MailboxView.status(node, withBoxes: true) }
         router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }

@@ -1,4 +1,5 @@
 import Control
+import Logging
 import Messaging
 import NIOCore
 import NodeRuntime
@@ -6,15 +7,30 @@ import NodeRuntime
 /// The table of methods under construction, each answered on the node's loop.
 struct NodeRouter {
     let node: Node
+    private let log: Logger
     /// All that waits for a time.
     let deadlines: DeadlineQueue
     private(set) var router: ControlRouter
 
     /// - Parameter batch: runs its argument, which performs a batch of requests, on the node's loop.
-    init(_ node: Node, batch: @escaping @Sendable (_ perform: () -> Void) -> Void) {
+    init(_ node: Node, log: Logger, batch: @escaping @Sendable (_ perform: () -> Void) -> Void) {
         self.node = node
+        self.log = log
         deadlines = DeadlineQueue(node.loop)
         router = ControlRouter(batch: batch)
+    }
+
+    /// Fails a call. An error of a library may name files and addresses, so the log has its type alone.
+    private var fail: @Sendable (ControlCall, any Error) -> Void {
+        { [log] call, error in
+            if knownError(error) == nil {
+                log.error(
+                    "a request failed by an unforeseen error",
+                    metadata: ["method": "\(call.method)", "error": "\(type(of: error))"]
+                )
+            }
+            call.fail(knownError(error) ?? error)
+        }
     }
 
     /// Answers `method` in this turn.
@@ -22,9 +38,9 @@ struct NodeRouter {
         _ method: Method.Type,
         _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
     ) {
-        router.on(method) { [node] call in
+        router.on(method) { [node, fail] call in
             node.assumeIsolated { node in
-                do { call.succeed(try body(node, call.params)) } catch { call.fail(controlError(error)) }
+                do { call.succeed(try body(node, call.params)) } catch { fail(call, error) }
             }
         }
     }
@@ -45,14 +61,17 @@ struct NodeRouter {
         _ method: Method.Type,
         _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> EventLoopFuture<Method.Result>
     ) {
-        router.on(method) { [node] call in
+        router.on(method) { [node, fail] call in
             node.assumeIsolated { node in
                 do {
                     try body(node, call).assumeIsolated().whenComplete { outcome in
-                        call.complete(outcome.mapError { controlError($0) })
+                        switch outcome {
+                        case .success(let result): call.succeed(result)
+                        case .failure(let error): fail(call, error)
+                        }
                     }
                 } catch {
-                    call.fail(controlError(error))
+                    fail(call, error)
                 }
             }
         }
@@ -63,9 +82,9 @@ struct NodeRouter {
         _ method: Method.Type,
         _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
     ) {
-        router.on(method) { [node] call in
+        router.on(method) { [node, fail] call in
             node.assumeIsolated { node in
-                do { try body(node, call) } catch { call.fail(controlError(error)) }
+                do { try body(node, call) } catch { fail(call, error) }
             }
         }
     }

@@ -25,7 +25,7 @@ enum EventHandlers {
                 params.events.map(Set.init),
                 marksRead: params.marksRead ?? true
             )
-            let replayed = (replay?.entries ?? []).count { subscription.event($0, node) != nil } + (gap == nil ? 0 : 1)
+            let replayed = (replay?.entries ?? []).count(where: subscription.wants) + (gap == nil ? 0 : 1)
             // A conversation that is followed counts as open.
             let client = conversation.flatMap { node.client(of: $0) }
             let bound = NIOLoopBound(subscription, eventLoop: node.loop)
@@ -85,11 +85,10 @@ private final class Subscription {
         self.marksRead = marksRead
     }
 
-    /// An event as it is sent; `nil` when it was not asked for.
-    func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Control.Event? {
-        if let conversation, entry.event.conversation != conversation { return nil }
-        let event = EventView.event(entry, node)
-        return kinds.map { $0.contains(event.event) } ?? true ? event : nil
+    /// Tells before the message of the event is read and decrypted.
+    func wants(_ entry: EventLog.Entry) -> Bool {
+        if let conversation, entry.event.conversation != conversation { return false }
+        return kinds?.contains(EventView.kind(of: entry.event)) ?? true
     }
 
     func tell(_ gap: EventLog.Gap, _ node: isolated Node) {
@@ -104,8 +103,8 @@ private final class Subscription {
     }
 
     func show(_ entry: EventLog.Entry, _ node: isolated Node) {
-        guard !hasEnded, let event = event(entry, node),
-            session.notify(ControlSession.line(of: event)) == .queued
+        guard !hasEnded, wants(entry),
+            session.notify(ControlSession.line(of: EventView.event(entry, node))) == .queued
         else { return }
         if marksRead, case .message(let id) = entry.event.kind, let client = entry.event.client {
             node.markShown(id, client: client)

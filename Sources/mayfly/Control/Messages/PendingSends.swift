@@ -75,7 +75,7 @@ final class PendingSends: @unchecked Sendable {
         let made = try make { [self] refused in
             request.refused = refused
             // While the messages are being made they have no slots yet.
-            if !request.outcomes.isEmpty { becameDurable(request, timeout: timeout, session) }
+            if !request.outcomes.isEmpty { becameDurable(request) }
         }
         for (index, one) in made.enumerated() {
             switch one {
@@ -87,19 +87,9 @@ final class PendingSends: @unchecked Sendable {
             }
         }
         for (message, state) in early ?? [] { advance(message, state) }
-        if request.refused != nil || request.waitingCount == 0 { becameDurable(request, timeout: timeout, session) }
-    }
-
-    private func becameDurable(_ request: PendingSend, timeout: Interval?, _ session: ControlSession) {
-        for index in request.outcomes.indices {
-            guard case .waiting(let sent, let reached) = request.outcomes[index] else { continue }
-            if let error = request.refused?[sent.message] {
-                end(request, index, .failed(controlError(error), nil))
-            } else if reached.isAtLeast(request.stage) {
-                end(request, index, .done(SentMessage(sent, reached)))
-            }
-        }
-        guard !answerIfDone(request) else { return }
+        if request.refused != nil || request.waitingCount == 0 { becameDurable(request) }
+        guard request.waitingCount > 0, stage != nil || timeout != nil else { return }
+        // The time of the commit counts, too: a disk may hang.
         request.deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self] in
             timedOut(request)
         }
@@ -111,11 +101,26 @@ final class PendingSends: @unchecked Sendable {
         request.endSession = { number in session.removeOnClose(number) }
     }
 
+    private func becameDurable(_ request: PendingSend) {
+        for index in request.outcomes.indices {
+            guard case .waiting(let sent, let reached) = request.outcomes[index] else { continue }
+            if let error = request.refused?[sent.message] {
+                end(request, index, .failed(controlError(error), nil))
+            } else if reached.isAtLeast(request.stage) {
+                end(request, index, .done(SentMessage(sent, reached)))
+            }
+        }
+        _ = answerIfDone(request)
+    }
+
     private func timedOut(_ request: PendingSend) {
         request.deadline = nil
         for index in request.outcomes.indices {
             guard case .waiting(let sent, _) = request.outcomes[index] else { continue }
-            let words = "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
+            let words =
+                request.refused == nil
+                ? "message \(sent.message) was not on the disk in time; it is sent when it is"
+                : "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
             end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
         }
         _ = answerIfDone(request)

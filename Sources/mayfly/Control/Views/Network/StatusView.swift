@@ -7,7 +7,12 @@ import Transport
 
 /// The node as a whole, as the command line's contract has it.
 enum StatusView {
-    static func status(_ node: isolated Node, hooks: HookRunner? = nil, metrics: String? = nil) -> NodeStatus {
+    static func status(
+        _ node: isolated Node,
+        hooks: HookRunner,
+        droppedLogLines: Int,
+        metrics: String?
+    ) -> NodeStatus {
         let status = node.status()
         var checks: [HealthCheck] = [
             HealthCheck(
@@ -30,6 +35,16 @@ enum StatusView {
             )
         }
         checks.append(NetworkView.addressesCheck(node.reachable, isFound: node.discovery != nil))
+        if droppedLogLines > 0 {
+            checks.append(
+                HealthCheck(
+                    name: "log",
+                    state: .warning,
+                    message: "lines of the log that were dropped: \(droppedLogLines); standard error was not read",
+                    hint: "see who reads the standard error of the node, or lower --log-level"
+                )
+            )
+        }
         for failure in node.withoutDatagrams {
             checks.append(
                 HealthCheck(
@@ -53,7 +68,8 @@ enum StatusView {
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
         let mailbox = MailboxView.status(node, withBoxes: false)
         checks += MailboxView.checks(node, mailbox)
-        checks += (NetworkView.portMappings(node) ?? []).map(NetworkView.portMappingCheck)
+        let portMappings = NetworkView.portMappings(node)
+        checks += (portMappings ?? []).map(NetworkView.portMappingCheck)
         return NodeStatus(
             running: true,
             version: node.options.version,
@@ -68,11 +84,11 @@ enum StatusView {
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
             checks: checks,
-            hooks: hooks?.counts,
+            hooks: hooks.counts,
             discovery: node.discovery,
             rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
             mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox,
-            portMappings: NetworkView.portMappings(node),
+            portMappings: portMappings,
             metrics: metrics
         )
     }

@@ -1,0 +1,101 @@
+import Control
+import Glibc
+import Synchronization
+
+/// Writes to a descriptor on a thread of its own, so that a reader that is slow, or reads no more, never stops the node.
+/// What does not fit into the queue is dropped and counted.
+final class OutputQueue: Sendable {
+    private static let byteLimit = 256 << 10
+
+    private struct State {
+        var bytes: [UInt8] = []
+        var droppedCount = 0
+        /// Of ``droppedCount``, those of which `whenDropped` has been told.
+        var toldCount = 0
+        var isWriting = false
+    }
+
+    private let descriptor: Int32
+    private let whenDropped: @Sendable (OutputQueue, Int) -> Void
+    private let state = Mutex(State())
+
+    /// - Parameter whenDropped: told how many lines were dropped, once there is room again. On the queue's thread.
+    init(_ descriptor: Int32, whenDropped: @escaping @Sendable (OutputQueue, Int) -> Void = { _, _ in }) {
+        self.descriptor = descriptor
+        self.whenDropped = whenDropped
+    }
+
+    /// Lines dropped since the start.
+    var droppedCount: Int { state.withLock { $0.droppedCount } }
+
+    /// Queues a line. Returns at once.
+    func write(_ line: String) {
+        let startsThread = state.withLock { state in
+            guard state.bytes.count + line.utf8.count <= Self.byteLimit else {
+                state.droppedCount += 1
+                return false
+            }
+            state.bytes += line.utf8
+            defer { state.isWriting = true }
+            return !state.isWriting
+        }
+        if startsThread { startThread() }
+    }
+
+    /// The thread lives until the queue is empty: an idle node has none.
+    private func startThread() {
+        var thread = pthread_t()
+        let code = pthread_create(
+            &thread,
+            nil,
+            { pointer in
+                guard let pointer else { return nil }
+                Unmanaged<OutputQueue>.fromOpaque(pointer).takeRetainedValue().drain()
+                return nil
+            },
+            Unmanaged.passRetained(self).toOpaque()
+        )
+        guard code == 0 else {
+            Unmanaged.passUnretained(self).release()
+            return state.withLock { $0.isWriting = false }
+        }
+        pthread_detach(thread)
+    }
+
+    private func drain() {
+        while let bytes = take() {
+            if let code = DescriptorOutput.write(bytes, to: descriptor), code != EBADF {
+                state.withLock { $0.droppedCount += bytes.count { $0 == UInt8(ascii: "\n") } }
+            } else if let count = takeUntold() {
+                whenDropped(self, count)
+            }
+        }
+    }
+
+    /// - Returns: `nil` when nothing waits: the thread ends.
+    private func take() -> [UInt8]? {
+        state.withLock { state in
+            guard !state.bytes.isEmpty else {
+                state.isWriting = false
+                return nil
+            }
+            defer { state.bytes = [] }
+            return state.bytes
+        }
+    }
+
+    private func takeUntold() -> Int? {
+        state.withLock { state in
+            defer { state.toldCount = state.droppedCount }
+            let count = state.droppedCount - state.toldCount
+            return count > 0 ? count : nil
+        }
+    }
+
+    /// Waits until all is written, or for one second: for the end of the program.
+    func finish() {
+        for _ in 0..<500 where state.withLock({ $0.isWriting }) { usleep(2_000) }
+    }
+}
+
+extension OutputQueue: TextOutputStream {}

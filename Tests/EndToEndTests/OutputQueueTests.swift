@@ -1,0 +1,119 @@
+import CLinux
+import Glibc
+import Synchronization
+import Testing
+
+@testable import mayfly
+
+/// `F_SETPIPE_SZ` of fcntl(2), which Glibc's module leaves out.
+private let setPipeSize: Int32 = 1_031
+
+/// What a node writes for others who may not read it: its log and its ready line.
+@Suite("The output of a node")
+struct OutputQueueTests {
+    /// Both ends of a pipe that holds a page.
+    private func smallPipe() throws -> (reader: Int32, writer: Int32) {
+        var ends: [Int32] = [-1, -1]
+        try #require(process_pipe(&ends) == 0)
+        _ = fcntl(ends[1], setPipeSize, 4_096)
+        return (ends[0], ends[1])
+    }
+
+    @Test("A line for a pipe that nobody reads returns at once; what does not fit is dropped and counted")
+    func full() throws {
+        let (reader, writer) = try smallPipe()
+        let told = Mutex(0)
+        let queue = OutputQueue(writer) { queue, count in
+            told.withLock { $0 += count }
+            queue.write("dropped\n")
+        }
+        let line = String(repeating: "x", count: 1_023) + "\n"
+        for _ in 0..<2_000 { queue.write(line) }
+        let dropped = queue.droppedCount
+        #expect(dropped > 1_000 && dropped < 2_000 && told.withLock { $0 } == 0)
+        // A reader that comes has every line that was not dropped, whole, and then is told.
+        var text: [UInt8] = []
+        while !text.suffix(9).elementsEqual("\ndropped\n".utf8) {
+            var chunk = [UInt8](repeating: 0, count: 65_536)
+            let count = read(reader, &chunk, chunk.count)
+            try #require(count > 0)
+            text += chunk[..<count]
+        }
+        #expect(text.count == (2_000 - dropped) * 1_024 + 8)
+        #expect(told.withLock { $0 } == dropped && queue.droppedCount == dropped)
+        queue.finish()
+        close(reader)
+        close(writer)
+    }
+
+    @Test("What was queued before the end is written by the end")
+    func end() throws {
+        let (reader, writer) = try smallPipe()
+        let queue = OutputQueue(writer)
+        queue.write("the last words\n")
+        queue.finish()
+        close(writer)
+        var chunk = [UInt8](repeating: 0, count: 100)
+        let count = read(reader, &chunk, chunk.count)
+        #expect(String(decoding: chunk[..<max(0, count)], as: UTF8.self) == "the last words\n")
+        close(reader)
+    }
+
+    @Test("A node whose log and ready line are not read goes on, and says what it dropped")
+    func unread() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            let pipe = "\(ann.directory)/log.pipe"
+            try #require(mkfifo(pipe, 0o600) == 0)
+            // Both ends, so that the node has a reader that does not read.
+            let log = try Descriptor(pipe, O_RDWR | O_NONBLOCK)
+            _ = fcntl(log.number, setPipeSize, 4_096)
+            ann.prefix = ["sh", "-c", #"exec "$@" 2>'\#(pipe)'"#, "sh"]
+            try ann.start(["--log-level", "trace"])
+            try bob.start()
+            try meet(ann, bob)
+            func dropped() throws -> Bool {
+                try ann.ok("status")["checks"].list.contains { $0["name"].string == "log" }
+            }
+            let lines = String(repeating: "text\n", count: 1_000)
+            try eventually("the log is full") {
+                try ann.ok("send", "room", "--lines", "--wait", "delivered", input: lines)
+                return try dropped()
+            }
+            try say("still here", ann)
+            try say("and here", bob)
+            #expect(try ann.ok("metrics").output.contains("mayfly_log_dropped_total "))
+            var text: [UInt8] = []
+            try eventually("the log says that lines are missing") {
+                var chunk = [UInt8](repeating: 0, count: 65_536)
+                let count = read(log.number, &chunk, chunk.count)
+                if count > 0 { text += chunk[..<count] }
+                return String(decoding: text, as: UTF8.self).contains("lines of the log were dropped")
+            }
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    @Test("A node whose ready line is not read serves, and stops when it is told to")
+    func readyLine() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let pipe = "\(ann.directory)/ready.pipe"
+            try #require(mkfifo(pipe, 0o600) == 0)
+            let output = try Descriptor(pipe, O_RDWR | O_NONBLOCK)
+            _ = fcntl(output.number, setPipeSize, 4_096)
+            let page = [UInt8](repeating: 0x20, count: 4_096)
+            while write(output.number, page, page.count) > 0 {}
+            let child = try Child(
+                ["sh", "-c", #"exec "$@" >'\#(pipe)'"#, "sh", Program.mayfly, "run", "--home", ann.home],
+                input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor("/dev/null", O_WRONLY),
+                errors: try Descriptor("/dev/null", O_WRONLY)
+            )
+            defer { child.signal(SIGKILL) }
+            try eventually("it serves") { try ann.run(["status"]).code == 0 }
+            try ann.ok("stop")
+            #expect(child.wait(seconds: 60) == 0)
+        }
+    }
+}
