@@ -7,6 +7,8 @@ import Transport
 /// What every object of a node uses: the event loop, the disk, the clock, the log and the settings. On the node's loop alone.
 final class NodeServices {
     private static let editAttempts = 16
+    /// Longer than the timer leaves the node without a turn.
+    private static let longestPause: Milliseconds = 15 * .second
 
     let loop: any EventLoop
     let options: NodeOptions
@@ -22,6 +24,10 @@ final class NodeServices {
     /// Work that waits until the loop has asked its sockets.
     let turns: TurnQueue
     private var clock: NodeClock
+    /// The last reading, and `CLOCK_BOOTTIME` then.
+    private var lastReading: (at: Timestamp, boottime: Milliseconds)?
+    /// Called when the node finds that it has not run since a moment, with the machine or alone.
+    var stoodStill: ((_ since: Timestamp) -> Void)?
     /// When the clock's mark was last saved, or could not be.
     private var lastMark: Timestamp?
     /// The node has stopped: no turn begins, and no task of the loop does anything.
@@ -69,7 +75,11 @@ final class NodeServices {
     /// Saves the clock's mark when the last one is a minute old: at the reading itself, since a step forward may have made the
     /// minute pass at once, and what it hides stays hidden after a power cut.
     func readClock() -> NodeClock.Reading {
-        let reading = clock.read(realtime: environment.realtime(), boottime: environment.boottime())
+        let boottime = environment.boottime()
+        let reading = clock.read(realtime: environment.realtime(), boottime: boottime)
+        let last = lastReading
+        lastReading = (reading.confirmed, boottime)
+        if let last, boottime - last.boottime > Self.longestPause { stoodStill?(last.at) }
         saveMark(reading.confirmed)
         return reading
     }

@@ -175,8 +175,10 @@ package final class Store {
             destroyed: destroyed,
             rows: rows
         )
-        if keystore.readableCopyCount < 2 { services.report("one of the two copies of \(home.path(Keystore.name))") }
-        if clock.isDamaged { services.report("\(home.path(ClockMark.name))") }
+        if keystore.readableCopyCount < 2 {
+            services.report("one of the two copies of \(home.path(Keystore.name)) is damaged")
+        }
+        if clock.isDamaged { services.report("\(home.path(ClockMark.name)) is damaged") }
     }
 
     // MARK: - Tombstones

@@ -81,6 +81,7 @@ extension Store {
         guard (try? disk.list(home.descriptor))?.contains(Keystore.name) ?? true else {
             throw .notAHome(path: home.path)
         }
+        try home.checkFiles()
         let smallFile = try home.takeLock()
         let store = try Store(
             home: home,
@@ -256,6 +257,7 @@ extension Store {
         } catch {
             services.report("what an earlier run has left cannot be made durable: \(error)")
             isUnsettled = true
+            services.journal.needsReset = true
         }
     }
 

@@ -131,6 +131,8 @@ struct ClockTests {
         try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
             let id = try say("for an hour", ann)["message"].string ?? ""
             clock.pass(TestClock.hour / 2)
+            // To both it is as if they had stood still. They ask over the link what had lain in the kernel meanwhile.
+            for node in [ann, bob] { #expect(try node.texts() == ["for an hour"]) }
             try say("half an hour later", bob)
             // Its bucket is over, too; not that of the other.
             clock.pass(TestClock.hour / 2 + 60)
@@ -215,6 +217,18 @@ struct ClockTests {
             try ann.wait("messageState:message=\(id),state=expiredUndelivered")
             try bob.wait("messageExpired:message=\(id)")
             #expect(try bob.texts().contains("a minute") == false)
+        }
+    }
+
+    @Test("A message that lies in the kernel while its receiver is suspended for longer than it lives is not kept")
+    func receivedInSuspend() throws {
+        try withClockedRoom(lifetime: "1d") { ann, bob, _, clock in
+            kill(ann.pid, SIGSTOP)
+            let id = try bob.ok("send", "room", "a day", "--wait", "sent")["message"].string ?? ""
+            clock.pass(3 * 24 * TestClock.hour)
+            kill(ann.pid, SIGCONT)
+            try ann.wait("messageExpired:message=\(id)")
+            #expect(try ann.texts() == [])
         }
     }
 

@@ -122,6 +122,15 @@ extension SimulatedDisk {
         }
     }
 
+    package func setMode(_ mode: UInt32, of path: String) {
+        with { state in
+            let parts = path.split(separator: "/").map(String.init)
+            let number = parts.reduce(0 as Int?) { folder, part in folder.flatMap { state.nodes[$0]?.entries[part] } }
+            guard let number else { preconditionFailure(path) }
+            state.nodes[number]?.mode = mode
+        }
+    }
+
     /// Changes a file's bytes behind the store's back, durably; `nil` removes it.
     package func replace(_ path: String, with bytes: [UInt8]?) {
         with { state in

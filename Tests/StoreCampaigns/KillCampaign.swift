@@ -46,7 +46,7 @@ package final class KillCampaign {
         var found: [String] = []
         for end in End.allCases {
             var violations: [String] = []
-            for seed in 1...16 as ClosedRange<UInt64> where violations.isEmpty {
+            for seed in 19...26 as ClosedRange<UInt64> where violations.isEmpty {
                 let campaign = KillCampaign(on: home, seed: seed, steps: steps, trustsCache: true)
                 for call in 1...(try campaign.callCount()) { campaign.run(at: call, end) }
                 violations = campaign.violations
@@ -87,6 +87,13 @@ package final class KillCampaign {
         }
         if end == .refusedAndClosed || end == .fullAndClosed { history.close() }
         let killed = disk.snapshot()
+        if end == .full || end == .fullAndClosed, !trustsCache {
+            // The next process finds the disk as full as it was.
+            let full = killed.snapshot()
+            full.with { $0.isFull = true }
+            try Verification(history.promise, full.snapshot(), wasHarmed: true).run(isThorough: false, isUsed: false)
+            try checkNext(full, call, history.promise.secrets, fails: nil)
+        }
         killed.with { $0.isFull = false }
         if trustsCache { killed.replace("/home/lock", with: Array("1               ended   ".utf8)) }
         history.close()

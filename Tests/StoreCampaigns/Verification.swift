@@ -241,7 +241,7 @@ package struct Verification {
             // With the clock set back, a bucket that has ended is one whose page is gone.
             if isFirst, promise.now > campaignStart, text.contains("its key page is gone") { continue }
             // Of a segment whose making was refused.
-            if wasHarmed, isFirst, text.contains("no valid sidecar") { continue }
+            if wasHarmed, isFirst, text.contains("sidecar is missing or damaged") { continue }
             if mayReportLost, text.contains("belongs to no key page") { continue }
             throw Violation("\(isFirst ? "the first" : "the second") start reports: \(text)")
         }

@@ -38,9 +38,9 @@ import Testing
         }
         model.disk.with { $0.unreadable = [Journal.name: 0..<Int.max] }
         let damage = DamageList()
-        #expect(model.journal.recover(model.keys, damage).isEmpty && damage.entries.count == 1)
+        #expect(model.journal.recover(model.key, damage).isEmpty && damage.entries.count == 1)
         model.disk.with { $0.unreadable = [:] }
-        try model.journal.reset(model.keys)
+        try model.journal.reset(model.key)
         #expect(try model.recover(model.disk.snapshot()).damage.isEmpty)
         _ = try model.take(Attempt(step: .append, failing: 0))
         let found = try model.recover(model.disk.snapshot())
@@ -58,6 +58,8 @@ private enum Step: String, CaseIterable {
     case move
     /// The process is killed, and the next one writes out what it finds.
     case restart
+    /// The same, but the record files take nothing, and the journal goes on.
+    case resume
 }
 
 /// One of them, and which of its calls fails; 0 for none.
@@ -72,7 +74,7 @@ private struct Model {
     let disk: SimulatedDisk
     let home: HomeDirectory
     private(set) var journal: Journal
-    let keys: GridKeys
+    let key: JournalKey
     /// What memory has, record files have, and a start after a power cut may have.
     var memory: [UInt8] = []
     var files: [UInt8] = []
@@ -87,12 +89,12 @@ private struct Model {
     static let directory = Bytes16(1, 2)
     private static let slotByteCount: Int64 = 8_192
 
-    init(_ base: SimulatedDisk, _ keys: GridKeys) throws {
+    init(_ base: SimulatedDisk, _ key: JournalKey) throws {
         disk = base.copy()
         home = try HomeDirectory("/home", disk: disk)
         journal = Journal(in: home, damage: DamageList())
-        self.keys = keys
-        _ = journal.recover(keys, DamageList())
+        self.key = key
+        _ = journal.recover(key, DamageList())
     }
 
     private func batch(_ slots: some Sequence<Int>) -> JournalBatch {
@@ -116,13 +118,13 @@ private struct Model {
 
     /// - Returns: how many calls it made.
     mutating func take(_ attempt: Attempt) throws -> Int {
-        if attempt.step == .restart { try restart() }
+        if attempt.step == .restart || attempt.step == .resume { try restart(isWrittenOut: attempt.step == .restart) }
         let before = disk.operations
         if attempt.failing > 0 {
             disk.with { $0.fault = .init(at: before + attempt.failing, code: EIO, isLasting: false) }
         }
         switch attempt.step {
-        case .append: isBlocked ? checkpoint() : append()
+        case .append, .resume: isBlocked ? checkpoint() : append()
         case .checkpoint, .restart: checkpoint()
         case .move: move()
         }
@@ -136,7 +138,7 @@ private struct Model {
         memory.append(value)
         files.append(0)
         do throws(StoreError) {
-            try journal.append([batch(failed.sorted() + [slot])], keys)
+            try journal.append([batch(failed.sorted() + [slot])], key)
             allowed.append([value])
             for slot in failed { allowed[slot] = [0] }
             failed = []
@@ -149,7 +151,7 @@ private struct Model {
 
     private mutating func checkpoint() {
         files = memory
-        guard (try? journal.reset(keys)) != nil else { return }
+        guard (try? journal.reset(key)) != nil else { return }
         isBlocked = false
         allowed = memory.map { [$0] }
         failed = []
@@ -161,7 +163,7 @@ private struct Model {
         let value = erased.map { memory[$0] }
         if let erased { memory[erased] = 0 }
         do throws(StoreError) {
-            try journal.move(to: [batch(unwritten..<memory.count)], keys)
+            try journal.move(to: [batch(unwritten..<memory.count)], key)
             for slot in failed.union(erased.map { [$0] } ?? []) { allowed[slot] = [0] }
             failed = []
         } catch {
@@ -172,17 +174,18 @@ private struct Model {
     }
 
     /// What the kernel's cache has is durable, as the next process begins.
-    private mutating func restart() throws {
+    private mutating func restart(isWrittenOut: Bool) throws {
         journal.close()
         journal = Journal(in: home, damage: DamageList())
         disk.synchronizeAll()
-        files = try recover(disk.snapshot()).slots
-        _ = journal.recover(keys, DamageList())
-        memory = files
-        allowed = files.map { [$0] }
+        memory = try recover(disk.snapshot()).slots
+        _ = journal.recover(key, DamageList())
+        allowed = memory.map { [$0] }
         failed = []
+        isBlocked = isWrittenOut
+        guard isWrittenOut else { return }
+        files = memory
         unwritten = memory.count
-        isBlocked = true
     }
 
     func close() {
@@ -200,7 +203,7 @@ private struct Model {
             home.close()
         }
         var slots = files
-        for block in journal.recover(keys, damage) {
+        for block in journal.recover(key, damage) {
             var position = 0
             for entry in block.entries {
                 slots[Int(entry.offset / Self.slotByteCount)] = block.bodies[position]
@@ -213,20 +216,20 @@ private struct Model {
 
 private final class JournalTrial {
     private let base = SimulatedDisk()
-    private let keys: GridKeys
+    private let key: JournalKey
     private(set) var runs = 0
     private(set) var recoveries = 0
     private(set) var violations: [String] = []
 
     init() throws {
-        keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 7, count: 32)))
+        key = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 7, count: 32))).journal
         try base.makeDirectory("/home", in: nil)
         let home = try HomeDirectory("/home", disk: base)
         try Journal.create(in: home, byteCount: 16 * JournalBlock.pageByteCount)
         home.close()
     }
 
-    func model() throws -> Model { try Model(base, keys) }
+    func model() throws -> Model { try Model(base, key) }
 
     /// All sequences of so many steps that begin with a commit.
     func runAll(length: Int) throws {

@@ -123,7 +123,7 @@ import Testing
         for (name, key) in [
             ("KS", keys.sealing.withBytes { Array($0) }), ("KX", keys.mixing.withBytes { Array($0) }),
             ("KT", keys.tombstones.withBytes { Array($0) }), ("KC", keys.control.withBytes { Array($0) }),
-            ("KJ", keys.journal.withBytes { Array($0) }),
+            ("KJ", keys.journal.bytes.withBytes { Array($0) }),
         ] {
             #expect(key == (try vector.bytes(name)), "\(name)")
         }
@@ -189,10 +189,10 @@ import Testing
 
         let block = try page["journal"].bytes("block")
         let padding = [UInt8](repeating: 0, count: JournalBlock.pageByteCount - block.count)
-        let journal = try #require(JournalBlock(block + padding, page: 0, keys: keys))
+        let journal = try #require(JournalBlock(block + padding, page: 0, key: keys.journal))
         #expect(journal.sequence == 1 && journal.previous == 0 && journal.first == 1 && journal.entries.count == 1)
         #expect(journal.bodies == (try page["journal"].bytes("body")))
-        #expect(JournalBlock(block + padding, page: 1, keys: keys) == nil)
+        #expect(JournalBlock(block + padding, page: 1, key: keys.journal) == nil)
         var table: [UInt8] = []
         for entry in journal.entries { entry.encode(to: &table) }
         #expect(table == (try page["journal"].bytes("table")))

@@ -64,15 +64,16 @@ final class StorageLock: CorePart {
         dials.giveUp()
         // Their chunks cannot be destroyed later, and the bytes of the last one would stay in memory.
         uploads.cancelAll()
-        // What waits for a commit must not wait for the unlock.
-        writer.commits.hurry()
-        store.lock()
+        // Before the store waits for the disk, which may hang.
         for inbox in inboxes.all {
             inbox.key?.wipe()
             inbox.archive.forgetOutgoing()
             inbox.forgetHashes()
-            inbox.isPlaceSaved = false
         }
+        // What waits for a commit must not wait for the unlock.
+        writer.commits.hurry()
+        store.lock()
+        for inbox in inboxes.all { inbox.isPlaceSaved = false }
         core.schedule()
     }
 

@@ -65,6 +65,19 @@ final class LinkEvents: CorePart {
         transport.events.rejected = { [weak self] in self?.services.counters.rejected($0) }
         transport.dialEnded = { [weak dials] number, failure, hearing in dials?.dialEnded(number, failure, hearing) }
         transport.tokenRefused = { [weak dials] number in dials?.tokenRefused(number) }
+        services.stoodStill = { [weak self] since in self?.stoodStill(since: since) }
+    }
+
+    /// Nobody knows when the kernel received what is read next.
+    private func stoodStill(since: Timestamp) {
+        let pings = links.all.map { ($0.id, $0.stoodStill(since: since)) }
+        guard !pings.isEmpty else { return }
+        // The turn that has read the clock goes on.
+        loop.assumeIsolated().execute { [weak self] in
+            guard let self, !isStopped else { return }
+            for (link, ping) in pings { output.transmit(.ping(ping), on: link) }
+            output.flush()
+        }
     }
 
     // MARK: Handshakes
@@ -194,7 +207,7 @@ final class LinkEvents: CorePart {
         }
         if case .pong(let nonce) = frame { peers.pongReceived(nonce, on: link) }
         output.count(frame, of: link.inbox, isSent: false)
-        core.turn { core.machine.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
+        core.turn { core.machine.receive(link.aged(frame, now: $0.now), on: id, verify: InviteSlug.verify, &$0) }
         welcomeUnlessGuest(id)
     }
 

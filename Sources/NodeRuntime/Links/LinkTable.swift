@@ -22,6 +22,8 @@ final class ActiveLink {
     var leaving: [AgedContent] = []
     /// Pieces of relayed streams that are not there.
     var lostPieces = IdleFrames.relayed
+    /// The node stood still: what comes over the link may have lain in the kernel since then, until this ping is answered.
+    private(set) var held: (since: Timestamp, ping: UInt64)?
 
     var client: ClientID { inbox.client }
     var remote: PublicKey { connection.peer.publicKey }
@@ -30,6 +32,31 @@ final class ActiveLink {
         id = LinkID(connection.id)
         self.inbox = inbox
         self.connection = connection
+    }
+
+    /// - Returns: the ping whose answer comes after all that lies in the kernel now.
+    func stoodStill(since: Timestamp) -> UInt64 {
+        let ping = UInt64.random(in: 0...UInt64.max)
+        held = (min(held?.since ?? since, since), ping)
+        return ping
+    }
+
+    /// The frame with the time that its contents may have lain in the kernel as a part of their age.
+    func aged(_ frame: Frame, now: Timestamp) -> Frame {
+        guard let held else { return frame }
+        switch frame {
+        case .pong(held.ping):
+            self.held = nil
+            return frame
+        case .contents(let contents):
+            return .contents(
+                contents.map { content in
+                    let age = max(0, content.age).addingReportingOverflow(now - held.since)
+                    return AgedContent(content.content, age: age.overflow ? .max : age.partialValue)
+                }
+            )
+        default: return frame
+        }
     }
 }
 

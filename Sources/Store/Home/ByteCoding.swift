@@ -21,6 +21,27 @@ extension Collection<UInt8> {
     }
 }
 
+/// What a file or a page begins with: its kind, and the number of its format, a digit.
+struct Magic: Sendable {
+    let bytes: [UInt8]
+
+    /// - Parameter name: kind and digit, without the zeros that fill the eight bytes.
+    init(_ name: StaticString) {
+        let name = name.withUTF8Buffer { Array($0) }
+        bytes = name + [UInt8](repeating: 0, count: 8 - name.count)
+    }
+
+    func begins(_ found: some Collection<UInt8>) -> Bool { found.starts(with: bytes) }
+
+    /// The same kind with a higher digit: a later version of the program has made it.
+    func isLater(_ found: some Collection<UInt8>) -> Bool {
+        guard let digit = bytes.lastIndex(where: { $0 != 0 }) else { return false }
+        let found = Array(found.prefix(bytes.count))
+        return found.count == bytes.count && found[..<digit] == bytes[..<digit] && found[digit] > bytes[digit]
+            && found[digit] <= UInt8(ascii: "9") && found[(digit + 1)...] == bytes[(digit + 1)...]
+    }
+}
+
 extension Bytes16 {
     /// An identifier as callers give it.
     static func parse(_ bytes: [UInt8]) throws(StoreError) -> Bytes16 {

@@ -13,11 +13,49 @@ package struct HomeInspection: Sendable {
         let home = try HomeDirectory(path, disk: disk)
         defer { home.close() }
         let keystore = try Keystore(in: home)
+        try home.checkFiles()
+        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
+            disk.close(try home.open(name, []))
+        }
+        if keystore.protection == .keyFile { disk.close(try home.open(KeyFile.name, [])) }
         keystoreCopyCount = keystore.readableCopyCount
         protection = keystore.protection
         let file = try home.open(ClockMark.name, [])
         defer { disk.close(file) }
         erasurePromise = disk.erasurePromise(home: home.descriptor, smallFile: file)
         clockMark = ClockMark.read(file, disk)
+    }
+}
+
+extension HomeDirectory {
+    /// Refuses what a start must not touch: files that others may use, and pages of a later format. Nothing is written, and
+    /// what cannot be read is left to its reader.
+    func checkFiles() throws(StoreError) {
+        let files: [(name: String, magic: Magic?)] = [
+            ("lock", nil), (ClockMark.name, nil), (KeyFile.name, nil), (SlotFile.rowsName, nil),
+            (SlotFile.columnsName, ColumnHeader.magic), (SlotFile.tombstonesName, TombstonePage.magic),
+            (Journal.name, JournalBlock.magic),
+        ]
+        for (name, magic) in files {
+            let file: FileDescriptor
+            do throws(StoreError) { file = try open(name, []) } catch {
+                guard error.kind != .permission else { throw error }
+                continue
+            }
+            defer { disk.close(file) }
+            if let magic { try refuseLater(magic, file, name) }
+        }
+    }
+
+    private func refuseLater(_ magic: Magic, _ file: FileDescriptor, _ name: String) throws(StoreError) {
+        let run: Int64 = 1 << 20
+        let count = min((try? disk.status(file))?.byteCount ?? 0, Journal.maximumByteCount)
+        for start in stride(from: 0, to: count, by: Int(run)) {
+            guard let bytes = try? disk.read(file, at: start, count: Int(min(run, count - start))) else { continue }
+            for page in stride(from: 0, to: bytes.count, by: SlotFile.pageByteCount)
+            where bytes[page] == magic.bytes[0] && magic.isLater(bytes[page...]) {
+                throw .newerFormat(path: path(name))
+            }
+        }
     }
 }

@@ -122,10 +122,17 @@ final class Grid {
         self.controlRow = controlRow
     }
 
+    /// Wipes every secret. What is sealed already can still be written.
+    func wipe() {
+        rowsAtLock = rows.mapValues(\.directoryOnce)
+        for row in rows.values { row.wipe() }
+        controlRow?.wipe()
+        for column in columns.values { column.secret.wipe() }
+    }
+
     /// Forgets everything but which rows there are.
     func end() {
         for column in columns.values { column.segments = [:] }
-        rowsAtLock = rows.mapValues(\.directoryOnce)
         for row in rows.values {
             row.isGone = true
             row.forgetContents()

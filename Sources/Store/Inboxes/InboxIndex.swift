@@ -89,40 +89,53 @@ final class InboxIndex {
         if case .resting = row.contents { resting.open(row) }
         guard !row.isOpen else { return }
         try recovery.settle(row)
-        let directory: FileDescriptor
+        // What only the journal has is found, too.
+        let unwritten = services.commits.backlog.lazy.map(\.place)
+            .filter { $0.kind == .segment && $0.directory == row.names.directory.name }.map(\.fileName)
+        let directory: FileDescriptor?
         do throws(SystemError) {
             directory = try services.directories.open(row.directory)
         } catch {
-            if error.code == ENOENT {
-                row.contents = .open
-                return
-            }
-            throw StoreError(error, path: row.directory)
+            guard error.code == ENOENT else { throw StoreError(error, path: row.directory) }
+            directory = nil
         }
-        defer { services.disk.close(directory) }
-        let names = try onDisk(row.directory) { () throws(SystemError) in try services.disk.list(directory) }
+        defer { if let directory { services.disk.close(directory) } }
+        var names: [String] = []
+        if let directory {
+            names = try onDisk(row.directory) { () throws(SystemError) in try services.disk.list(directory) }
+        }
+        let present = Set(names).union(unwritten)
+        names += present.subtracting(names).sorted()
         row.contents = .open
-        let present = Set(names)
         for name in names {
             let stem = String(name.prefix { $0 != "." })
             if name.hasSuffix(".seg") {
                 find(name, stem, row, directory)
             } else if name.hasSuffix(".expiry"), present.contains(stem + ".seg") {
                 continue
-            } else if name != row.logName {
+            } else if name != row.logName, let directory {
                 // A sidecar whose segment is gone, or a log that was being rewritten.
                 try? services.disk.remove(name, in: directory, isDirectory: false)
             }
         }
     }
 
-    private func find(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor) {
+    /// - Parameter directory: `nil` when there is none, and only the journal has the segment.
+    private func find(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor?) {
         let path = services.inboxPath("\(row.directory)/\(name)")
-        var bytes: [UInt8] = []
+        let segmentID = Hex.decode(stem).flatMap { $0.count == 16 ? $0 : nil }
+        let unwritten = segmentID.flatMap { Bytes16($0) }.flatMap { id in
+            services.commits.backlog(
+                of: FilePlace(kind: .segment, directory: row.names.directory.name, file: id)
+            )?.sidecar
+        }
+        var bytes = unwritten ?? []
         do throws(SystemError) {
-            let file = try services.disk.open(stem + ".expiry", in: directory, [])
-            defer { services.disk.close(file) }
-            bytes = try services.disk.read(file, at: 0, count: ExpirySidecar.byteCount + 1)
+            if unwritten == nil, let directory {
+                let file = try services.disk.open(stem + ".expiry", in: directory, [])
+                defer { services.disk.close(file) }
+                bytes = try services.disk.read(file, at: 0, count: ExpirySidecar.byteCount + 1)
+            }
         } catch {
             if error.code != ENOENT && error.code != ELOOP {
                 // The disk's fault and perhaps a passing one: not served, not removed.
@@ -132,7 +145,11 @@ final class InboxIndex {
             }
         }
         row.noteRead(sidecar: stem)
-        guard let segmentID = Hex.decode(stem), segmentID.count == 16,
+        if ExpirySidecar.isNewer(bytes) {
+            services.report("\(StoreError.newerFormat(path: path)): its messages are not served")
+            return row.lackSegment()
+        }
+        guard let segmentID,
             let sidecar = ExpirySidecar(
                 bytes,
                 segmentID: segmentID,
@@ -140,7 +157,7 @@ final class InboxIndex {
                 key: row.names.sidecarKey.bytes
             )
         else {
-            dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
+            dispose(stem, in: directory, reporting: "\(path): its sidecar is missing or damaged, so it counts as expired")
             return
         }
         guard let column = grid.columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,
@@ -149,7 +166,12 @@ final class InboxIndex {
             // Normal when the bucket has ended and only the unlinking was missed.
             let isDue = sidecar.notAfter <= services.latestHide
             if !isDue, !pages.columns.isComplete { return row.lackSegment() }
-            dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
+            if !isDue { services.report("\(path): its key page is gone, so it has expired") }
+            guard !pages.columns.isComplete || pages.hasDoomed else {
+                // Nothing opens it any more: it is removed unread.
+                return services.directories.discard(segment: stem, of: row.directory)
+            }
+            dispose(stem, in: directory)
             return
         }
         segments.enter(segments.make(row: row, column: column, sidecar: sidecar))
@@ -157,8 +179,8 @@ final class InboxIndex {
 
     /// Overwrites and removes a segment that counts as expired, as far as that goes; its keys are not there or not to be
     /// used.
-    private func dispose(_ stem: String, in directory: FileDescriptor, reporting: String?) {
-        guard !services.isReadOnly else { return }
+    private func dispose(_ stem: String, in directory: FileDescriptor?, reporting: String? = nil) {
+        guard let directory, !services.isReadOnly else { return }
         let name = stem + ".seg"
         if let file = try? services.disk.open(name, in: directory, .write) {
             let count = (try? services.disk.status(file).byteCount) ?? 0

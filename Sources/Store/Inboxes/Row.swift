@@ -193,6 +193,18 @@ package final class Row {
     var isRefused: Bool { !refusedSegments.isEmpty || !refusedSidecars.isEmpty }
     var hasUnreadSegments: Bool { lacksSegments || isRefused }
 
+    /// Wipes the row's secret and what follows from it. Its files keep their names.
+    func wipe() {
+        secret.wipe()
+        loadedNames?.sidecarKey.wipe()
+        for segment in segments.values { segment.file.wipeKey() }
+        var log = log
+        while let next = log {
+            next.file.wipeKey()
+            log = next.previous
+        }
+    }
+
     /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]

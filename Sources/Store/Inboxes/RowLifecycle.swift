@@ -100,16 +100,12 @@ final class RowLifecycle {
     private func withdraw(_ row: Row) {
         grid.remove(row)
         row.isGone = true
-        let names = row.names
-        services.writer.gate.close(names.directory.name)
-        row.secret.wipe()
-        names.sidecarKey.wipe()
-        for segment in row.segments.values { segment.file.wipeKey() }
-        var log = row.log
-        while let next = log {
-            next.file.wipeKey()
-            log = next.previous
-        }
+        // No later commit knows the directory; those under way must not make it again.
+        let (gate, directory) = (services.writer.gate, row.names.directory.name)
+        gate.close(directory)
+        services.commits.settled(directory)
+        services.commits.committer.whenFinished { gate.forget(directory) }
+        row.wipe()
         resting.forget(row)
         refused.remove(row)
         destroyed.append(row)

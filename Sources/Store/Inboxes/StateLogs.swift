@@ -71,29 +71,31 @@ final class StateLogs {
         if row.logIsLoaded { return row.log }
         try recovery.settle(row)
         let path = services.inboxPath("\(row.directory)/\(row.logName)")
-        let opened: FileDescriptor
-        do throws(SystemError) {
-            let directory = try services.directories.open(row.directory)
-            defer { services.disk.close(directory) }
-            opened = try services.disk.open(row.logName, in: directory, [])
-        } catch {
-            guard error.code == ENOENT else { throw StoreError(error, path: path) }
+        let place = FilePlace(kind: .log, directory: row.names.directory.name, file: row.names.log)
+        var task = services.commits.backlog(of: place)
+        let opened = try open(row, path)
+        guard opened != nil || task != nil else {
             row.logIsLoaded = true
             return nil
         }
-        let bytes: [UInt8]
-        do throws(StoreError) {
-            bytes = try onDisk(path) { () throws(SystemError) in
-                let count = try services.disk.status(opened).byteCount
-                guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
-                return try services.disk.read(opened, at: 0, count: Int(count))
+        var bytes: [UInt8] = []
+        if let opened {
+            do throws(StoreError) {
+                bytes = try onDisk(path) { () throws(SystemError) in
+                    let count = try services.disk.status(opened).byteCount
+                    guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
+                    return try services.disk.read(opened, at: 0, count: Int(count))
+                }
+            } catch {
+                services.disk.close(opened)
+                throw error
             }
-        } catch {
-            services.disk.close(opened)
-            throw error
         }
+        if case .onlyIfSame = task?.making, StateLog.fileID(bytes) != task?.fileID { task = nil }
+        if let task { bytes = task.applied(to: bytes) }
         guard let fileID = StateLog.fileID(bytes) else {
-            services.disk.close(opened)
+            if let opened { services.disk.close(opened) }
+            if StateLog.isNewer(bytes) { throw .newerFormat(path: path) }
             // Zeros are a file whose first write was lost; anything else was a state once.
             if bytes.contains(where: { $0 != 0 }) {
                 services.report("\(path) has no valid beginning")
@@ -115,10 +117,29 @@ final class StateLogs {
             services.report("\(path): its end makes no state: a write that was interrupted, or damage")
         }
         if !result.isSound || !result.isWhole { log.file.isClosed = true }
-        services.openFiles.adopt(opened, for: log.file)
+        if let task {
+            // The file on the disk may be another one.
+            log.file.restore(bytes, from: task.offset, isPlaced: task.isPlaced)
+            services.commits.restored(log.file)
+            if let opened { services.disk.close(opened) }
+        } else if let opened {
+            services.openFiles.adopt(opened, for: log.file)
+        }
         row.log = log
         row.logIsLoaded = true
         return log
+    }
+
+    /// - Returns: `nil` when there is no log.
+    private func open(_ row: Row, _ path: String) throws(StoreError) -> FileDescriptor? {
+        do throws(SystemError) {
+            let directory = try services.directories.open(row.directory)
+            defer { services.disk.close(directory) }
+            return try services.disk.open(row.logName, in: directory, [])
+        } catch {
+            guard error.code == ENOENT else { throw StoreError(error, path: path) }
+            return nil
+        }
     }
 
     /// Whether anything was ever stored in the inbox: a state, readable or not, or a message.

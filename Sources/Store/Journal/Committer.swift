@@ -18,7 +18,7 @@ struct CommitJob: Sendable {
     /// bytes that are not there, and fails as well.
     let failures: Int
     let checkpointFailures: Int
-    let keys: GridKeys
+    let key: JournalKey
     let batch: JournalBatch
     /// Everything that record files lack, what this job has included.
     let checkpoint: [FileTask]?
@@ -163,8 +163,8 @@ final class Committer: Sendable {
         var failure: StoreError?
         // What a direct job writes into the files itself.
         let batches = sound.filter { !$0.isDirect && !$0.batch.isEmpty }.map(\.batch)
-        if !batches.isEmpty, let keys = sound.first?.keys {
-            do throws(StoreError) { try journal.append(batches, keys) } catch { failure = error }
+        if !batches.isEmpty, let key = sound.first?.key {
+            do throws(StoreError) { try journal.append(batches, key) } catch { failure = error }
         }
         guard failure == nil, let last = group.last, sound.last?.sequence == last.sequence else {
             // Whatever comes after a job that is not sound is not sound.
@@ -203,7 +203,7 @@ final class Committer: Sendable {
             do throws(StoreError) {
                 guard isCurrent else { throw .io(path: journal.path, operation: "checkpoint", code: 5) }
                 try write(tasks)
-                try journal.reset(job.keys)
+                try journal.reset(job.key)
                 checkpoint = .done
             } catch {
                 checkpoint = .failed(error, directories: isCurrent ? tasks.map(\.place) : [])
@@ -213,7 +213,7 @@ final class Committer: Sendable {
                     early = writer.perform(job.erasures, isLast: false)
                     do throws(StoreError) {
                         guard early?.isEmpty ?? true else { throw error }
-                        try journal.move(to: Self.remaining(tasks, without: job.erasures), job.keys)
+                        try journal.move(to: Self.remaining(tasks, without: job.erasures), job.key)
                         checkpoint = .moved(error)
                     } catch {
                         for task in job.erasures { failures[task.file] = error }
@@ -252,8 +252,8 @@ final class Committer: Sendable {
     }
 
     private func write(_ tasks: [FileTask]) throws(StoreError) {
-        let failures = writer.perform(tasks)
-        if let first = failures.min(by: { $0.key < $1.key }) { throw first.value }
+        let failures = writer.perform(tasks).sorted { $0.key < $1.key }.map(\.value)
+        if let worst = failures.first(where: { $0.kind != .full }) ?? failures.first { throw worst }
     }
 
     /// What the journal has to keep of files that could not be written.

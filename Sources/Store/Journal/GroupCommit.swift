@@ -36,7 +36,7 @@ final class GroupCommit {
 
     let committer: Committer
     private let journal: Journal
-    private var keys: GridKeys?
+    private var key: JournalKey?
     private var dirty: [RecordFile] = []
     private var unwritten: [RecordFile] = []
     private var submissions: Deque<Submission> = []
@@ -48,8 +48,10 @@ final class GroupCommit {
     private var failedAt: Int64?
     /// Bytes of the journal that are in use, or will be when all that was submitted is done.
     private var usage = 0
-    /// The journal was left as it is: nothing may be added before a checkpoint.
+    /// Pages of the journal could not be read: nothing may be added before a checkpoint.
     private var isBlocked = false
+    /// The journal has records of an earlier run, of any file.
+    private var holdsEarlierRun = false
     /// What an earlier run has left in the journal and the disk has not taken.
     private(set) var backlog: [FileTask] = []
     private var pendingErasures: [PendingErasure] = []
@@ -117,7 +119,7 @@ final class GroupCommit {
     ) {
         self.now = now
         absorb()
-        guard let keys else { return completion?(.failure(.locked)) ?? () }
+        guard let key else { return completion?(.failure(.locked)) ?? () }
         let files = dirty.filter { !($0.owner?.isGone ?? true) && $0.isDirty }
         for file in dirty { file.isListed = false }
         dirty = []
@@ -127,9 +129,8 @@ final class GroupCommit {
             return true
         }
         let byteCount = files.reduce(0) { $0 + Int(clamping: $1.end - $1.submitted) }
-        // A journal that could not be overwritten has records of an earlier run, of any file.
         let erasesJournaled = files.contains { file in
-            file.erasures.contains { isBlocked || $0.span.offset >= file.written }
+            file.erasures.contains { holdsEarlierRun || $0.span.offset >= file.written }
         }
         let estimate =
             byteCount == 0 ? 0 : byteCount + files.count * Self.entryByteCount + 2 * JournalBlock.pageByteCount
@@ -138,7 +139,7 @@ final class GroupCommit {
         let isCrowded = usage + estimate > journal.halfByteCount / 2
         let hasCheckpoint =
             isDirect || erasesJournaled
-            || (withCheckpoint || isCrowded) && (usage > 0 || isBlocked || !unwritten.isEmpty || !backlog.isEmpty)
+            || (withCheckpoint || isCrowded) && (usage > 0 || holdsEarlierRun || !unwritten.isEmpty || !backlog.isEmpty)
         let hasNews = files.contains { $0.end > $0.exposed }
         var batch = JournalBatch()
         var covered: [(file: RecordFile, range: Range<Int64>)] = []
@@ -182,7 +183,7 @@ final class GroupCommit {
                 sequence: sequence,
                 failures: failures,
                 checkpointFailures: checkpointFailures,
-                keys: keys,
+                key: key,
                 batch: batch,
                 checkpoint: checkpoint?.tasks,
                 isDirect: isDirect,
@@ -267,7 +268,7 @@ final class GroupCommit {
     private func absorb(_ outcome: CommitOutcome, _ submission: Submission) {
         if let failure = outcome.failure {
             failures += 1
-            damage.report("\(journal.path): \(failure)")
+            damage.report(journal.path, of: failure)
             for (file, range) in submission.covered { fail(file, range) }
             // What was under way is in pages of the journal that nothing else takes away.
             checkpointAt = now
@@ -308,23 +309,27 @@ final class GroupCommit {
             if submission.hasBacklog { backlog = [] }
             usage = submissions.reduce(0) { $0 + $1.usage }
             isBlocked = false
+            holdsEarlierRun = false
             failedAt = nil
         case .moved(let error):
             checkpointFailed(submission, error, directories: [])
             for (file, erasures) in submission.erasures {
                 for erasure in erasures where erasure.span.offset >= file.written { file.zero(erasure.span) }
             }
+            holdsEarlierRun = false
             let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
-            usage = submissions.reduce(kept + JournalBlock.pageByteCount) { $0 + $1.usage }
+            let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
+            usage = submissions.reduce(kept + left + JournalBlock.pageByteCount) { $0 + $1.usage }
         case .failed(let error, let directories): checkpointFailed(submission, error, directories: directories)
         }
     }
 
     private func checkpointFailed(_ submission: Submission, _ error: StoreError, directories: [FilePlace]) {
         checkpointFailures += 1
-        damage.report("\(journal.path) cannot be written out: \(error)")
+        damage.report("\(journal.path) cannot be written out", of: error)
         for (file, _) in submission.checkpoint ?? [] { file.checkpointFailed() }
-        for place in directories { unsettled[place.directoryName] = .refused }
+        // What a full disk does not take is written again from memory or the journal.
+        if error.kind != .full { for place in directories { unsettled[place.directoryName] = .refused } }
         failedAt = now
         checkpointAt = now + Retry.interval
     }
@@ -368,24 +373,34 @@ final class GroupCommit {
     /// Takes over the journal of an earlier run.
     /// - Parameters:
     ///   - backlog: what of it the disk has not taken.
-    ///   - isBlocked: the journal was not overwritten.
-    func begin(_ keys: GridKeys, backlog: [FileTask], isBlocked: Bool) {
-        self.keys = keys
+    ///   - isReset: the journal was overwritten. Otherwise the next blocks follow those of the earlier run.
+    func begin(_ key: JournalKey, backlog: [FileTask], isReset: Bool) {
+        self.key = key
         self.backlog = backlog
-        self.isBlocked = isBlocked
-        usage = 0
+        holdsEarlierRun = !isReset
+        isBlocked = journal.needsReset
+        usage = isReset ? 0 : journal.usedByteCount
         failedAt = nil
-        checkpointAt = isBlocked || !backlog.isEmpty ? 0 : nil
+        checkpointAt = isReset ? nil : 0
     }
 
-    /// The disk has taken what the journal had of a directory.
+    /// The disk has taken what the journal had of a directory, or its inbox is destroyed.
     func settled(_ directory: Bytes16) { backlog.removeAll { $0.place.directory == directory } }
+
+    /// What an earlier run has left of a file and the disk has not taken.
+    func backlog(of place: FilePlace) -> FileTask? { backlog.first { $0.place == place } }
+
+    /// The file has in memory what the journal has of it, and the next checkpoint writes that.
+    func restored(_ file: RecordFile) {
+        backlog.removeAll { $0.place == file.place }
+        note(file)
+    }
 
     /// Waits for everything, and forgets the keys.
     func end() {
         committer.drain()
         absorb()
-        keys = nil
+        key = nil
         dirty = []
         unwritten = []
         submissions = []
@@ -393,5 +408,7 @@ final class GroupCommit {
         pendingErasures = []
         checkpointAt = nil
         usage = 0
+        holdsEarlierRun = false
+        isBlocked = false
     }
 }

@@ -13,7 +13,7 @@ final class Journal: @unchecked Sendable {
     // @unchecked: see above.
     static let name = "journal"
     /// More is never read: a longer file is not ours.
-    private static let maximumByteCount: Int64 = 64 << 20
+    static let maximumByteCount: Int64 = 64 << 20
     private static let pageByteCount = JournalBlock.pageByteCount
 
     private let disk: any FileSystem
@@ -34,8 +34,8 @@ final class Journal: @unchecked Sendable {
     private var used: [Int]
     /// No block with entries was written since the last reset, not even in part.
     private var isClean = true
-    /// Pages could not be read: nothing is written before all of them are overwritten.
-    private(set) var needsReset = false
+    /// Pages could not be read, or are in the kernel's cache only: nothing is written before all of them are overwritten.
+    var needsReset = false
     /// Makes the file with zeros, durable; its directory entry is the caller's to synchronise.
     static func create(in home: HomeDirectory, byteCount: Int) throws(StoreError) {
         let disk = home.disk
@@ -77,21 +77,23 @@ final class Journal: @unchecked Sendable {
 
     /// Bytes of blocks that one half takes; its last page is for a marker.
     var halfByteCount: Int { max(0, halfPageCount - 1) * Self.pageByteCount }
+    /// Bytes of the half before the next block.
+    var usedByteCount: Int { (position - half * halfPageCount) * Self.pageByteCount }
 
     // MARK: - Writing
 
     /// Writes one block for all batches; durable when this returns.
-    func append(_ batches: [JournalBatch], _ keys: GridKeys) throws(StoreError) {
+    func append(_ batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
         guard !needsReset, position + pages < (half + 1) * halfPageCount else { throw .full(path: path) }
         isClean = false
         used[half] = max(used[half], position + pages)
-        try write(batches, at: position, keys)
+        try write(batches, at: position, key)
         position += pages
     }
 
-    private func write(_ batches: [JournalBatch], at page: Int, _ keys: GridKeys) throws(StoreError) {
+    private func write(_ batches: [JournalBatch], at page: Int, _ key: JournalKey) throws(StoreError) {
         guard let file else { throw .full(path: path) }
         let block = JournalBlock.encode(
             page: page,
@@ -99,7 +101,7 @@ final class Journal: @unchecked Sendable {
             previous: previous,
             first: first,
             batches: batches,
-            keys: keys
+            key: key
         )
         let number = sequence
         sequence += 1
@@ -115,13 +117,13 @@ final class Journal: @unchecked Sendable {
     /// A marker comes first, a block without entries in the last page of the half, and stays: while the zeros are on their
     /// way, any of the blocks before it may be gone, and none of them counts any more. Only another marker is written over
     /// it, in one sector: when the zeros have failed, no later block that is torn can take it away.
-    func reset(_ keys: GridKeys) throws(StoreError) {
+    func reset(_ key: JournalKey) throws(StoreError) {
         guard file != nil, !isClean || needsReset else { return }
         if needsReset { try zero([0..<used[0], halfPageCount..<used[1]]) }
         let page = markerPage(of: half)
         let before = first
         first = sequence
-        do throws(StoreError) { try write([], at: page, keys) } catch {
+        do throws(StoreError) { try write([], at: page, key) } catch {
             first = before
             throw error
         }
@@ -138,7 +140,7 @@ final class Journal: @unchecked Sendable {
     private func markerPage(of half: Int) -> Int { (half + 1) * halfPageCount - 1 }
 
     /// Moves to the other half with nothing but these batches, and overwrites the half before.
-    func move(to batches: [JournalBatch], _ keys: GridKeys) throws(StoreError) {
+    func move(to batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
         guard !needsReset, pages < halfPageCount else { throw .full(path: path) }
@@ -149,7 +151,7 @@ final class Journal: @unchecked Sendable {
         isClean = false
         let before = first
         first = sequence
-        do throws(StoreError) { try write(batches, at: start, keys) } catch {
+        do throws(StoreError) { try write(batches, at: start, key) } catch {
             first = before
             throw error
         }
@@ -191,7 +193,7 @@ final class Journal: @unchecked Sendable {
     // MARK: - Recovery
 
     /// The blocks that count, in order; and what is wrong with the rest.
-    func recover(_ keys: GridKeys, _ damage: DamageList) -> [JournalBlock] {
+    func recover(_ key: JournalKey, _ damage: DamageList) -> [JournalBlock] {
         let bytes = read(damage)
         var found: [JournalBlock] = []
         var page = 0
@@ -203,7 +205,7 @@ final class Journal: @unchecked Sendable {
                 continue
             }
             let half = page / halfPageCount
-            if let block = JournalBlock(bytes, page: page, keys: keys) {
+            if let block = JournalBlock(bytes, page: page, key: key) {
                 found.append(block)
                 page += block.pageCount
                 if block.isMarker, block.page == markerPage(of: half) { continue }
@@ -270,16 +272,20 @@ final class Journal: @unchecked Sendable {
         if let bytes = try? disk.read(file, at: 0, count: count), bytes.count == count { return bytes }
         var bytes: [UInt8] = []
         bytes.reserveCapacity(count)
+        var isWhole = true
         for page in 0..<(2 * halfPageCount) {
             let found = try? disk.read(file, at: Int64(page) * Int64(Self.pageByteCount), count: Self.pageByteCount)
             if let found, found.count == Self.pageByteCount {
                 bytes += found
             } else {
-                needsReset = true
+                isWhole = false
                 bytes += [UInt8](repeating: 0, count: Self.pageByteCount)
             }
         }
-        if needsReset { damage.report("pages of \(path) cannot be read: what was stored last may be lost") }
+        if !isWhole {
+            needsReset = true
+            damage.report("pages of \(path) cannot be read: what was stored last may be lost")
+        }
         return bytes
     }
 }

@@ -75,7 +75,7 @@ struct JournalEntry: Equatable, Sendable {
 struct JournalBlock {
     static let pageByteCount = 4_096
     static let headerByteCount = 48
-    private static let magic = Array("MFJRNL1\0".utf8)
+    static let magic = Magic("MFJRNL1")
 
     /// The page of the file at which the block begins: a block that was moved does not open.
     let page: Int
@@ -104,13 +104,14 @@ struct JournalBlock {
         previous: UInt64,
         first: UInt64,
         batches: [JournalBatch],
-        keys: GridKeys
+        key: JournalKey
     ) -> RecordBuffer {
         let bodyCount = batches.reduce(0) { $0 + $1.bodies.count }
         let tableCount = batches.reduce(0) { $0 + $1.table.count } + XChaChaPoly.overheadByteCount
         let pageCount = pageCount(byteCount: headerByteCount + bodyCount + tableCount)
         let block = RecordBuffer(capacity: pageCount * pageByteCount)
-        var header = magic + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + previous.littleEndianBytes
+        var header =
+            magic.bytes + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + previous.littleEndianBytes
         header += first.littleEndianBytes
         header += UInt32(bodyCount).littleEndianBytes + UInt32(tableCount).littleEndianBytes
         block.append(header)
@@ -124,15 +125,15 @@ struct JournalBlock {
             position += batch.table.count
         }
         let data = UnsafeRawBufferPointer(rebasing: block.bytes[..<covered])
-        XChaChaPoly.seal(inPlace: sealed, key: keys.journal, authenticating: data)
+        XChaChaPoly.seal(inPlace: sealed, key: key.bytes, authenticating: data)
         _ = block.extend(by: pageCount * pageByteCount - block.count).initializeMemory(as: UInt8.self, repeating: 0)
         return block
     }
 
     /// The block at a page of a journal's bytes; `nil` for anything that is not whole and ours.
-    init?(_ journal: [UInt8], page: Int, keys: GridKeys) {
+    init?(_ journal: [UInt8], page: Int, key: JournalKey) {
         let start = page * Self.pageByteCount
-        guard start >= 0, start <= journal.count - Self.pageByteCount, journal[start...].starts(with: Self.magic),
+        guard start >= 0, start <= journal.count - Self.pageByteCount, Self.magic.begins(journal[start...]),
             journal.integer(UInt64.self, at: start + 8) == UInt64(page),
             let sequence = journal.integer(UInt64.self, at: start + 16),
             let previous = journal.integer(UInt64.self, at: start + 24),
@@ -147,7 +148,7 @@ struct JournalBlock {
         let opened = journal.withUnsafeBytes { bytes in
             try? XChaChaPoly.open(
                 UnsafeRawBufferPointer(rebasing: bytes[covered..<end]),
-                key: keys.journal,
+                key: key.bytes,
                 authenticating: UnsafeRawBufferPointer(rebasing: bytes[start..<covered])
             )
         }

@@ -32,7 +32,7 @@ final class ColumnPages {
                 slots[slot] = .used
                 headers[slot] = header
             } else if ColumnHeader.hasMagic(page) {
-                services.report("header of page \(slot) of \(file.path): its messages count as expired")
+                services.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
                 if !services.isReadOnly { doom(slot) }
             }
         }

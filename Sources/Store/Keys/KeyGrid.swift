@@ -4,20 +4,28 @@ import Crypto
 /// of the pseudo-row that fan-out lists belong to, KJ seals the headers in the journal.
 ///
 /// A class, so that rows and columns share it and its end is one assignment: the keys are wiped with the last reference.
+/// Commits have a reference to KJ alone: `lock` does not wait for them to wipe the others.
 final class GridKeys: Sendable {
     let sealing: SecretBytes
     let mixing: SecretBytes
     let tombstones: SecretBytes
     let control: SecretBytes
-    let journal: SecretBytes
+    let journal: JournalKey
 
     init(root: borrowing SecretBytes) {
         sealing = BLAKE2b.derive(key: root, Array("mayfly KS: key pages".utf8))
         mixing = BLAKE2b.derive(key: root, Array("mayfly KX: page to secret".utf8))
         tombstones = BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8))
         control = BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8))
-        journal = BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8))
+        journal = JournalKey(BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8)))
     }
+}
+
+/// KJ, wiped with the last reference.
+final class JournalKey: Sendable {
+    let bytes: SecretBytes
+
+    init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 }
 
 /// A secret with a reference, so that dropping the last one wipes it.
@@ -80,7 +88,7 @@ enum KeyPage {
 ///     magic (8) ‖ tier (1) ‖ zeros (3) ‖ row slot (4) ‖ bucket (8) ‖ notAfter (8) ‖ row fingerprint (16) ‖ check (16)
 struct ColumnHeader: Equatable {
     static let byteCount = 64
-    private static let magic = Array("MFCOL1\0\0".utf8)
+    static let magic = Magic("MFCOL1")
 
     let tier: Tier
     let bucket: Int64
@@ -114,10 +122,10 @@ struct ColumnHeader: Equatable {
     }
 
     /// Whether the page was meant to be a column, though its header may be damaged.
-    static func hasMagic(_ page: [UInt8]) -> Bool { page.starts(with: magic) }
+    static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
 
     var encoded: [UInt8] {
-        var bytes = Self.magic + [tier.rawValue, 0, 0, 0] + rowSlot.littleEndianBytes
+        var bytes = Self.magic.bytes + [tier.rawValue, 0, 0, 0] + rowSlot.littleEndianBytes
         bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + rowFingerprint
         return bytes + Self.check(bytes[...])
     }

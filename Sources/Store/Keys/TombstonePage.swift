@@ -21,7 +21,7 @@ struct TombstonePage {
     static let fixedByteCount = 22
     static let maximumPayload =
         SlotFile.pageByteCount - headerByteCount - XChaChaPoly.overheadByteCount - fixedByteCount
-    private static let magic = Array("MFTOMB1\0".utf8)
+    static let magic = Magic("MFTOMB1")
 
     let id: [UInt8]
     let version: UInt32
@@ -68,10 +68,10 @@ struct TombstonePage {
         return time
     }
 
-    static func hasMagic(_ page: [UInt8]) -> Bool { page.starts(with: magic) }
+    static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
 
     private static func header(_ keepUntil: Int64) -> [UInt8] {
-        let bytes = magic + keepUntil.littleEndianBytes
+        let bytes = magic.bytes + keepUntil.littleEndianBytes
         return bytes + BLAKE2b.hash(Array("mayfly tombstone".utf8), bytes, byteCount: 16)
     }
 }

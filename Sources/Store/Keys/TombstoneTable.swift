@@ -33,7 +33,7 @@ final class TombstoneTable {
                 slots[slot] = .used
                 keepUntil[slot] = time
             } else if TombstonePage.hasMagic(page) {
-                damage.report("header of page \(slot) of \(file.path)")
+                damage.report("the header of page \(slot) of \(file.path) is damaged")
                 if !isReadOnly { doom(slot) }
             }
         }

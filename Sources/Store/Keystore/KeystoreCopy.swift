@@ -7,7 +7,7 @@ import Crypto
 ///
 /// The check is unkeyed: it tells damage from a wrong passphrase.
 struct KeystoreCopy: Hashable, Sendable {
-    private static let magic = Array("MFKEYS1\0".utf8)
+    private static let magic = Magic("MFKEYS1")
     private static let headerByteCount = 56
     private static let checkByteCount = 16
     private static let byteCount = headerByteCount + 72 + checkByteCount
@@ -33,7 +33,7 @@ struct KeystoreCopy: Hashable, Sendable {
         parameters: Argon2Parameters,
         salt: [UInt8]
     ) {
-        var header = Self.magic + generation.littleEndianBytes + [protection.rawValue]
+        var header = Self.magic.bytes + generation.littleEndianBytes + [protection.rawValue]
         header += [UInt8](repeating: 0, count: 7)
         header += parameters.iterations.littleEndianBytes + parameters.memoryByteCount.littleEndianBytes + salt
         var plaintext = root.withBytes { Array($0) }
@@ -55,7 +55,7 @@ struct KeystoreCopy: Hashable, Sendable {
     /// `nil` unless the page begins with a copy whose check holds.
     init?(page: [UInt8], index: Int) {
         let covered = Self.byteCount - Self.checkByteCount
-        guard page.count >= Self.byteCount, page.starts(with: Self.magic),
+        guard page.count >= Self.byteCount, Self.magic.begins(page),
             Array(page[covered..<Self.byteCount]) == Self.check(Array(page[..<covered])),
             let generation = page.integer(UInt64.self, at: 8), let protection = Protection(rawValue: page[16]),
             let iterations = page.integer(UInt64.self, at: 24), let memory = page.integer(UInt64.self, at: 32)
@@ -68,12 +68,7 @@ struct KeystoreCopy: Hashable, Sendable {
         bytes = Array(page[..<Self.byteCount])
     }
 
-    /// The same magic with a higher digit: the format's version, on which that of the whole home hangs.
-    static func isNewer(_ page: [UInt8]) -> Bool {
-        let version = magic.count - 2
-        return page.prefix(version).elementsEqual(magic[..<version]) && page.count > version
-            && page[version] > magic[version] && page[version] <= UInt8(ascii: "9")
-    }
+    static func isNewer(_ page: [UInt8]) -> Bool { magic.isLater(page) }
 
     /// The root, if this is the key that it is sealed by.
     func open(_ wrapping: borrowing SecretBytes) -> SecretBytes? {

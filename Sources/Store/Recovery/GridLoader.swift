@@ -58,7 +58,7 @@ final class GridLoader {
         pages.tombstones.open(keys)
         unread.begin()
         sortDirectories(isComplete: isComplete)
-        recovery.recoverJournal(keys)
+        recovery.recoverJournal(keys.journal)
         destroyed.collect()
     }
 
@@ -106,16 +106,18 @@ final class GridLoader {
     /// Commits what was appended, and wipes every key from memory.
     func lock() {
         guard !services.isLocked else { return }
+        // Before anything waits for the disk, which may hang: what it is given is sealed.
+        grid.wipe()
+        pages.tombstones.forgetPages()
+        services.keys = nil
         services.commitUntold(withCheckpoint: true)
         services.commits.end()
         destroyed.collect(limit: .max)
         services.openFiles.closeAll()
         grid.end()
-        pages.tombstones.forgetPages()
         unread.end()
         resting.end()
         refused.removeAll()
         deadlines.end()
-        services.keys = nil
     }
 }

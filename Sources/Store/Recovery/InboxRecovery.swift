@@ -13,31 +13,31 @@ final class InboxRecovery {
         self.grid = grid
     }
 
-    func recoverJournal(_ keys: GridKeys) {
+    func recoverJournal(_ key: JournalKey) {
         let (journal, commits, directories) = (services.journal, services.commits, services.directories)
-        let blocks = journal.recover(keys, services.damage)
+        let blocks = journal.recover(key, services.damage)
         var backlog = tasks(of: blocks)
-        guard !services.isReadOnly else { return commits.begin(keys, backlog: backlog, isBlocked: true) }
+        guard !services.isReadOnly else { return commits.begin(key, backlog: backlog, isReset: false) }
         var isReset = false
         // A directory that still has another name must not be made a second time: its inbox does this when it is used.
         if !directories.mayBeSetAside {
             let failures = services.writer.perform(backlog)
             for index in failures.keys.sorted() {
                 guard let error = failures[index] else { continue }
-                directories.unsettled[backlog[index].place.directoryName] = .refused
-                services.report("\(journal.path) cannot be written out: \(error)")
+                if error.kind != .full { directories.unsettled[backlog[index].place.directoryName] = .refused }
+                services.damage.report("\(journal.path) cannot be written out", of: error)
             }
             backlog = backlog.indices.filter { failures[$0] != nil }.map { backlog[$0] }
         }
         if backlog.isEmpty {
             do throws(StoreError) {
-                try journal.reset(keys)
+                try journal.reset(key)
                 isReset = true
             } catch {
-                services.report("\(journal.path) cannot be overwritten: \(error)")
+                services.damage.report("\(journal.path) cannot be overwritten", of: error)
             }
         }
-        commits.begin(keys, backlog: backlog, isBlocked: !isReset)
+        commits.begin(key, backlog: backlog, isReset: isReset)
     }
 
     /// Before files of an inbox are read for the first time.
@@ -52,7 +52,8 @@ final class InboxRecovery {
         try directories.settle(row.directory, doubt)
     }
 
-    /// Before an inbox's files are read for the first time.
+    /// Before an inbox's files are read for the first time. A full disk may refuse: the backlog has then what the reader of
+    /// each file adds to it.
     /// - Throws: when the disk does not take what the journal has of the inbox; nothing is served from it then.
     private func writeOut(_ row: Row) throws(StoreError) {
         let commits = services.commits
@@ -61,9 +62,13 @@ final class InboxRecovery {
         if tasks.isEmpty { return }
         if services.isReadOnly { throw .readOnly(path: services.home.path) }
         commits.committer.drain()
-        for task in tasks { try services.writer.perform(task) }
-        try services.directories.synchronize()
-        commits.settled(row.names.directory.name)
+        do throws(StoreError) {
+            for task in tasks { try services.writer.perform(task) }
+            try services.directories.synchronize()
+            commits.settled(row.names.directory.name)
+        } catch {
+            guard error.kind == .full else { throw error }
+        }
     }
 
     /// What each file is to have. Inboxes that are destroyed, and buckets that have ended, get nothing.

@@ -99,6 +99,8 @@ struct SummaryFile {
     /// Which file the row's state log is and how long: both change with every state that is saved.
     private func logFingerprint(_ row: Row) -> [UInt8]? {
         if let log = row.log { return log.id + UInt64(clamping: log.file.end).littleEndianBytes }
+        // The journal has a state that the log on the disk lacks.
+        if services.commits.backlog.contains(where: { $0.place.directory == row.names.directory.name }) { return nil }
         guard let directory = try? services.directories.open(row.directory) else { return nil }
         defer { services.disk.close(directory) }
         guard let file = try? services.disk.open(row.logName, in: directory, []) else { return nil }

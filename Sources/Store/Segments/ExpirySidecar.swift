@@ -9,7 +9,7 @@ import Crypto
 /// tampering shortens, never extends.
 struct ExpirySidecar: Equatable {
     static let byteCount = 128
-    private static let magic = Array("MFEXP1\0\0".utf8)
+    private static let magic = Magic("MFEXP1")
 
     let segmentID: [UInt8]
     let tier: Tier
@@ -37,7 +37,7 @@ struct ExpirySidecar: Equatable {
         notAfter = header.notAfter
         self.inboxTag = inboxTag
         self.columnTag = columnTag
-        var bytes = Self.magic + segmentID + [tier.rawValue] + [UInt8](repeating: 0, count: 7)
+        var bytes = Self.magic.bytes + segmentID + [tier.rawValue] + [UInt8](repeating: 0, count: 7)
         bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + inboxTag + columnTag
         bytes += [UInt8](repeating: 0, count: 16)
         encoded = bytes + Self.authenticate(bytes, key)
@@ -48,7 +48,7 @@ struct ExpirySidecar: Equatable {
 
     /// `nil` for anything but an unchanged sidecar of this inbox and this segment.
     init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
-        guard bytes.count == Self.byteCount, bytes.starts(with: Self.magic),
+        guard bytes.count == Self.byteCount, Self.magic.begins(bytes),
             equalInConstantTime(Array(bytes[96...]), Self.authenticate(Array(bytes[..<96]), key)),
             Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag,
             let tier = Tier(rawValue: bytes[24]), let bucket = bytes.integer(Int64.self, at: 32),
@@ -62,6 +62,8 @@ struct ExpirySidecar: Equatable {
         columnTag = Array(bytes[64..<80])
         encoded = bytes
     }
+
+    static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
 
     private static func authenticate(_ bytes: [UInt8], _ key: borrowing SecretBytes) -> [UInt8] {
         BLAKE2b.authenticate(key: key, Array("mayfly sidecar".utf8), bytes)

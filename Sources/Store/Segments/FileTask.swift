@@ -25,11 +25,44 @@ struct FileTask: Sendable {
     let isDirectoryNew: Bool
     let pieces: [FilePiece]
 
+    var byteCount: Int { pieces.reduce(0) { $0 + $1.buffer.count } }
+
+    /// Of a segment whose sidecar may not be on the disk.
+    var sidecar: [UInt8]? {
+        if case .withSidecar(let bytes) = making { return bytes }
+        return nil
+    }
+
+    /// The first byte that it writes.
+    var offset: Int64 { pieces.map(\.offset).min() ?? 0 }
+
+    /// The file has its name on the disk before it.
+    var isPlaced: Bool {
+        switch making {
+        case .exists, .onlyIfSame: true
+        case .withSidecar, .replacing: false
+        }
+    }
+
+    /// The file as it is to be.
+    /// - Parameter found: as the disk has it.
+    func applied(to found: [UInt8]) -> [UInt8] {
+        var bytes = found
+        if case .replacing = making { bytes = [] }
+        for piece in pieces {
+            let start = Int(clamping: piece.offset)
+            let end = start + piece.buffer.count
+            if bytes.count < end { bytes += [UInt8](repeating: 0, count: end - bytes.count) }
+            bytes.withUnsafeMutableBytes { bytes in
+                UnsafeMutableRawBufferPointer(rebasing: bytes[start..<end]).copyMemory(from: piece.buffer.bytes)
+            }
+        }
+        return bytes
+    }
+
     /// The same for the journal, with zeros in place of some records.
     func batch(without spans: [RecordFile.Span]) -> JournalBatch {
         var batch = JournalBatch()
-        var sidecar: [UInt8]?
-        if case .withSidecar(let bytes) = making { sidecar = bytes }
         for piece in pieces {
             let start = batch.bodies.count
             batch.bodies.append(piece.buffer.bytes)
@@ -58,6 +91,11 @@ final class DirectoryGate: Sendable {
 
     /// No directory of this name is made from here on.
     func close(_ directory: Bytes16) { gone.withLock { _ = $0.insert(directory) } }
+
+    /// Every commit that may make the directory has ended.
+    func forget(_ directory: Bytes16) { gone.withLock { _ = $0.remove(directory) } }
+
+    var count: Int { gone.withLock { $0.count } }
 
     /// Makes a directory, unless its inbox is destroyed.
     func make(

@@ -289,6 +289,18 @@ final class RecordFile {
         return result
     }
 
+    /// After ``load(_:from:searchLimit:_:)``: bytes that only the journal has stay in memory until the next checkpoint.
+    /// - Parameters:
+    ///   - offset: the first byte that the disk may lack.
+    ///   - isPlaced: the file has its name on the disk.
+    func restore(_ bytes: [UInt8], from offset: Int64, isPlaced: Bool) {
+        let buffer = RecordBuffer(capacity: bytes.count)
+        buffer.append(Array(bytes[Int(clamping: offset)...]))
+        chunks = [Chunk(offset: offset, buffer: buffer)]
+        written = offset
+        self.isPlaced = isPlaced
+    }
+
     /// Everything that the file has is on the disk.
     func rest(at byteCount: Int64, nextNumber: UInt32? = nil) {
         end = byteCount

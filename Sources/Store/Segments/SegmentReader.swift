@@ -36,6 +36,8 @@ final class SegmentReader {
     /// Reads the end of a segment.
     func probe(_ segment: Segment) {
         guard !segment.isProbed else { return }
+        // The end of the file is not on the disk.
+        if services.commits.backlog(of: segment.file.place) != nil { return index(segment) }
         let size: Int64
         do throws(StoreError) {
             let descriptor = try services.openFiles.descriptor(of: segment.file)
@@ -189,16 +191,15 @@ final class SegmentReader {
         }
         let path = services.inboxPath(segment.file.path)
         let isPrefix = segment.records.count > 0
-        let bytes: [UInt8]
+        let task = isPrefix ? nil : services.commits.backlog(of: segment.file.place)
+        var bytes: [UInt8]
         do throws(StoreError) {
-            let descriptor = try services.openFiles.descriptor(of: segment.file)
-            let limit = isPrefix ? segment.loadedFrom : nil
-            bytes = try onDisk(path) { () throws(SystemError) in
-                var count = limit ?? 0
-                if limit == nil { count = try services.disk.status(descriptor).byteCount }
-                guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
-                return try services.disk.read(descriptor, at: 0, count: Int(count))
+            do throws(StoreError) {
+                bytes = try read(segment.file, path, upTo: isPrefix ? segment.loadedFrom : nil)
+            } catch .io(_, _, ENOENT) where task?.sidecar != nil {
+                bytes = []
             }
+            if let task { bytes = task.applied(to: bytes) }
         } catch {
             services.report("\(path): \(error)")
             guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
@@ -222,6 +223,10 @@ final class SegmentReader {
         } else {
             segment.loadedFrom = Int64(bytes.count)
             result = segment.file.load(bytes, from: 0) { found.append(($0, $1, $2)) }
+            if let task {
+                segment.file.restore(bytes, from: task.offset, isPlaced: task.isPlaced)
+                services.commits.restored(segment.file)
+            }
         }
         enter(found, in: segment, from: 0)
         segment.isProbed = true
@@ -231,5 +236,15 @@ final class SegmentReader {
             services.report("\(path): its end makes no record: a write that was interrupted, or damage")
         }
         if !result.isSound || !result.isWhole { segment.file.isClosed = true }
+    }
+
+    private func read(_ file: RecordFile, _ path: String, upTo limit: Int64?) throws(StoreError) -> [UInt8] {
+        let descriptor = try services.openFiles.descriptor(of: file)
+        return try onDisk(path) { () throws(SystemError) in
+            var count = limit ?? 0
+            if limit == nil { count = try services.disk.status(descriptor).byteCount }
+            guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
+            return try services.disk.read(descriptor, at: 0, count: Int(count))
+        }
     }
 }

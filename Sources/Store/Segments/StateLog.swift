@@ -8,7 +8,7 @@ final class StateLog {
     static let headerByteCount = 24
     /// A log is replaced when it is larger than this and than four times the state.
     private static let replacementByteCount: Int64 = 256 << 10
-    private static let magic = Array("MFLOG1\0\0".utf8)
+    private static let magic = Magic("MFLOG1")
 
     /// A snapshot.
     struct State {
@@ -37,16 +37,18 @@ final class StateLog {
             place: FilePlace(kind: .log, directory: row.names.directory.name, file: row.names.log),
             associatedData: Array("mayfly state".utf8) + fileID,
             key: key,
-            header: isNew ? Self.magic + fileID : nil
+            header: isNew ? Self.magic.bytes + fileID : nil
         )
         file.owner = self
     }
 
     /// The file id, or `nil` for another kind of file.
     static func fileID(_ bytes: [UInt8]) -> [UInt8]? {
-        guard bytes.count >= headerByteCount, bytes.starts(with: magic) else { return nil }
+        guard bytes.count >= headerByteCount, magic.begins(bytes) else { return nil }
         return Array(bytes[8..<24])
     }
+
+    static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
 
     /// The newest snapshot, committed or not.
     var latest: State? { states.last }

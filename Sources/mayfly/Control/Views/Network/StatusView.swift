@@ -31,7 +31,7 @@ enum StatusView {
         }
         for damage in status.damage {
             checks.append(
-                HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
+                HealthCheck(name: "store", state: .warning, message: damage, hint: "check the disk")
             )
         }
         checks.append(NetworkView.addressesCheck(node.reachable, isFound: node.discovery != nil))

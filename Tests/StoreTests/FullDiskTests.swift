@@ -1,0 +1,131 @@
+import Crypto
+import SimulatedDisk
+import StoreCampaigns
+import Testing
+
+@testable import Store
+
+/// Starts on a disk without room: what only the journal has is served from memory.
+@Suite struct FullDiskTests {
+    private let lifetime = hour
+
+    /// A home on a full disk, whose journal has a state and two messages of the first row, and a state of the second.
+    private func makeFullHome() throws -> (disk: SimulatedDisk, rows: [RowID]) {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let rows = [try store.createRow(), try store.createRow()]
+        for row in rows { try store.saveState(row, text("state of \(row)")) }
+        for number in 0..<2 { try store.put(rows[0], number, at: start + lifetime, "message \(number)") }
+        try store.commitNow()
+        disk.with { $0.isFull = true }
+        store.close()
+        #expect(disk.files().keys.allSatisfy { !$0.hasSuffix(".seg") && !$0.hasSuffix(".log") })
+        return (disk, rows)
+    }
+
+    private func state(_ store: Store, _ row: RowID) throws -> String? {
+        try store.loadState(row).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    private func texts(_ store: Store, _ row: RowID) throws -> [String] {
+        try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
+    }
+
+    @Test func `a start on a full disk serves what only the journal has, and writes it out once there is room`() throws
+    {
+        let (disk, rows) = try makeFullHome()
+        var store = try openHome(disk)
+        #expect(try state(store, rows[0]) == "state of \(rows[0])")
+        #expect(try texts(store, rows[0]) == ["message 0", "message 1"])
+        // A full disk is no damage, and the journal goes on.
+        #expect(store.damage.isEmpty)
+        try store.put(rows[0], 2, at: start + lifetime, "message 2")
+        try store.saveState(rows[1], text("later"))
+        try store.commitNow()
+        store.close()
+        store = try openHome(disk)
+        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        #expect(try state(store, rows[1]) == "later")
+        store.lock()
+        try store.unlock(passphrase: nil)
+        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        disk.with { $0.isFull = false }
+        store.close()
+        store = try openHome(disk)
+        #expect(store.services.commits.backlog.isEmpty && store.damage.isEmpty)
+        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        #expect(try state(store, rows[0]) == "state of \(rows[0])" && state(store, rows[1]) == "later")
+        store.close()
+    }
+
+    @Test func `after a start on a full disk a power cut leaves what was there, and what was committed since`() throws {
+        let (disk, rows) = try makeFullHome()
+        let store = try openHome(disk)
+        try store.put(rows[0], 2, at: start + lifetime, "message 2")
+        try store.commitNow()
+        for isFull in [true, false] {
+            let copy = disk.durableCopy()
+            copy.with { $0.isFull = isFull }
+            let again = try openHome(copy)
+            #expect(try texts(again, rows[0]) == ["message 0", "message 1", "message 2"], "full: \(isFull)")
+            #expect(try state(again, rows[1]) == "state of \(rows[1])")
+            again.close()
+        }
+        store.close()
+    }
+
+    @Test func `after a start on a full disk erasing, expiring and exploding leave nothing`() throws {
+        let (disk, rows) = try makeFullHome()
+        let store = try openHome(disk)
+        func payloads() throws -> Set<[UInt8]> {
+            var thief = try #require(
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
+            )
+            let image = disk.image()
+            thief.search(image: image, written: image.map(\.bytes))
+            return Set(thief.payloads)
+        }
+        #expect(try payloads().isSuperset(of: [text("message 0"), text("message 1")]))
+        try store.erase(rows[0], id: messageID(0))
+        try store.commitNow()
+        #expect(try texts(store, rows[0]) == ["message 1"])
+        #expect(try payloads().isDisjoint(with: [text("message 0")]))
+        #expect(try payloads().contains(text("message 1")))
+        try store.destroyRow(rows[1])
+        #expect(store.liveRows() == [rows[0]])
+        let report = store.reap(hide: start + lifetime, destroy: start + lifetime)
+        #expect(report.expired.map(\.id.bytes) == [messageID(1)] && report.failures.isEmpty)
+        #expect(try payloads().isDisjoint(with: [text("message 1")]))
+        store.close()
+        disk.with { $0.isFull = false }
+        let again = try openHome(disk, now: start + lifetime)
+        #expect(again.liveRows() == [rows[0]] && again.damage.isEmpty)
+        #expect(try state(again, rows[0]) == "state of \(rows[0])")
+        again.close()
+    }
+
+    @Test func `a full disk that took a part of a checkpoint does not take what is served from the journal`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        try store.saveState(row, text("state"))
+        try store.put(row, 0, at: start + lifetime, "in the files")
+        try store.checkpointNow()
+        for number in 1..<40 {
+            try store.put(row, number, at: start + lifetime, String(repeating: "\(number % 10)", count: 200))
+        }
+        try store.saveState(row, [UInt8](repeating: 5, count: 5_000))
+        try store.commitNow()
+        disk.with { $0.isFull = true }
+        store.close()
+        store = try openHome(disk)
+        #expect(try texts(store, row).count == 40 && store.damage.isEmpty)
+        #expect(try texts(store, row).first == "in the files")
+        #expect(try store.loadState(row) == [UInt8](repeating: 5, count: 5_000))
+        #expect(try store.get(row, 39, now: start) == String(repeating: "9", count: 200))
+        // An inbox at rest is read anew.
+        store.release(row)
+        #expect(try texts(store, row).count == 40)
+        store.close()
+    }
+}
