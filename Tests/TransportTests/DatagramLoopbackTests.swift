@@ -2,7 +2,8 @@ import Crypto
 import NIOCore
 import NIOPosix
 import Testing
-import Transport
+
+@testable import Transport
 
 /// A node with links over UDP, and what it has been told. On its loop alone.
 private final class UDPSide: @unchecked Sendable {
@@ -248,6 +249,23 @@ private struct UDPLoopback {
         try await net.end()
     }
 
+    @Test func `a link hands over 128 frames in one turn of the loop, and the rest in later ones`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial()
+        let frames = (0..<500).map { [UInt8($0 & 255), UInt8($0 >> 8)] }
+        try await net.fill(with: frames)
+        try await net.until(
+            net.far,
+            { $0.frames.count == 500 },
+            after: { _, far in
+                far.links[0].resumeReading()
+                #expect(far.frames.count == 128)
+            }
+        )
+        #expect(net.far.frames == frames && net.far.batches >= 4)
+        try await net.end()
+    }
+
     @Test func `closing a paused link hands over what waits there, but not within the call`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
@@ -317,5 +335,21 @@ private struct UDPLoopback {
             _ = try await loop.flatSubmit { near.transport.listen(host: "127.0.0.1", port: 65_536) }.get()
         }
         try await net.end()
+    }
+
+    @Test func `a dial leaves by the socket whose address is the source of what goes there`() {
+        let target = DatagramAddress(v4: 0xc633_6409, port: 9)
+        func own(_ v4: UInt32, _ socket: UInt32) -> DatagramAddress { DatagramAddress(v4: v4, port: 7, socket: socket) }
+        let (first, second, all) = (own(0xc000_0201, 1), own(0xc633_6401, 2), own(0, 3))
+        let loopback = own(0x7f00_0001, 4)
+        let source = DatagramAddress(v4: 0xc633_6401, port: 0)
+        #expect(target.leaving(by: [first, second, all], source: source) == 2)
+        #expect(target.leaving(by: [first, all], source: source) == 3)
+        // One of its own is opened.
+        #expect(target.leaving(by: [first, loopback], source: source) == nil)
+        #expect(target.leaving(by: [first, second], source: nil) == 1)
+        #expect(DatagramAddress(v4: 0x7f00_0002, port: 9).leaving(by: [first, loopback], source: source) == 4)
+        let sixth = DatagramAddress(high: 0x2001_0db8 << 32, low: 1, port: 9)
+        #expect(sixth.leaving(by: [first, second, all], source: nil) == nil)
     }
 }

@@ -77,15 +77,64 @@ import Testing
         #expect(race.opened(Self.tcp(Self.first)).isEmpty && race.cancel().isEmpty)
     }
 
-    @Test func `when nobody answers over TCP, UDP has one more second`() {
+    @Test func `when nobody answers over TCP, UDP has time for a lost datagram and a long path`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         #expect(race.failed(Self.tcp(Self.first), .refused, now: Self.start) == [.start(Self.udp(Self.first))])
-        let end = Self.start + .seconds(1)
+        // The first act is sent again after 999 ms, and its answer takes as long as over a satellite.
+        let end = Self.start + .milliseconds(2_500)
         #expect(race.nextDeadline == end && race.advance(now: end - .milliseconds(1)).isEmpty)
         // It says what was heard, not what was not.
         #expect(race.advance(now: end) == [.cancel(Self.udp(Self.first)), .fail(.refused)])
         #expect(race.advance(now: end + .seconds(1)).isEmpty)
+    }
+
+    @Test func `a handshake that was answered over UDP has its own time`() {
+        var race = DialRace([Self.first], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        _ = race.failed(Self.tcp(Self.first), .refused, now: Self.start)
+        race.answered(Self.udp(Self.first))
+        #expect(race.nextDeadline == nil && race.advance(now: Self.start + .seconds(9)).isEmpty)
+        #expect(race.failed(Self.udp(Self.first), .timedOut, now: Self.start + .seconds(9)) == [.fail(.timedOut)])
+    }
+
+    @Test func `where a link was lost over TCP, UDP is a second ahead`() {
+        var race = DialRace([Self.first, Self.sixth], hasDatagrams: true, prefersDatagrams: true)
+        #expect(race.begin(now: Self.start) == [.start(Self.udp(Self.first))])
+        let second = Self.start + .milliseconds(250)
+        #expect(race.nextDeadline == second && race.advance(now: second) == [.start(Self.udp(Self.sixth))])
+        let third = second + .seconds(1)
+        #expect(race.nextDeadline == third && race.advance(now: third) == [.start(Self.tcp(Self.first))])
+        #expect(race.nextDeadline == third + .milliseconds(250))
+        // Where UDP cannot be, TCP does not wait for it.
+        var none = DialRace([Self.first], hasDatagrams: true, prefersDatagrams: true)
+        _ = none.begin(now: Self.start)
+        #expect(none.failed(Self.udp(Self.first), .unreachable, now: Self.start) == [.start(Self.tcp(Self.first))])
+        var tcp = DialRace([Self.first], hasDatagrams: false, prefersDatagrams: true)
+        #expect(tcp.begin(now: Self.start) == [.start(Self.tcp(Self.first))])
+    }
+
+    @Test func `a loss of a link is remembered for ten minutes, of so many peers`() throws {
+        var limits = TransportLimits()
+        limits.lossCount = 2
+        func key(_ byte: UInt8) throws -> PublicKey {
+            IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: byte, count: 32)))).publicKey
+        }
+        let keys = try (1...3).map { try key($0) }
+        var losses = LinkLosses(limits: limits)
+        for reason in [LinkCloseReason.requested, .closedByPeer, .shutDown, .duplicate] {
+            losses.note(keys[0], .tcp, reason, now: Self.start)
+        }
+        #expect(losses.loss(of: keys[0], now: Self.start) == nil)
+        losses.note(keys[0], .tcp, .unacknowledged, now: Self.start)
+        losses.note(keys[1], .udp, .silent, now: Self.start + .minutes(1))
+        #expect(losses.loss(of: keys[0], now: Self.start + .minutes(9))?.reason == .unacknowledged)
+        #expect(losses.loss(of: keys[0], now: Self.start + .minutes(10)) == nil)
+        losses.note(keys[2], .tcp, .connectionLost(104), now: Self.start + .minutes(10))
+        #expect(losses.loss(of: keys[1], now: Self.start + .minutes(10))?.carrier == .udp)
+        #expect(losses.loss(of: keys[2], now: Self.start + .minutes(10))?.reason == .connectionLost(104))
+        losses.forget()
+        #expect(keys.allSatisfy { losses.loss(of: $0, now: Self.start) == nil })
     }
 
     @Test func `as long as TCP may come, UDP is waited for`() {
@@ -95,7 +144,7 @@ import Testing
         #expect(race.nextDeadline == nil)
         let late = Self.start + .seconds(10)
         #expect(race.failed(Self.tcp(Self.first), .timedOut, now: late).isEmpty)
-        #expect(race.nextDeadline == late + .seconds(1))
+        #expect(race.nextDeadline == late + .milliseconds(2_500))
         #expect(race.failed(Self.udp(Self.first), .timedOut, now: late) == [.fail(.timedOut)])
     }
 

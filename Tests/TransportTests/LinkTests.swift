@@ -251,6 +251,17 @@ import Transport
         #expect(wire.responder.frames.count == count)
     }
 
+    @Test(arguments: [(110, .unacknowledged), (104, .connectionLost(104))] as [(Int32, LinkCloseReason)])
+    func `a link that times out with bytes on their way says that they were not acknowledged`(
+        code: Int32,
+        reason: LinkCloseReason
+    ) throws {
+        let wire = try Wire()
+        let (near, _) = try wire.link()
+        near.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "read"))
+        #expect(wire.dialer.closed == [reason])
+    }
+
     @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())

@@ -8,13 +8,18 @@ import Transport
 
 /// TCP as a firewall leaves it.
 private struct Firewall: Network {
-    enum Manner { case refuses, swallows }
+    enum Manner {
+        case refuses, swallows
+        /// Another address, where each connection is reset by its first bytes.
+        case resets(Endpoint)
+    }
     let manner: Manner
 
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
         -> EventLoopFuture<any Channel>
     {
         switch manner {
+        case .resets(let there): Sockets().connect(to: there, limits: limits, on: loop)
         case .refuses: loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect"))
         // For longer than any of these tests.
         case .swallows: loop.scheduleTask(in: .hours(1)) { throw ChannelError.connectTimeout(.hours(1)) }.futureResult
@@ -51,6 +56,43 @@ private final class TakenPorts: DatagramNetwork {
         }
         guard count > takenCount else { return loop.makeFailedFuture(ListenFailure.addressInUse(endpoint)) }
         return Sockets().bind(at: endpoint, number: number, on: loop, receive: receive)
+    }
+}
+
+/// Resets each connection by its first bytes.
+private final class Resetting: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let now = linger(l_onoff: 1, l_linger: 0)
+        (context.channel as? any SocketOptionProvider)?.setSoLinger(now).assumeIsolated().whenSuccess {
+            context.close(promise: nil)
+        }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+}
+
+/// TCP whose connections the test has in its hand. On its loop alone.
+private final class HeldSockets: Network, @unchecked Sendable {
+    var channels: [any Channel] = []
+
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
+        -> EventLoopFuture<any Channel>
+    {
+        Sockets().connect(to: endpoint, limits: limits, on: loop).map { [self] channel in
+            channels.append(channel)
+            return channel
+        }
+    }
+
+    func listen(
+        at endpoint: Endpoint,
+        limits: TransportLimits,
+        on loop: any EventLoop,
+        reception: Reception
+    ) -> EventLoopFuture<TCPListener> {
+        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
     }
 }
 
@@ -145,7 +187,7 @@ private struct BothWays {
                     remote: far.identity.publicKey
                 )
             )
-            #expect(near.links.isEmpty && !near.ended.contains { $0.number == number })
+            #expect(!near.links.contains { $0.route == number } && !near.ended.contains { $0.number == number })
             near.changed = {
                 guard
                     near.links.contains(where: { $0.route == number })
@@ -220,6 +262,45 @@ private struct BothWays {
         #expect(net.near.links.map(\.carrier) == [.udp] && net.near.ended.isEmpty)
         try await net.exchange([4, 5, 6])
         #expect(net.far.links.map(\.carrier) == [.udp])
+        try await net.end()
+    }
+
+    @Test func `a firewall that resets TCP by its first bytes leaves UDP, and says nothing of the token`() async throws
+    {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let firewall = try await ServerBootstrap(group: group).childChannelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try channel.pipeline.syncOperations.addHandler(Resetting())
+            }
+        }.bind(host: "127.0.0.1", port: 0).get()
+        let there = Endpoint(host: "127.0.0.1", port: try #require(firewall.localAddress?.port))
+        let net = try await BothWays(network: Firewall(manner: .resets(there)))
+        _ = try await net.dial()
+        #expect(net.near.links.map(\.carrier) == [.udp] && net.near.refused == 0)
+        try await net.exchange([7, 8])
+        try await net.end()
+        try await firewall.close().get()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `after a link over TCP was lost the next dial begins with UDP`() async throws {
+        let sockets = HeldSockets()
+        let net = try await BothWays(network: sockets, stagger: .minutes(2))
+        _ = try await net.dial()
+        let (near, far, loop) = (net.near, net.far, net.group.next())
+        try await loop.submit {
+            #expect(near.links.map(\.carrier) == [.tcp])
+            near.links[0].welcome()
+            sockets.channels[0].pipeline.fireErrorCaught(IOError(errnoCode: 110, reason: "read"))
+            let loss = near.transport.loss(of: far.identity.publicKey)
+            // Nothing was sent again: the kernel has asked, and the peer was silent.
+            #expect(loss?.carrier == .tcp && loss?.reason == .connectionLost(110))
+        }.get()
+        _ = try await net.dial()
+        #expect(net.near.links.map(\.carrier) == [.tcp, .udp])
+        try await loop.submit { near.transport.networkChanged() }.get()
+        _ = try await net.dial()
+        #expect(net.near.links.map(\.carrier) == [.tcp, .udp, .tcp])
         try await net.end()
     }
 

@@ -44,3 +44,29 @@ package struct Link: JSONRecord, Hashable, Sendable {
         try fields.field("bytesOut", &bytesOut)
     }
 }
+
+/// How the last link to a member was lost.
+package struct LostLink: JSONRecord, Hashable, Sendable {
+    /// `tcp` or `udp`.
+    package var transport = ""
+    /// `unacknowledged`: it took nothing for half a minute although the connection stood; or `connectionLost`.
+    package var reason = ""
+
+    /// For people.
+    package var words: String {
+        guard reason == "unacknowledged" else { return "the connection broke" }
+        return "nothing that was sent was acknowledged, so the member is gone or the path drops large packets"
+    }
+
+    package init(transport: String, reason: String) {
+        self.transport = transport
+        self.reason = reason
+    }
+
+    package init() {}
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("transport", &transport)
+        try fields.field("reason", &reason)
+    }
+}

@@ -155,6 +155,13 @@ extension Node {
         return result
     }
 
+    /// How the last link to each member was lost, of those that were lost in the last minutes and by no node's will.
+    package func losses(of machine: ConversationStateMachine) -> [PublicKey: LinkLoss] {
+        var result: [PublicKey: LinkLoss] = [:]
+        for member in machine.currentMembers { result[member.key] = network.listening.transport?.loss(of: member.key) }
+        return result
+    }
+
     // MARK: Inboxes
 
     /// - Throws: ``NodeError/locked``.

@@ -180,7 +180,7 @@ struct LogLine {
 }
 
 extension LinkCloseReason {
-    var kind: String {
+    package var kind: String {
         switch self {
         case .requested: "requested"
         case .duplicate: "duplicate"
@@ -189,6 +189,7 @@ extension LinkCloseReason {
         case .closedByPeer: "closedByPeer"
         case .notAuthentic: "notAuthentic"
         case .outboundOverflow: "outboundOverflow"
+        case .unacknowledged: "unacknowledged"
         case .connectionLost, .silent, .rekeyOverdue: "connectionLost"
         }
     }

@@ -1,3 +1,4 @@
+import Crypto
 import NIOCore
 
 /// The order in which the ways to one inbox are tried, and which of them are tried at a time: the next one when the last has
@@ -6,7 +7,7 @@ import NIOCore
 ///     waiting ──its turn──▶ under way ──link──▶ won: the others are given up
 ///                               └──failed──▶ out; the next one begins at once
 ///     nothing waits, nothing is under way ──▶ failed
-///     TCP has failed everywhere ──a second of silence over UDP──▶ failed
+///     TCP has failed everywhere ──``TransportLimits/datagramPatience`` of silence over UDP──▶ failed
 struct DialRace: Sendable {
     /// One way: an address and what the link would run over.
     struct Attempt: Hashable, Sendable {
@@ -31,30 +32,42 @@ struct DialRace: Sendable {
     /// ``TransportLimits/dialStagger`` and ``TransportLimits/datagramPatience``.
     private let stagger: TimeAmount
     private let datagramPatience: TimeAmount
+    /// ``TransportLimits/datagramHeadStart``, where UDP comes first.
+    private let headStart: TimeAmount?
     private var isPunching = false
     private var state = State.ready
     private var waiting: [Attempt]
     private var underWay: [Attempt] = []
+    /// Somebody has answered there over UDP: the handshake has limits of its own.
+    private var answered: Attempt?
     private var failure: DialFailure?
 
     /// - Parameters:
     ///   - endpoints: the best first; names as well as addresses.
     ///   - hasDatagrams: whether UDP is tried, too.
-    init(_ endpoints: [Endpoint], hasDatagrams: Bool, limits: TransportLimits = TransportLimits()) {
+    ///   - prefersDatagrams: UDP is tried everywhere before TCP, which waits for it a while.
+    init(
+        _ endpoints: [Endpoint],
+        hasDatagrams: Bool,
+        prefersDatagrams: Bool = false,
+        limits: TransportLimits = TransportLimits()
+    ) {
         stagger = limits.dialStagger
         datagramPatience = limits.datagramPatience
+        headStart = hasDatagrams && prefersDatagrams ? limits.datagramHeadStart : nil
+        let endpoints = Self.interleaved(endpoints)
+        let tcp = endpoints.map { Attempt(endpoint: $0, carrier: .tcp) }
+        let udp = hasDatagrams ? endpoints.map { Attempt(endpoint: $0, carrier: .udp) } : []
+        let both = prefersDatagrams ? udp + tcp : tcp.indices.flatMap { [tcp[$0]] + udp.dropFirst($0).prefix(1) }
         var seen: Set<Attempt> = []
-        waiting = Self.interleaved(endpoints).flatMap { endpoint in
-            var ways = [Attempt(endpoint: endpoint, carrier: .tcp)]
-            if hasDatagrams { ways.append(Attempt(endpoint: endpoint, carrier: .udp)) }
-            return ways
-        }.filter { seen.insert($0).inserted }
+        waiting = both.filter { seen.insert($0).inserted }
     }
 
     /// A race through NATs that are just learning to let both sides in: over UDP, to all addresses at once.
     init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
         stagger = limits.dialStagger
         datagramPatience = limits.punchPatience
+        headStart = nil
         isPunching = true
         var seen: Set<Attempt> = []
         waiting = endpoints.prefix(Self.punchCount).map { Attempt(endpoint: $0, carrier: .udp) }
@@ -85,7 +98,7 @@ struct DialRace: Sendable {
     /// When ``advance(now:)`` has something to do.
     var nextDeadline: NIODeadline? {
         guard case .running(let nextAt, let giveUpAt) = state else { return nil }
-        return waiting.isEmpty ? giveUpAt : nextAt
+        return waiting.isEmpty ? answered == nil ? giveUpAt : nil : nextAt
     }
 
     mutating func begin(now: NIODeadline) -> [Action] {
@@ -101,8 +114,13 @@ struct DialRace: Sendable {
     mutating func advance(now: NIODeadline) -> [Action] {
         guard case .running(let nextAt, let giveUpAt) = state else { return [] }
         if !waiting.isEmpty { return nextAt <= now ? startNext(now: now) : [] }
-        guard let giveUpAt, giveUpAt <= now else { return [] }
+        guard answered == nil, let giveUpAt, giveUpAt <= now else { return [] }
         return end(with: failure ?? .timedOut)
+    }
+
+    /// The other side has answered over UDP, and the link is not open yet.
+    mutating func answered(_ attempt: Attempt) {
+        if case .running = state, underWay.contains(attempt) { answered = attempt }
     }
 
     /// A link has opened: the others are given up.
@@ -115,6 +133,7 @@ struct DialRace: Sendable {
     mutating func failed(_ attempt: Attempt, _ reason: DialFailure, now: NIODeadline) -> [Action] {
         guard case .running(let nextAt, _) = state, let index = underWay.firstIndex(of: attempt) else { return [] }
         underWay.remove(at: index)
+        if answered == attempt { answered = nil }
         // A name that means nothing, or a carrier that is not there, says the least.
         if failure == nil || reason != .unresolvable { failure = reason }
         var result: [Action] = []
@@ -173,7 +192,9 @@ struct DialRace: Sendable {
         let next = waiting.removeFirst()
         underWay.append(next)
         let isOverUDPAlone = waiting.isEmpty && underWay.allSatisfy { $0.carrier == .udp }
-        state = .running(nextAt: now + stagger, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
+        let isLastOverUDP = next.carrier == .udp && waiting.first?.carrier == .tcp
+        let wait = isLastOverUDP ? headStart ?? stagger : stagger
+        state = .running(nextAt: now + wait, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
         return [.start(next)]
     }
 
@@ -184,4 +205,46 @@ struct DialRace: Sendable {
         underWay = []
         return others + (reason.map { [.fail($0)] } ?? [])
     }
+}
+
+/// A link that was lost, other than by somebody's will.
+package struct LinkLoss: Hashable, Sendable {
+    package let carrier: PeerConnection.Carrier
+    package let reason: LinkCloseReason
+    let at: NIODeadline
+}
+
+/// The last loss of each peer: its next dial begins with the other carrier. A path may carry the one and drop the other.
+struct LinkLosses: Sendable {
+    private let limits: TransportLimits
+    private var losses: [PublicKey: LinkLoss] = [:]
+
+    init(limits: TransportLimits) { self.limits = limits }
+
+    mutating func note(
+        _ peer: PublicKey,
+        _ carrier: PeerConnection.Carrier,
+        _ reason: LinkCloseReason,
+        now: NIODeadline
+    ) {
+        switch reason {
+        case .unacknowledged, .silent, .connectionLost: break
+        case .requested, .duplicate, .protocolViolation, .shutDown, .closedByPeer, .rekeyOverdue, .notAuthentic,
+            .outboundOverflow:
+            return
+        }
+        if losses[peer] == nil, losses.count >= limits.lossCount {
+            losses = losses.filter { now - $0.value.at < limits.lossMemory }
+            if losses.count >= limits.lossCount { losses = [:] }
+        }
+        losses[peer] = LinkLoss(carrier: carrier, reason: reason, at: now)
+    }
+
+    /// `nil` when it was long ago.
+    func loss(of peer: PublicKey, now: NIODeadline) -> LinkLoss? {
+        losses[peer].flatMap { now - $0.at < limits.lossMemory ? $0 : nil }
+    }
+
+    /// The machine's addresses have changed, and the paths with them.
+    mutating func forget() { losses = [:] }
 }

@@ -117,6 +117,9 @@ package enum LinkCloseReason: Hashable, Sendable {
     case notAuthentic
     /// More than ``TransportLimits/outboundByteCount`` bytes wait to be sent.
     case outboundOverflow
+    /// The peer acknowledged nothing of what we sent for ``TransportLimits/silence``: it is gone, or the path drops large
+    /// packets.
+    case unacknowledged
     /// The connection broke, by `errno`; 0 if there is none.
     case connectionLost(Int32)
 }

@@ -77,6 +77,7 @@ package final class LinkTransport: @unchecked Sendable {
     /// The number of each dial over a stream, by that at TCP's transport, and back.
     private var streamDials: [UInt64: UInt64] = [:]
     private var streamNames: [UInt64: UInt64] = [:]
+    private var losses: LinkLosses
     /// Addresses to which ways have been made, and until when a link from there is taken to have come by one.
     private var punchedHosts: [String: NIODeadline] = [:]
 
@@ -92,8 +93,10 @@ package final class LinkTransport: @unchecked Sendable {
     ) {
         self.loop = loop
         self.limits = limits
+        losses = LinkLosses(limits: limits)
+        let turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         tcp = TCPTransport(loop: loop, network: network, limits: limits, turns: turns)
-        udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits) }
+        udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits, turns: turns) }
         tcp.events = relayed()
         udp?.events = relayed()
     }
@@ -112,7 +115,11 @@ package final class LinkTransport: @unchecked Sendable {
         }
         result.codeEnded = { [weak self] in self?.events.codeEnded($0) }
         result.dialAnswered = { [weak self] name, token in
-            guard let self, let number = self.attempts[name]?.race else { return }
+            guard let self, let (number, attempt) = self.attempts[name] else { return }
+            self.step(number) {
+                $0.answered(attempt)
+                return []
+            }
             self.events.dialAnswered(number, token)
         }
         result.linkOpened = { [weak self] connection in
@@ -122,7 +129,7 @@ package final class LinkTransport: @unchecked Sendable {
         result.frame = { [weak self] in self?.events.frame($0, $1) }
         result.batchEnded = { [weak self] in self?.events.batchEnded($0) }
         result.becameWritable = { [weak self] in self?.events.becameWritable($0) }
-        result.linkClosed = { [weak self] in self?.events.linkClosed($0, $1) }
+        result.linkClosed = { [weak self] in self?.linkClosed($0, $1) }
         result.dialFailed = { [weak self] in self?.dialFailed($0, $1) }
         result.rejected = { [weak self] in self?.events.rejected($0) }
         return result
@@ -177,7 +184,13 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// The machine's addresses have changed: links over UDP move.
-    package func networkChanged() { udp?.networkChanged() }
+    package func networkChanged() {
+        losses.forget()
+        udp?.networkChanged()
+    }
+
+    /// How the last link to a peer was lost, if that was within ``TransportLimits/lossMemory``.
+    package func loss(of peer: PublicKey) -> LinkLoss? { losses.loss(of: peer, now: loop.now) }
 
     // MARK: Dialling
 
@@ -186,7 +199,13 @@ package final class LinkTransport: @unchecked Sendable {
     package func dial(_ dial: Dial) -> UInt64 {
         let number = nextRace
         nextRace += 1
-        races[number] = Race(machine: DialRace(dial.endpoints, hasDatagrams: udp != nil, limits: limits), dial: dial)
+        let machine = DialRace(
+            dial.endpoints,
+            hasDatagrams: udp != nil,
+            prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
+            limits: limits
+        )
+        races[number] = Race(machine: machine, dial: dial)
         // Later, for a race without a way ends at once, and the caller has to know the number first.
         loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
         return number
@@ -344,13 +363,16 @@ package final class LinkTransport: @unchecked Sendable {
     private func start(_ attempt: DialRace.Attempt, of number: UInt64) {
         guard let race = races[number] else { return }
         guard let token = race.dial.token() else { return failLater(attempt, of: number, .unresolvable) }
-        let dial = TCPTransport.Dial(
+        var dial = TCPTransport.Dial(
             endpoint: attempt.endpoint,
             token: token,
             identity: race.dial.identity,
             remote: race.dial.remote,
             route: number
         )
+        // Who lost the bytes is told that they were not acknowledged; the other side is told of a reset.
+        let loss = loss(of: race.dial.remote)
+        dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
         let name: UInt64
         switch attempt.carrier {
         case .tcp: name = tcp.dial(dial)
@@ -409,6 +431,14 @@ package final class LinkTransport: @unchecked Sendable {
         step(number) { $0.opened(attempt) }
         forget(number)
         events.linkOpened(connection)
+    }
+
+    /// Guests' losses are not noted: they would crowd out the members'.
+    private func linkClosed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
+        if connection.isWelcome, !connection.isRelayed {
+            losses.note(connection.peer.publicKey, connection.carrier, reason, now: loop.now)
+        }
+        events.linkClosed(connection, reason)
     }
 
     private func dialFailed(_ name: UInt64, _ failure: DialFailure) {

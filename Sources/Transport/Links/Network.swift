@@ -33,10 +33,13 @@ package struct Sockets: Network {
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.allowRemoteHalfClosure, value: true)
             .channelOption(.recvAllocator, value: limits.firstReads)
+        // The SYN tells the other side, too, so one of the two is enough.
+        let small = configured.channelOption(.tcpOption(.init(rawValue: TCP_MAXSEG)), value: limits.segmentByteCount)
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
-            return configured.connect(to: address)
+            let isLoopback = DatagramAddress(address, socket: 0)?.isLoopback ?? false
+            return (isLoopback ? configured : small).connect(to: address)
         }
-        return configured.resolver(SharedResolution(loop: loop)).connect(host: endpoint.host, port: endpoint.port)
+        return small.resolver(SharedResolution(loop: loop)).connect(host: endpoint.host, port: endpoint.port)
     }
 
     package func listen(

@@ -1,7 +1,7 @@
 import Glibc
 import NIOCore
 
-/// Every bound of this target.
+/// Bounds of links over TCP and of dials; those of UDP alone are in ``DatagramLimits``.
 package struct TransportLimits: Sendable {
     // MARK: Specification (protocol, section 2)
 
@@ -36,8 +36,21 @@ package struct TransportLimits: Sendable {
     package var connectTimeout = TimeAmount.seconds(10)
     /// How long one way to an inbox is tried before the next one is, too (RFC 8305, section 8).
     package var dialStagger = TimeAmount.milliseconds(250)
-    /// How long UDP is waited for when nobody answers over TCP: a node that is down says nothing over UDP.
-    package var datagramPatience = TimeAmount.seconds(1)
+    /// How long UDP is waited for when nobody answers over TCP: a node that is down says nothing over UDP. The first act
+    /// is sent again after a second, and what comes may take as long.
+    package var datagramPatience = TimeAmount.milliseconds(2_500)
+    /// How long UDP is ahead of TCP in a dial to a peer whose last link was lost over TCP.
+    package var datagramHeadStart = TimeAmount.seconds(1)
+    /// How long a loss of a link is remembered.
+    package var lossMemory = TimeAmount.minutes(10)
+    /// Peers of which such a loss is remembered.
+    package var lossCount = 1_024
+    /// Bytes of the longest TCP segment in a connection that we make, but on the loopback. With its headers a packet is
+    /// no longer than those over UDP: a path that drops larger ones, and the message that says so, carries links.
+    package var segmentByteCount = 1_160
+    /// The same where a link was lost with bytes that were not acknowledged: what IPv4 carries anywhere (RFC 9293,
+    /// section 3.7.1).
+    package var shortSegmentByteCount = 536
     /// How long a way through NATs is tried.
     package var punchPatience = TimeAmount.seconds(5)
     /// From the request to close to the end, for frames still on their way in either direction.

@@ -49,6 +49,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     /// What is known of a dial's failure from elsewhere.
     private var dialFailure: DialFailure?
+    /// The error by which a write has failed: the channel ends without telling it.
+    private var writeError: IOError?
     private var isPaused = false
     /// The link closes and its connection is lost: nobody can ask later for what is here.
     private var ignoresPauses = false
@@ -426,18 +428,21 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         promise.futureResult.assumeIsolated().whenComplete { [weak self] result in
             switch result {
             case .success: self?.written(byteCount)
-            case .failure: break  // the channel is about to be inactive
+            // The channel is about to be inactive, and what has come is still handed over.
+            case .failure(let error): self?.writeError = error as? IOError
             }
         }
         context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
     }
 
-    /// The kernel's (tcp(7), TCP_INFO); asked on the loop, it answers at once.
     var roundTrip: TimeAmount? {
-        var result: TimeAmount?
-        (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { info in
-            if info.tcpi_rtt > 0 { result = .microseconds(Int64(info.tcpi_rtt)) }
-        }
+        kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil }
+    }
+
+    /// The kernel's view of the connection (tcp(7), TCP_INFO); asked on the loop, it answers at once.
+    private var kernelInfo: tcp_info? {
+        var result: tcp_info?
+        (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { result = $0 }
         return result
     }
 
@@ -510,13 +515,28 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        end(.connectionLost((error as? IOError)?.errnoCode ?? 0), .disconnected)
+        broke(error as? IOError)
+    }
+
+    private func broke(_ error: IOError?) {
+        guard let error else { return end(.connectionLost(0), .disconnected) }
+        // A reset is no refusal: a node that refuses has read what came, and closes.
+        if case .dialling = phase { return fail(DialFailure(error)) }
+        end(lossReason(error), .disconnected)
+    }
+
+    /// A timeout is also what keep-alive probes without an answer end with; then nothing was sent again.
+    private func lossReason(_ error: IOError) -> LinkCloseReason {
+        let isRetransmitting = kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
+        return error.errnoCode == ETIMEDOUT && isRetransmitting ? .unacknowledged : .connectionLost(error.errnoCode)
     }
 
     func channelInactive(context: ChannelHandlerContext) {
         inputHasEnded = true
         if case .closing = phase { ignoresPauses = true }
         takeRest()
+        // A broken pipe says no more than that the peer has closed.
+        if let writeError, writeError.errnoCode != EPIPE { broke(writeError) }
         end(.closedByPeer, .disconnected)
         context.fireChannelInactive()
     }

@@ -14,6 +14,9 @@ extension TCPTransport {
         package let remote: PublicKey
         /// The owner's name for the route; handed back with the link.
         package let route: UInt64
+        /// The last link to this peer was lost while its bytes were not acknowledged: segments are as short as any path
+        /// carries.
+        var hasShortSegments = false
 
         package init(endpoint: Endpoint, token: RoutingToken, identity: IdentityKey, remote: PublicKey, route: UInt64) {
             self.endpoint = endpoint
@@ -32,7 +35,9 @@ extension TCPTransport {
         // Later, for the system may refuse at once, and the caller has to know the number first.
         loop.assumeIsolated().execute {
             guard self.handler(handler.id) != nil else { return }
-            self.connect(to: dial.endpoint, handler) { handler, failure in handler.fail(failure) }
+            var limits = self.limits
+            if dial.hasShortSegments { limits.segmentByteCount = limits.shortSegmentByteCount }
+            self.connect(to: dial.endpoint, handler, limits) { handler, failure in handler.fail(failure) }
         }
         return handler.id
     }
@@ -54,7 +59,7 @@ extension TCPTransport {
         precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
         let handler = makeKnockHandler(token, sealed, completion)
         loop.assumeIsolated().execute {
-            self.connect(to: endpoint, handler) { handler, failure in handler.end(.failure(failure)) }
+            self.connect(to: endpoint, handler, self.limits) { handler, failure in handler.end(.failure(failure)) }
         }
     }
 
@@ -77,13 +82,14 @@ extension TCPTransport {
     package func exchange(_ dial: CodeDial, at endpoint: Endpoint) {
         let handler = makeCodeHandler(dial)
         loop.assumeIsolated().execute {
-            self.connect(to: endpoint, handler) { handler, failure in handler.end(failure) }
+            self.connect(to: endpoint, handler, self.limits) { handler, failure in handler.end(failure) }
         }
     }
 
     private func connect<Handler: ChannelHandler>(
         to endpoint: Endpoint,
         _ handler: Handler,
+        _ limits: TransportLimits,
         failed: @escaping (Handler, DialFailure) -> Void
     ) {
         guard (1...65_535).contains(endpoint.port) else {

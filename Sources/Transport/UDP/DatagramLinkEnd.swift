@@ -8,6 +8,8 @@ final class DatagramLinkEnd: LinkEnd {
     let connection: PeerConnection
     private var isPaused = false
     private var isReading = false
+    /// Frames are here that a later turn hands over.
+    private var hasRest = false
 
     init(_ connection: PeerConnection, transport: UDPTransport) {
         self.connection = connection
@@ -51,6 +53,18 @@ final class DatagramLinkEnd: LinkEnd {
         transport.pump()
     }
 
+    /// Goes on in a later turn of the event loop.
+    private func queueRest() {
+        guard !hasRest else { return }
+        hasRest = true
+        transport.turns.add { [weak self] in
+            guard let self else { return }
+            hasRest = false
+            read()
+            transport.pump()
+        }
+    }
+
     func welcome() {
         transport.endpoint.welcome(number)
         transport.pump()
@@ -68,18 +82,21 @@ final class DatagramLinkEnd: LinkEnd {
         transport.pump()
     }
 
-    /// Hands over as many frames as there are and as the owner wants.
-    func read() {
-        guard !isReading else { return }
+    /// Hands over as many frames as there are, as the owner wants, and as one turn may have.
+    /// - Parameter all: the link is closed: no turn comes after this one.
+    func read(all: Bool = false) {
+        guard !isReading, !hasRest || all else { return }
         isReading = true
         defer { isReading = false }
         update()
-        var hasRead = false
-        while !isPaused, let frame = transport.endpoint.read(number, at: transport.now) {
-            hasRead = true
+        let limit = all ? .max : transport.limits.turnFrameCount
+        var left = limit
+        while !isPaused, left > 0, let frame = transport.endpoint.read(number, at: transport.now) {
+            left -= 1
             transport.events.frame(connection, frame)
         }
-        if hasRead { transport.events.batchEnded(connection) }
+        if left == 0 { queueRest() }
+        if left < limit { transport.events.batchEnded(connection) }
     }
 
     /// The counters that others see.

@@ -25,6 +25,9 @@ package protocol DatagramNetwork: Sendable {
         on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
+
+    /// The machine's address from which it would send there; `nil` if that is not known, or there is no way.
+    func source(toward address: SocketAddress) -> SocketAddress?
 }
 
 extension DatagramAddress {

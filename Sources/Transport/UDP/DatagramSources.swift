@@ -1,5 +1,28 @@
 import NIOCore
 
+extension DatagramNetwork {
+    package func source(toward address: SocketAddress) -> SocketAddress? { nil }
+}
+
+extension Sockets {
+    package func source(toward address: SocketAddress) -> SocketAddress? {
+        LanAddress(address)?.source?.host(interface: 0).flatMap { try? SocketAddress(ipAddress: $0, port: 0) }
+    }
+}
+
+extension DatagramAddress {
+    /// Of our own sockets the one by which a dial to this address leaves: bound to the address that is the source of what
+    /// goes there, or to all addresses. Any other would send from an address to which no answer may lead.
+    /// - Parameters:
+    ///   - sockets: where each is bound, with its name.
+    ///   - source: as the system has it; `nil` if it is not known.
+    func leaving(by sockets: [DatagramAddress], source: DatagramAddress?) -> UInt32? {
+        let possible = sockets.filter { $0.isIPv4 == isIPv4 && ($0.isWildcard || $0.isLoopback == isLoopback) }
+        let exact = possible.first { source == nil || isLoopback || ($0.high, $0.low) == (source?.high, source?.low) }
+        return (exact ?? possible.first(where: \.isWildcard))?.socket
+    }
+}
+
 /// The machine's addresses that datagrams have come to, on a socket that is bound to all of them: an answer leaves from the
 /// one that was asked, which is the only one the other side takes it from. On the socket's event loop alone.
 final class DatagramSources {

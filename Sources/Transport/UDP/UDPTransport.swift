@@ -18,6 +18,8 @@ package final class UDPTransport: @unchecked Sendable {
     let endpoint: DatagramEndpoint
     private let routes: Routes
 
+    /// Work that waits until the loop has asked its sockets.
+    let turns: TurnQueue
     private var sockets: [UInt32: any DatagramSocket] = [:]
     private var nextSocket: UInt32 = 1
     private var links: [UInt64: DatagramLinkEnd] = [:]
@@ -45,6 +47,7 @@ package final class UDPTransport: @unchecked Sendable {
         network: any DatagramNetwork = Sockets(),
         limits: TransportLimits = TransportLimits(),
         datagramLimits: DatagramLimits = DatagramLimits(),
+        turns: TurnQueue? = nil,
         events: TransportEvents = TransportEvents(),
         randomBytes: @escaping (Int) -> [UInt8] = { Crypto.randomBytes($0) },
         makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
@@ -54,6 +57,7 @@ package final class UDPTransport: @unchecked Sendable {
         self.network = network
         self.limits = limits
         self.events = events
+        self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         let routes = Routes()
         self.routes = routes
         var key = randomBytes(32)
@@ -115,15 +119,13 @@ package final class UDPTransport: @unchecked Sendable {
         sockets.removeValue(forKey: number)?.close()
     }
 
-    /// The socket by which a dial leaves: of the right family, bound to all of the machine's addresses, or to the loopback
-    /// for a dial to the loopback.
+    /// The socket by which a dial leaves, if there is one.
     private func socket(for address: DatagramAddress) -> UInt32? {
-        sockets.keys.sorted().first { number in
-            guard let own = sockets[number].flatMap({ DatagramAddress($0.localAddress, socket: 0) }) else {
-                return false
-            }
-            return own.isIPv4 == address.isIPv4 && (own.isWildcard || own.isLoopback == address.isLoopback)
+        let own = sockets.keys.sorted().compactMap { number in
+            sockets[number].flatMap { DatagramAddress($0.localAddress, socket: number) }
         }
+        let source = address.socketAddress.flatMap { network.source(toward: $0) }
+        return address.leaving(by: own, source: source.flatMap { DatagramAddress($0, socket: 0) })
     }
 
     /// There is no listener of that family that could be dialled from: a socket of its own, one for all dials that wait.
@@ -316,7 +318,7 @@ package final class UDPTransport: @unchecked Sendable {
             links[number]?.connection.remoteAddress = address.socketAddress
         case .closed(let number, let reason):
             guard let link = links[number] else { return }
-            link.read()
+            link.read(all: true)
             links[number] = nil
             link.connection.handler = nil
             link.update()

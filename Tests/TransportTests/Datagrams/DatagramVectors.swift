@@ -212,7 +212,8 @@ import Testing
 
     @Test(
         arguments: [
-            (LinkCloseReason.requested, 0), (.closedByPeer, 0), (.duplicate, 1), (.protocolViolation, 2),
+            (LinkCloseReason.requested, 0), (.closedByPeer, 0), (.unacknowledged, 0),
+            (.duplicate, 1), (.protocolViolation, 2),
             (.shutDown, 3),
             (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
         ] as [(LinkCloseReason, UInt8)]

@@ -173,4 +173,27 @@ import Testing
         pair.network.run(for: 700_000_000)
         #expect(pair.nearLink?.datagramByteCount == 1_232)
     }
+
+    @Test func `a path that swallows datagrams of 1,200 bytes carries smaller ones`() throws {
+        let pair = try pair(10)
+        pair.network.conditions.largest = 1_000
+        pair.near.waiting = makeMessages(100, seed: 1)
+        pair.near.settle()
+        #expect(pair.network.run(for: 20_000_000) { pair.far.received.count == 100 }, "\(pair.diagnosis)")
+        #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
+        // Larger ones are tried again.
+        pair.network.conditions.largest = 1_500
+        pair.network.run(for: 700_000_000)
+        #expect(pair.nearLink?.datagramByteCount == 1_472 && pair.near.closed.isEmpty)
+    }
+
+    @Test func `a link whose bytes are swallowed ends, though its peer is heard`() throws {
+        let pair = try pair(11)
+        // Keep-alives and acknowledgements get through, data does not.
+        pair.network.conditions.largest = 200
+        pair.near.waiting = makeMessages(100, seed: 1)
+        pair.near.settle()
+        #expect(pair.network.run(for: 60_000_000) { !pair.near.closed.isEmpty })
+        #expect(pair.near.closed.values.map { "\($0)" } == ["unacknowledged"])
+    }
 }

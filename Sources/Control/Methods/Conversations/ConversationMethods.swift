@@ -27,6 +27,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
     /// How it is reached now: `lan`, `direct`, `relayed` or `punched`; null while there is no link.
     package var path: String?
     package var link: Link?
+    /// How the last link was lost, if that was in the last 10 minutes and by no node's will.
+    package var lost: LostLink?
     /// Absent when it has no mailbox, or the members have not agreed to one, and in a list while the inbox sleeps.
     package var mailbox: MemberMailbox?
 
@@ -37,6 +39,7 @@ package struct Member: JSONRecord, Hashable, Sendable {
         online: Bool,
         path: String? = nil,
         link: Link? = nil,
+        lost: LostLink? = nil,
         mailbox: MemberMailbox? = nil
     ) {
         self.member = member
@@ -45,6 +48,7 @@ package struct Member: JSONRecord, Hashable, Sendable {
         self.online = online
         self.path = path
         self.link = link
+        self.lost = lost
         self.mailbox = mailbox
     }
 
@@ -57,6 +61,7 @@ package struct Member: JSONRecord, Hashable, Sendable {
         try fields.field("online", &online)
         try fields.nullable("path", &path)
         try fields.nullable("link", &link)
+        try fields.field("lost", &lost)
         try fields.field("mailbox", &mailbox)
     }
 }

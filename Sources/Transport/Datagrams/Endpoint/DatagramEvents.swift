@@ -69,7 +69,7 @@ extension LinkCloseReason {
     /// As the peer is told. It believes none of it: each is a close.
     var code: UInt8 {
         switch self {
-        case .requested, .closedByPeer, .connectionLost: 0
+        case .requested, .closedByPeer, .connectionLost, .unacknowledged: 0
         case .duplicate: 1
         case .protocolViolation, .notAuthentic: 2
         case .shutDown: 3

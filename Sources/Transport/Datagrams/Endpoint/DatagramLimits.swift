@@ -1,7 +1,7 @@
 /// Time of a monotonic clock, in microseconds, and differences of it. Where the clock starts is the caller's affair.
 package typealias Microseconds = Int64
 
-/// Every bound of this target. Times are in microseconds.
+/// Bounds of links over UDP. Times are in microseconds.
 package struct DatagramLimits: Sendable {
     // MARK: Specification (protocol, section 2)
 
@@ -69,7 +69,7 @@ package struct DatagramLimits: Sendable {
     package var outboundLowWater = 64 << 10
     /// Bytes in flight beyond which the congestion window does not grow.
     package var largestWindow = 16 << 20
-    /// How long nothing authentic may come from a peer before the link is lost.
+    /// How long nothing authentic may come from a peer, or nothing that we sent be acknowledged, before the link is lost.
     package var silence: Microseconds = 30_000_000
     /// How long nothing may come before we ask whether the peer is there.
     package var keepAlive: Microseconds = 10_000_000
@@ -91,6 +91,10 @@ package struct DatagramLimits: Sendable {
     package var sizeRaiseAfter: Microseconds = 600_000_000
     /// Timeouts in a row after which datagrams are small again (RFC 8899, section 4.3).
     package var blackHoleTimeouts = 3
+    /// Timeouts in a row after which they are ``leastDatagramByteCount`` long.
+    package var shortPathTimeouts = 5
+    /// Bytes of a datagram that IPv4 carries anywhere: 576 less 28 of headers (RFC 1122, section 3.3.3).
+    package var leastDatagramByteCount = 548
     /// Datagrams that one link sends before it is another's turn.
     package var burst = 32
 

@@ -187,6 +187,7 @@ extension DatagramLink {
         }
         sent.timeouts = 0
         probesDue = 0
+        let base = outbound.base
         for packet in acknowledgedScratch {
             if let piece = packet.piece { outbound.acknowledge(piece) }
             if let act = packet.rekey { rekeying.acknowledged(act) }
@@ -205,6 +206,7 @@ extension DatagramLink {
                 fallback?.inFlight -= packet.byteCount
             }
         }
+        if outbound.base > base { progressAt = now }
         detectLost(at: now)
         path.congestion.update(inFlight: path.inFlight, latest: latest, path.roundTrip, at: now)
         checkWritable()

@@ -14,10 +14,9 @@ extension DatagramLink {
     // MARK: Small packets
 
     private func pollClose() -> DatagramTransmit? {
-        guard owesClose else { return nil }
+        guard owesClose, path.allowance >= 64 else { return nil }
         owesClose = false
         closesSent += 1
-        guard path.allowance >= 64 else { return nil }
         var packet = startPacket()
         packet.append(DatagramFrame.Kind.close.rawValue)
         packet.append(closeCode)
@@ -95,6 +94,7 @@ extension DatagramLink {
                 record.carriesLinkKey = true
                 asks = true
             }
+            if !outbound.isInFlight { progressAt = now }
             if let piece = outbound.next(space - packet.count) {
                 outbound.append(piece, to: &packet)
                 checkWritable()

@@ -65,6 +65,8 @@ package final class DatagramLink {
 
     var lastReceivedAt: Microseconds
     var lastAskedAt: Microseconds
+    /// When the peer last acknowledged the oldest byte that it did not have; when it had all, the next byte's first packet.
+    var progressAt: Microseconds
     var owesPing = false
     var owesCredit = false
     var owesClose = false
@@ -128,6 +130,7 @@ package final class DatagramLink {
         )
         lastReceivedAt = now
         lastAskedAt = now
+        progressAt = now
         // The responder's first packet tells the dialer that act 3 has arrived.
         owesPing = role == .responder
     }
@@ -268,6 +271,10 @@ package final class DatagramLink {
         return max(sent.lastSentAt, lastProbeAt) + min(wait, max(5_000_000, probeTimeout))
     }
 
+    /// When the link is lost because packets come and what was sent is not acknowledged. A peer that is gone is silent by
+    /// then.
+    private var stallDeadline: Microseconds { progressAt + limits.silence + limits.keepAlive }
+
     private var keepAliveDeadline: Microseconds? {
         guard sent.isEmpty, !owesPing else { return nil }
         return max(lastReceivedAt, lastAskedAt) + limits.keepAlive
@@ -289,6 +296,7 @@ package final class DatagramLink {
         }
         var earliest = min(lastReceivedAt + limits.silence, keys.since + limits.rekeyDeadline)
         if case .finishing(_, let until) = state { earliest = min(earliest, until) }
+        if outbound.isInFlight { earliest = min(earliest, stallDeadline) }
         func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
         // What is about to count as lost needs no probe (RFC 9002, section 6.2.1).
         consider(sent.lossTime ?? probeDeadline)
@@ -316,6 +324,7 @@ package final class DatagramLink {
         case .open: break
         }
         if lastReceivedAt + limits.silence <= now { return end(.silent, at: now) }
+        if outbound.isInFlight, stallDeadline <= now { return end(.unacknowledged, at: now) }
         if keys.since + limits.rekeyDeadline <= now || keys.sentCount >= limits.rekeyPacketDeadline
             || keys.receivedCount >= limits.rekeyPacketDeadline
         {

@@ -4,10 +4,12 @@
 ///          │ three probes lost
 ///          └──▶ complete ──10 minutes──▶ searching
 ///     any ──three timeouts in a row──▶ complete at 1,200 (black hole)
+///     any ──five timeouts in a row──▶ searching from 548
 struct DatagramSize: Sendable {
     /// Datagrams that fill what links commonly carry, less 48 bytes of IPv6 and UDP: 1,280 (IPv6's least), 1,420
-    /// (a WireGuard tunnel), 1,500 (Ethernet; 1,472 for IPv4), 9,000 (jumbo frames), then what a loopback carries.
-    static let candidates = [1_232, 1_372, 1_452, 1_472, 8_952, 16_384, 32_768, 65_000]
+    /// (a WireGuard tunnel), 1,500 (Ethernet; 1,472 for IPv4), 9,000 (jumbo frames), then what a loopback carries. 1,200
+    /// is searched for where it did not get through.
+    static let candidates = [1_200, 1_232, 1_372, 1_452, 1_472, 8_952, 16_384, 32_768, 65_000]
 
     private enum Phase: Hashable, Sendable {
         case searching(candidate: Int, probes: Int, inFlight: Bool)
@@ -69,9 +71,12 @@ struct DatagramSize: Sendable {
     /// So many timeouts in a row: perhaps it is the size.
     /// - Returns: whether datagrams are smaller from now on.
     mutating func timeouts(_ count: Int, at now: Microseconds) -> Bool {
-        guard count >= limits.blackHoleTimeouts, current > limits.datagramByteCount else { return false }
-        current = limits.datagramByteCount
-        phase = .complete(since: now)
+        let isShort = count >= limits.shortPathTimeouts
+        let size = isShort ? limits.leastDatagramByteCount : limits.datagramByteCount
+        guard count >= limits.blackHoleTimeouts, current > size else { return false }
+        current = size
+        // A mere blackout has so many timeouts, too.
+        if isShort { search(at: now) } else { phase = .complete(since: now) }
         return true
     }
 

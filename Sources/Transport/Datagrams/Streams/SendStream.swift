@@ -31,7 +31,7 @@ struct SendStream {
 
     private var chunks: Deque<Chunk> = []
     /// Bytes below are the peer's.
-    private var base: UInt64 = 0
+    private(set) var base: UInt64 = 0
     /// The first byte that was never sent.
     private var unsent: UInt64 = 0
     private var end: UInt64 = 0
@@ -46,6 +46,8 @@ struct SendStream {
 
     /// Bytes that the peer does not have, in flight or not.
     var byteCount: Int { Int(end - base) }
+    /// Bytes were sent that the peer does not have.
+    var isInFlight: Bool { base < unsent }
     /// Bytes that wait for their first packet.
     var unsentByteCount: Int { Int(end - unsent) }
     /// The peer has all, the end included.

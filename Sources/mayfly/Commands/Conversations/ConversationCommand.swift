@@ -60,6 +60,11 @@ struct ConversationCommand: ParsableCommand {
                 ]
             }
         )
+        for member in conversation.members {
+            guard let lost = member.lost else { continue }
+            let place = "\(safe(member.member)) over \(safe(lost.transport))"
+            terminal.note("the last link to \(place) was lost: \(lost.words)")
+        }
     }
 }
 

@@ -2,6 +2,7 @@ import Control
 import Messaging
 import NIOCore
 import NodeRuntime
+import Transport
 
 /// What a `send` has asked for: messages that were made, and how far they are to come before it is answered.
 final class PendingSend: @unchecked Sendable {
@@ -117,13 +118,24 @@ final class PendingSends: @unchecked Sendable {
         request.deadline = nil
         for index in request.outcomes.indices {
             guard case .waiting(let sent, _) = request.outcomes[index] else { continue }
-            let words =
+            var words =
                 request.refused == nil
                 ? "message \(sent.message) was not on the disk in time; it is sent when it is"
                 : "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
+            if let loss = loss(sent.client) { words += "; the last link was lost: \(loss.words)" }
             end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
         }
         _ = answerIfDone(request)
+    }
+
+    /// How the link to a member was lost that took nothing.
+    private func loss(_ client: ClientID) -> LostLink? {
+        node.assumeIsolated { node in
+            guard let machine = try? node.conversation(client.description) else { return nil }
+            let losses = node.losses(of: machine)
+            return machine.currentMembers.compactMap { losses[$0.key] }
+                .first { $0.reason == .unacknowledged }.map { PeerView.lost($0) }
+        }
     }
 
     private func end(_ request: PendingSend, _ index: Int, _ outcome: PendingSend.Outcome) {

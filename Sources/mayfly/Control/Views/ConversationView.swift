@@ -6,6 +6,7 @@ import NodeRuntime
 enum ConversationView {
     static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
         let paths = node.paths(of: machine)
+        let losses = node.losses(of: machine)
         return Conversation(
             conversation: machine.conversation.description,
             alias: node.alias(of: machine.client),
@@ -20,6 +21,7 @@ enum ConversationView {
                     online: isOnline,
                     path: isOnline ? paths[one.key]?.kind.rawValue : nil,
                     link: isOnline ? paths[one.key].map { PeerView.link($0) } : nil,
+                    lost: losses[one.key].map { PeerView.lost($0) },
                     mailbox: mailbox(of: one, machine, node)
                 )
             },

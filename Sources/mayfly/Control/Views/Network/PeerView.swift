@@ -42,6 +42,10 @@ enum PeerView {
         )
     }
 
+    static func lost(_ loss: LinkLoss) -> LostLink {
+        LostLink(transport: loss.carrier == .tcp ? "tcp" : "udp", reason: loss.reason.kind)
+    }
+
     static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
 }
 
