@@ -171,19 +171,18 @@ package enum Limits {
     /// comes more often is taken then.
     package static let scheduleInterval: Milliseconds = 5 * .second
     package static let scheduleBurst = 3
-    /// Inboxes that are awake by default, and at most. Protected ones may exceed it up to twice the number.
-    package static let inboxCapacity = 20
+    /// Inboxes that are awake by default, and at most; an awake inbox takes 9 KiB of memory.
+    package static let inboxCapacity = 1_024
     package static let inboxCapacityMaximum = 10_000
     /// For how long an inbox is left awake after a user has asked for something in it, and after a token has woken it.
     package static let inboxStayForUser: Milliseconds = 3 * .second
     package static let inboxStayForToken: Milliseconds = 2 * .second
     /// For how long an inbox that was woken to deliver may try.
     package static let inboxStayForDelivery: Milliseconds = 10 * .second
-    /// Sleeping outboxes are tried again after 4 s, 8 s … 15 min, each shortened by up to a quarter at random; at most a
-    /// quarter of the capacity at a time, the others this much later.
+    /// A sleeping inbox that has tried in vain to deliver is woken again after 4 s, 8 s … 15 min, each shortened by up to a
+    /// quarter at random.
     package static let sleepingRetryFirst: Milliseconds = 4 * .second
     package static let sleepingRetryLongest: Milliseconds = 15 * .minute
-    package static let sleepingRetryPause: Milliseconds = 250
     /// Inboxes that are woken in one turn when many are to be; the others follow.
     package static let wakeBatchCount = 16
     /// How often inboxes beyond the capacity are looked at, and how long after a change the set is put in order again.

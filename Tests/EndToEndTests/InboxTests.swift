@@ -243,7 +243,7 @@ struct InboxTests {
             for number in 0..<10 { try ann.ok("send", "talk\(number)", "late \(number)") }
             #expect(try ann.ok("outbox", "list").lines.count == 10)
             #expect(try ann.ok("status")["outbox"].integer == 10)
-            #expect(try ann.ok("status")["inboxes"]["sleeping"].integer ?? 0 >= 4)
+            try eventually("four sleep") { try ann.ok("status")["inboxes"]["sleeping"].integer ?? 0 >= 4 }
             try ann.stop()
             try ann.start(["--capacity", "3"])
             #expect(try ann.ok("outbox", "list").lines.count == 10)
@@ -255,11 +255,70 @@ struct InboxTests {
         }
     }
 
+    @Test("Unread messages that are in memory only shut no other conversation out, and `status` counts their bytes")
+    func unreadElsewhere() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            try ann.start()
+            try bob.start(["--capacity", "2"])
+            try meetOften(ann, bob, 7)
+            _ = try rpc(bob, [("lifetime.policy", ["policy": "accept-up-to:7d"])])
+            for name in ["talk5", "talk6"] {
+                try reach(ann, "lifetime", "propose", name, "1d")
+                try ann.wait("lifetimeAgreed", in: name, after: 0)
+                try bob.wait("lifetimeAgreed", in: name, after: 0)
+            }
+            for number in 0..<4 {
+                try ann.ok("send", "talk\(number)", "unread", "--wait", "delivered", "--timeout", "60")
+            }
+            let counts = try bob.ok("status")["inboxes"]
+            #expect(counts["awake"].integer ?? 0 >= 4 && counts["unreadBytes"].integer ?? 0 > 1_000)
+            let checks = try bob.run(["doctor"]).lines
+            let memory = try #require(checks.first { $0["name"].string == "memory" })
+            #expect(memory["state"].string == "ok" && memory["message"].string?.contains("of 16777216 bytes") == true)
+            // A text in memory only, one that is stored, and an explosion, each in a conversation that sleeps.
+            for name in ["talk4", "talk5", "talk6"] {
+                try eventually("\(name) sleeps") {
+                    let answer = try bob.run(["inbox", "sleep", name])
+                    return answer.code == 0
+                }
+            }
+            try ann.ok("send", "talk4", "another", "--wait", "delivered", "--timeout", "60")
+            try ann.ok("send", "talk5", "kept", "--wait", "delivered", "--timeout", "60")
+            let kept = try bob.ok("read", "talk5").lines.first { $0["text"].string == "kept" }
+            #expect(kept?["stored"].bool == true)
+            try ann.ok("explode", "talk6", "--force")
+            try bob.wait("exploded", after: 0)
+            try ann.wait("deletionReceipt", after: 0)
+        }
+    }
+
+    @Test("What is proposed in twenty conversations of which two are awake is agreed in all of them")
+    func proposals() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start(["--capacity", "2"]) }
+            try meetOften(ann, bob, 20)
+            _ = try rpc(bob, [("lifetime.policy", ["policy": "accept-up-to:7d"])])
+            for number in 0..<20 {
+                // The other side falls asleep at the same moment, if it may.
+                _ = try bob.run(["inbox", "sleep", "talk\(number)"])
+                try reach(ann, "lifetime", "propose", "talk\(number)", "1d")
+            }
+            for node in nodes {
+                try eventually("all are agreed") {
+                    let shown = try rpc(node, (0..<20).map { ("lifetime.show", ["conversation": "talk\($0)"]) })
+                    return shown.allSatisfy { $0["lifetime"].string == "1d" }
+                }
+            }
+        }
+    }
+
     @Test("capacity 20 with 60 conversations")
     func sixty() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start() }
+            for node in nodes { try node.start(["--capacity", "20"]) }
             try meetOften(ann, bob, 60)
             for node in nodes {
                 try eventually("20 are awake") {
@@ -278,7 +337,7 @@ struct InboxTests {
             #expect(sent.allSatisfy { $0["state"].string == "delivered" })
             // The start wakes those that were active last, and the others are there.
             try ann.stop()
-            try ann.start()
+            try ann.start(["--capacity", "20"])
             try eventually("20 are awake again") { try inboxes(ann, "awake").count == 20 }
             #expect(try inboxes(ann, "awake").contains { $0["wakeReason"].string == "appLaunch" })
             #expect(try ann.ok("conversation", "list").lines.count == 60)

@@ -227,7 +227,7 @@ struct FuzzAssembly {
     mutating func wake(_ node: Int, _ client: ClientID, _ reason: WakeReason) {
         guard let record = saved[node], record.client == client else { return }
         let key = keys[node]
-        step(node) { core, turn in (try? core.wake(record, key: key, undelivered: [], reason, &turn)) ?? [] }
+        step(node) { core, turn in core.wake(record, key: key, undelivered: [], reason, &turn) }
     }
 
     // MARK: The network

@@ -481,9 +481,7 @@ extension Assembly {
         }
         #expect(all.nodes[1].isSleeping(client))
         all.now = all.now + 6 * .second
-        all.step(1) { core, turn in
-            (try? core.wake(record, key: key, undelivered: [], .activityRanking, &turn)) ?? []
-        }
+        all.step(1) { core, turn in core.wake(record, key: key, undelivered: [], .activityRanking, &turn) }
         all.run(for: .second)
         #expect(try #require(all.machine(1)?.record.schedule).expiresAt <= all.now + .hour)
     }

@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 /// The rules of seed 001, one by one, on the machine alone.
 @Suite struct InboxLifecycle {
@@ -29,20 +30,11 @@ import Testing
         _ machine: inout Machine,
         _ number: UInt8,
         _ reason: WakeReason = .userInteraction,
+        at now: Timestamp? = nil,
         stay: Milliseconds = 0,
-        mayExceed: Bool = false,
-        excluding: Set<InboxEntry> = [],
         protection: ((InboxEntry) -> InboxProtection)? = nil
-    ) throws(Machine.Refusal) -> [InboxEntry] {
-        try machine.wake(
-            inbox(number),
-            reason,
-            now: later,
-            stay: stay,
-            mayExceed: mayExceed,
-            excluding: excluding,
-            protection: protection ?? free
-        )
+    ) -> [InboxEntry] {
+        machine.wake(inbox(number), reason, now: now ?? later, stay: stay, protection: protection ?? free)
     }
 
     // MARK: States and transitions
@@ -51,7 +43,7 @@ import Testing
         var machine = Machine(capacity: 2)
         // Not tracked.
         #expect(!machine.isTracked(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
-        #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(inbox(1), protection: free) }
+        #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(inbox(1), now: later, protection: free) }
         machine.active(inbox(1), at: later)
         machine.endDelivery(inbox(1))
         machine.remove(inbox(1))
@@ -61,28 +53,28 @@ import Testing
         #expect(machine.isTracked(inbox(1)) && !machine.isAwake(inbox(1)) && machine.sleepingCount == 1)
         machine.track(inbox(1), lastActivity: later)
         #expect(machine.lastActivity(inbox(1)) == noon)
-        #expect(try machine.sleep(inbox(1), protection: free) == false)
+        #expect(try machine.sleep(inbox(1), now: later, protection: free) == false)
         machine.endDelivery(inbox(1))
         machine.active(inbox(1), at: later)
         #expect(machine.lastActivity(inbox(1)) == later)
         // Awake.
-        try wake(&machine, 1, .pushNotification)
+        wake(&machine, 1, .pushNotification)
         #expect(machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == .pushNotification)
         #expect(machine.awakeCount == 1 && machine.sleepingCount == 0)
         // Woken again it keeps its reason, and nobody gives way for it.
-        #expect(try wake(&machine, 1, .userInteraction, protection: { _ in .unread }).isEmpty)
+        #expect(wake(&machine, 1, .userInteraction, protection: { _ in .unread }).isEmpty)
         #expect(machine.wakeReason(inbox(1)) == .pushNotification)
         machine.track(inbox(1), lastActivity: nil)
         #expect(machine.isAwake(inbox(1)))
         machine.active(inbox(1), at: noon)
         #expect(machine.lastActivity(inbox(1)) == later)
-        #expect(try machine.sleep(inbox(1), protection: free) == true)
+        #expect(try machine.sleep(inbox(1), now: later, protection: free) == true)
         #expect(!machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
         // Gone, from either.
         machine.remove(inbox(1))
         #expect(!machine.isTracked(inbox(1)))
         // A new one is awake at once.
-        try wake(&machine, 2)
+        wake(&machine, 2)
         #expect(machine.isAwake(inbox(2)))
         machine.remove(inbox(2))
         #expect(machine.awakeCount == 0 && machine.sleepingCount == 0)
@@ -90,14 +82,14 @@ import Testing
 
     @Test(arguments: WakeReason.allCases) func `the reason of a waking is kept`(reason: WakeReason) throws {
         var machine = asleep(1, capacity: 1)
-        try wake(&machine, 0, reason)
+        wake(&machine, 0, reason)
         #expect(machine.wakeReason(inbox(0)) == reason)
     }
 
-    @Test func `the capacity is 20, and a number from 1 to 10,000`() {
-        #expect(Machine().capacity == 20 && Machine().hardLimit == 40)
+    @Test func `the capacity is 1,024, and a number from 1 to 10,000`() {
+        #expect(Machine().capacity == 1_024 && Machine().stayLimit == 2_048)
         #expect(Machine(capacity: 0).capacity == 1 && Machine(capacity: .min).capacity == 1)
-        #expect(Machine(capacity: 20_000).capacity == 10_000 && Machine(capacity: .max).hardLimit == 20_000)
+        #expect(Machine(capacity: 20_000).capacity == 10_000 && Machine(capacity: .max).stayLimit == 20_000)
         var machine = Machine(capacity: 3)
         machine.setCapacity(.max)
         #expect(machine.capacity == 10_000)
@@ -107,28 +99,28 @@ import Testing
 
     @Test func `beyond the capacity the least recently active gives way`() throws {
         var machine = asleep(4, capacity: 2)
-        #expect(try wake(&machine, 3).isEmpty)
-        #expect(try wake(&machine, 1).isEmpty)
-        #expect(try wake(&machine, 2) == [inbox(1)])
-        #expect(try wake(&machine, 0) == [inbox(2)])
+        #expect(wake(&machine, 3).isEmpty)
+        #expect(wake(&machine, 1).isEmpty)
+        #expect(wake(&machine, 2) == [inbox(1)])
+        #expect(wake(&machine, 0) == [inbox(2)])
         // Activity counts, not the moment of waking.
         machine.active(inbox(0), at: later)
-        #expect(try wake(&machine, 1) == [inbox(3)])
+        #expect(wake(&machine, 1) == [inbox(3)])
         #expect(machine.awakeCount == 2 && machine.sleepingCount == 2)
     }
 
     @Test func `an inbox that was never active gives way first`() throws {
         var machine = asleep(3, capacity: 2)
         machine.track(inbox(9), lastActivity: nil)
-        try wake(&machine, 0)
-        try wake(&machine, 9)
-        #expect(try wake(&machine, 2) == [inbox(9)])
+        wake(&machine, 0)
+        wake(&machine, 9)
+        #expect(wake(&machine, 2) == [inbox(9)])
     }
 
     @Test func `among the never active the one that a user touched longest ago gives way`() throws {
         var machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
-            _ = try machine.wake(
+            _ = machine.wake(
                 inbox(number),
                 .userInteraction,
                 now: noon + time * .second,
@@ -136,95 +128,131 @@ import Testing
                 protection: free
             )
         }
-        #expect(try wake(&machine, 3) == [inbox(2)])
+        #expect(wake(&machine, 3) == [inbox(2)])
     }
 
     @Test(arguments: [.active, .pendingInvite, .unread, .undelivered] as [InboxProtection])
     func `what is protected does not give way`(protection: InboxProtection) throws {
         var machine = asleep(3, capacity: 2)
-        try wake(&machine, 0)
-        try wake(&machine, 1)
-        let victims = try wake(&machine, 2, protection: { $0 == inbox(0) ? protection : [] })
+        wake(&machine, 0)
+        wake(&machine, 1)
+        let victims = wake(&machine, 2, protection: { $0 == inbox(0) ? protection : [] })
         #expect(victims == [inbox(1)])
         #expect(throws: Machine.Refusal.protected(protection)) {
-            try machine.sleep(inbox(0), protection: { _ in protection })
+            try machine.sleep(inbox(0), now: later, protection: { _ in protection })
         }
         #expect(machine.isAwake(inbox(0)))
         #expect(!protection.description.isEmpty)
     }
 
-    @Test func `what is excluded does not give way`() throws {
-        var machine = asleep(3, capacity: 2)
-        try wake(&machine, 0)
-        try wake(&machine, 1)
-        #expect(try wake(&machine, 2, excluding: [inbox(0)]) == [inbox(1)])
+    @Test(arguments: WakeReason.allCases) func `protected inboxes do not count: another is woken for any reason`(
+        reason: WakeReason
+    ) {
+        var machine = asleep(8, capacity: 2)
+        for number in 0..<6 as Range<UInt8> {
+            #expect(wake(&machine, number, protection: { _ in .unread }).isEmpty)
+        }
+        #expect(machine.awakeCount == 6 && machine.isOverCapacity)
+        #expect(wake(&machine, 6, reason, protection: { $0 == inbox(6) ? [] : .unread }).isEmpty)
+        #expect(machine.isAwake(inbox(6)))
+        // It gives way in its turn.
+        #expect(wake(&machine, 7, reason, protection: { $0 == inbox(6) ? [] : .unread }) == [inbox(6)])
     }
 
-    @Test func `protected inboxes exceed the capacity, up to twice of it`() throws {
-        var machine = asleep(6, capacity: 2)
-        for number in 0..<4 as Range<UInt8> {
-            #expect(try wake(&machine, number, protection: { _ in .unread }).isEmpty)
+    @Test func `what stays for a while gives way from twice the capacity on, what was woken longest ago first`() {
+        var machine = asleep(8, capacity: 2)
+        for number in [3, 0, 2, 1] as [UInt8] {
+            let now = later + Milliseconds(number) * 100
+            #expect(wake(&machine, number, at: now, stay: 10 * .second).isEmpty)
         }
-        #expect(machine.awakeCount == 4 && machine.isOverCapacity)
-        for reason in WakeReason.allCases {
-            #expect(throws: Machine.Refusal.full(limit: 4)) {
-                try wake(&machine, 5, reason, protection: { _ in .unread })
-            }
-        }
-        #expect(machine.awakeCount == 4 && !machine.isAwake(inbox(5)))
-        // But for what is due at a moment.
-        #expect(try wake(&machine, 5, .activityRanking, mayExceed: true, protection: { _ in .unread }).isEmpty)
+        #expect(machine.isStaying(inbox(0), now: later) && !machine.isStaying(inbox(0), now: later + 10 * .second))
+        // What has not done what it was woken for keeps its time, whoever asks.
+        let early = later + Limits.inboxStayForToken - 1
+        #expect(wake(&machine, 4, .pushNotification, at: early, stay: 10 * .second).isEmpty)
+        let now = later + Limits.inboxStayForToken + 100
+        // What is woken to deliver can wait for the others.
+        #expect(wake(&machine, 5, .activityRanking, at: now, stay: 10 * .second).isEmpty)
+        #expect(wake(&machine, 6, .userInteraction, at: now, stay: 10 * .second) == [inbox(0), inbox(1)])
         #expect(machine.awakeCount == 5)
     }
 
-    @Test func `one that is in use a moment ago stays, until a user or a token needs its place at the limit`() throws {
-        var machine = asleep(6, capacity: 2)
-        for number in 0..<4 as Range<UInt8> { #expect(try wake(&machine, number, stay: 10 * .second).isEmpty) }
-        #expect(machine.isStaying(inbox(0), now: later) && !machine.isStaying(inbox(0), now: later + 10 * .second))
-        #expect(throws: Machine.Refusal.full(limit: 4)) { try wake(&machine, 4, .activityRanking) }
-        #expect(try wake(&machine, 4, .userInteraction, stay: 10 * .second) == [inbox(0)])
-        #expect(machine.awakeCount == 4)
+    @Test func `an inbox that has got what its token announced gives way before its moment is over`() {
+        var machine = asleep(8, capacity: 1)
+        for number in [0, 1] as [UInt8] { wake(&machine, number, .pushNotification, stay: 2 * .second) }
+        machine.active(inbox(1), at: later)
+        #expect(wake(&machine, 2, .pushNotification, at: later + 1, stay: 2 * .second) == [inbox(1)])
+        machine.serve(inbox(0), .userInteraction)
+        #expect(wake(&machine, 3, .pushNotification, at: later + 1, stay: 2 * .second).isEmpty)
     }
 
     @Test func `what has lost its protection is trimmed, the least recently active first`() throws {
         var machine = asleep(5, capacity: 2)
-        for number in [4, 0, 3, 1] as [UInt8] { try wake(&machine, number, protection: { _ in .active }) }
+        for number in [4, 0, 3, 1] as [UInt8] { wake(&machine, number, protection: { _ in .active }) }
         #expect(machine.trim(now: later, protection: { _ in .active }).isEmpty)
         #expect(machine.trim(now: later, protection: { $0 == inbox(0) ? .active : [] }) == [inbox(1), inbox(3)])
         #expect(machine.trim(now: later, protection: free).isEmpty)
         #expect(machine.awakeCount == 2)
     }
 
-    @Test func `a delivery counts until it has succeeded or its time is over`() throws {
-        var machine = asleep(2, capacity: 2)
-        try wake(&machine, 0, .activityRanking, stay: 10 * .second)
-        try wake(&machine, 1, .pushNotification, stay: 10 * .second)
-        #expect(machine.deliveryCount(now: later) == 1)
-        #expect(machine.deliveryCount(now: later + 10 * .second) == 0)
+    @Test func `a delivery counts until it has succeeded, its time is over or its inbox sleeps`() throws {
+        var machine = asleep(4, capacity: 4)
+        wake(&machine, 0, .activityRanking, stay: 10 * .second)
+        wake(&machine, 1, .pushNotification, stay: 10 * .second)
+        wake(&machine, 2, .activityRanking, stay: 20 * .second)
+        wake(&machine, 3, .activityRanking)
+        #expect(machine.isDelivering(inbox(0)) && !machine.isDelivering(inbox(1)) && !machine.isDelivering(inbox(3)))
+        #expect(machine.deliveries(now: later) == (2, later + 10 * .second))
+        #expect(machine.deliveries(now: later + 10 * .second) == (1, later + 20 * .second))
         machine.endDelivery(inbox(1))
         #expect(machine.isStaying(inbox(1), now: later))
-        machine.endDelivery(inbox(0))
-        #expect(machine.deliveryCount(now: later) == 0)
+        machine.endDelivery(inbox(2))
+        #expect(machine.deliveries(now: later) == (0, nil) && !machine.isStaying(inbox(2), now: later))
+        machine.remove(inbox(3))
+        wake(&machine, 3, .activityRanking, stay: .second)
+        #expect(try machine.sleep(inbox(3), now: later, protection: free))
+        #expect(machine.deliveries(now: later) == (0, nil))
+    }
+
+    @Test func `half of the capacity may deliver, a quarter to members that were away`() {
+        for (capacity, quarter) in [(1, 1), (4, 1), (20, 5), (1_024, 256)] {
+            let machine = Machine(capacity: capacity)
+            #expect(machine.deliveryPlaces(hasFailed: true) == quarter)
+            #expect(machine.deliveryPlaces(hasFailed: false) == 2 * quarter)
+        }
+    }
+
+    @Test func `an inbox that gives way before its time has not tried in vain`() throws {
+        var machine = asleep(3, capacity: 1)
+        wake(&machine, 0, stay: .second)
+        wake(&machine, 1, at: later + .second)
+        #expect(inbox(0).retries == 1, "its time was over")
+        wake(&machine, 0, at: later + .second, stay: 10 * .second)
+        wake(&machine, 2, at: later + .second, stay: 10 * .second)
+        wake(&machine, 1, at: later + 2 * .second)
+        #expect(inbox(0).retries == 1, "it gave way while it stayed")
+        // Its user wants it to sleep, whatever it has to deliver.
+        #expect(try machine.sleep(inbox(1), now: later, protection: free))
+        #expect(inbox(1).retries == 1)
     }
 
     // MARK: The set as a whole
 
-    @Test func `rebalance keeps what is protected and fills the rest by activity`() throws {
+    @Test func `rebalance keeps what is protected and fills the rest by activity`() {
         var machine = asleep(8, capacity: 3)
-        for number in [0, 1, 2] as [UInt8] { try wake(&machine, number) }
+        for number in [0, 1, 2] as [UInt8] { wake(&machine, number) }
         let plan = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }
         #expect(plan.sleep == [inbox(0), inbox(2)])
         #expect(plan.wake == [inbox(7), inbox(6)])
-        machine.apply(plan)
-        for number in [7, 6] as [UInt8] { try wake(&machine, number, .activityRanking) }
+        machine.apply(plan, now: later)
+        for number in [7, 6] as [UInt8] { wake(&machine, number, .activityRanking) }
         #expect(machine.awakeCount == 3)
         // In order, it changes nothing.
         #expect(machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] } == Machine.Plan())
     }
 
-    @Test func `rebalance leaves more than the capacity awake when all are protected`() throws {
+    @Test func `rebalance leaves more than the capacity awake when all are protected`() {
         var machine = asleep(4, capacity: 1)
-        for number in [0, 1] as [UInt8] { try wake(&machine, number, protection: { _ in .unread }) }
+        for number in [0, 1] as [UInt8] { wake(&machine, number, protection: { _ in .unread }) }
         #expect(machine.rebalance(now: later) { _ in .unread } == Machine.Plan())
     }
 

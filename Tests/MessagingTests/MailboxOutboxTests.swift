@@ -94,4 +94,49 @@ struct MailboxOutboxTests {
         #expect(actions.expired == [id(2)], "the other has never left")
         #expect(outbox[id(1)]?.deadline == noon + .day)
     }
+
+    /// Each question looks at the first name alone: with a look at all of them this takes minutes.
+    @Test("neither a tick nor an order looks at what the mailbox has", .timeLimit(.minutes(1)))
+    func many() {
+        var random = Randomness.seeded(1)
+        var outbox = OutboxStateMachine()
+        let ids = (0..<Limits.outboxCount).map { _ in MessageID.random(&random) }
+        for (index, id) in ids.enumerated() {
+            let deadline = noon + (index == 0 ? Milliseconds.minute : .day)
+            _ = outbox.enqueue(id, sentAt: noon, deadline: deadline, isStored: true)
+        }
+        var put = 0
+        while outbox.hasUnmailed(now: noon) {
+            let order = unmailed(outbox, limit: 8)
+            #expect(order == Array(ids[put..<put + order.count]))
+            put += outbox.mailed(order).count
+        }
+        #expect(put == ids.count)
+        for _ in 0..<100_000 where outbox.hasUnmailed(now: noon) { Issue.record("all are mailed") }
+        // Nor does time look at what has its end later.
+        #expect(outbox.advance(now: noon + .minute, isLinked: false, random: &random).expired == [ids[0]])
+        for second in 0..<100_000 as Range<Int64> {
+            outbox.rest()
+            let now = noon + .minute + second
+            if !outbox.advance(now: now, isLinked: true, random: &random).expired.isEmpty { Issue.record("too early") }
+        }
+        #expect(outbox.nextDeadline.map { $0 <= noon + .day } == true)
+        #expect(!outbox.holdsMemoryOnly)
+    }
+
+    @Test("one message that is never acknowledged does not keep the names of those that follow")
+    func stuck() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(1...1)
+        for _ in 0..<4 * Limits.inFlightCount {
+            let next = MessageID.random(&random)
+            _ = outbox.enqueue(next, sentAt: noon, deadline: noon + .day, isStored: false)
+            _ = outbox.flush(now: noon, random: &random)
+            #expect(outbox.holdsMemoryOnly && outbox.acknowledge(next) && !outbox.holdsMemoryOnly)
+        }
+        #expect(outbox.nameCount <= 2 * Limits.inFlightCount + 8)
+        outbox.linkLost()
+        #expect(unmailed(outbox) == [id(1)])
+        #expect(outbox.advance(now: noon + .day, isLinked: false, random: &random).expired == [id(1)])
+    }
 }

@@ -25,8 +25,6 @@ struct Pair {
     var keyOf: [ClientID: IdentityKey] = [:]
     /// What the disk has of each inbox.
     var records: [ClientID: InboxRecord] = [:]
-    /// Why inboxes were not woken.
-    var refusals: [CommandError] = []
     var saved: [InboxRecord?] { clients.map { records[$0] } }
     /// Of files, at each node.
     var chunks: [[MessageID: [Int: AttachmentChunk]]] = [[:], [:]]
@@ -166,16 +164,7 @@ struct Pair {
             if message.state == .queued || message.state == .sent { undelivered.append(message) }
         }
         undelivered.sort { $0.content.displayText < $1.content.displayText }
-        var refusal: CommandError?
-        step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.wake(record, key: key, undelivered: undelivered, reason, &turn)
-            } catch {
-                refusal = error
-                return []
-            }
-        }
-        if let refusal { refusals.append(refusal) }
+        step(node) { core, turn in core.wake(record, key: key, undelivered: undelivered, reason, &turn) }
     }
 
     mutating func verify(_ id: MessageID, _ client: ClientID, _ node: Int) {

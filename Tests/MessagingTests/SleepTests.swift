@@ -242,6 +242,87 @@ import Testing
         #expect(pair.machines[1] != nil)
     }
 
+    /// What one member says and the other does not hear, since it falls asleep at that moment.
+    enum Word: CaseIterable {
+        case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule
+    }
+
+    @Test(arguments: Word.allCases) func `what a member has not heard keeps its inbox in line until it has`(
+        word: Word
+    ) throws {
+        var pair = try joined(nil)
+        var read: MessageID?
+        switch word {
+        case .proposal, .name, .description, .schedule: break
+        case .withdrawal:
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.run()
+        case .accept, .rejection:
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.run()
+        case .readReceipt:
+            pair.readReceipts[0] = true
+            read = try pair.send("read me", from: 1)
+            pair.run()
+        }
+        let (client, other) = (pair.clients[0], pair.keys[1].publicKey)
+        if let read {
+            pair.command(0) { machine, _ in
+                machine.releaseMemory()
+                return []
+            }
+            pair.step(0) { core, turn in core.markRead([(read, other)], client: client, &turn) }
+        }
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            switch word {
+            case .proposal: try machine.propose(.oneDay, &turn)
+            case .accept: try machine.accept(&turn)
+            case .rejection: try machine.reject(&turn)
+            case .withdrawal: try machine.withdraw(&turn)
+            case .readReceipt: []
+            case .name: try machine.rename("another", &turn)
+            case .description: try machine.setProfile("another", &turn)
+            case .schedule: try machine.explode(at: turn.now + .day, &turn)
+            }
+        }
+        pair.wire = []
+        pair.sleep(1)
+        pair.run()
+        // The other side sleeps, and is dialled all the same.
+        pair.dials[0] = nil
+        pair.now = pair.now + 2 * .second
+        pair.step(0) { core, turn in core.advance(&turn) }
+        #expect(pair.dials[0]?.remote == other)
+        // Asleep, it is woken for it.
+        #expect(pair.sleep(0) == nil)
+        pair.dials[0] = nil
+        pair.now = pair.now + Limits.sleepingRetryFirst
+        pair.step(0) { core, turn in core.advance(&turn) }
+        #expect(
+            pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking)
+        )
+        #expect(pair.dials[0]?.remote == other)
+        pair.wake(1, .pushNotification)
+        pair.connect(dialer: 0)
+        pair.run()
+        let theirs = try #require(pair.machines[1])
+        switch word {
+        case .proposal: #expect(theirs.pendingProposal?.isOurs == false)
+        case .accept: #expect(pair.lifetimes() == [.oneDay, .oneDay])
+        case .rejection, .withdrawal: #expect(theirs.pendingProposal == nil)
+        case .readReceipt: #expect(pair.archive[1][try #require(read)]?.message.state == .read)
+        case .name: #expect(theirs.record.name == "another")
+        case .description: #expect(theirs.currentMembers.first?.profile == "another")
+        case .schedule: #expect(theirs.record.schedule != nil)
+        }
+        // It was heard: nothing wakes it any more.
+        #expect(pair.sleep(0) == nil)
+        pair.run()
+        pair.now = pair.now + .hour
+        pair.step(0) { core, turn in core.advance(&turn) }
+        #expect(pair.nodes[0].isSleeping(client))
+    }
+
     @Test func `a peer that falls asleep while something is on its way to it is dialled again`() throws {
         var pair = try joined()
         let message = try pair.send("crossing", from: 1)
@@ -327,13 +408,9 @@ import Testing
         #expect(pair.nodes[0].isSleeping(clients[0]) && !pair.nodes[0].isSleeping(clients[5]))
         pair.wake(0, .userInteraction, clients[0])
         #expect(!pair.nodes[0].isSleeping(clients[0]) && pair.nodes[0].isSleeping(clients[4]))
-        // Twice the capacity is the end of it.
+        // What is protected keeps nothing else shut.
         for client in clients { pair.nodes[0].setWatched(client, true) }
         for client in clients { pair.wake(0, .pushNotification, client) }
-        #expect(pair.nodes[0].awakeCount == 4)
-        #expect(pair.refusals.last == .inboxesInUse(limit: 4))
-        // The owner is never kept out.
-        for client in clients { pair.wake(0, .userInteraction, client) }
         #expect(pair.nodes[0].awakeCount == 6)
         // And without a reason it is the capacity again.
         for client in clients { pair.nodes[0].setWatched(client, false) }

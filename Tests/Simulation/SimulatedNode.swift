@@ -159,6 +159,8 @@ final class SimulatedNode {
     /// Those that it has claimed since its start, with their conversations.
     var claimed: [BoxID: ConversationID] = [:]
     var nextVisit: Int64?
+    /// By its own clock.
+    var wokenAt: [ClientID: Timestamp] = [:]
 
     init(
         index: Int,

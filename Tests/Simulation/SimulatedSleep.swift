@@ -21,18 +21,18 @@ extension Simulation {
         guard node.core.isSleeping(client), !node.isLocked, let inbox = node.disk.inboxes[client] else { return }
         let undelivered = undelivered(node, client)
         step(node) { core, turn in
-            do throws(CommandError) {
-                let actions = try core.wake(inbox.record, key: inbox.key, undelivered: undelivered, reason, &turn)
-                count("wakes \(reason.rawValue)")
-                return actions
-            } catch {
-                count("refused wakes")
-                return []
-            }
+            count("wakes \(reason.rawValue)")
+            return core.wake(inbox.record, key: inbox.key, undelivered: undelivered, reason, &turn)
         }
-        // Twice the capacity is the end of it, but for what is due at a moment.
-        if reason != .activityRanking, !isCalm, node.core.awakeCount > 2 * node.core.capacity + 4 {
-            violation("I7 node \(node.index) has \(node.core.awakeCount) inboxes awake of \(node.core.capacity)")
+        let now = node.now(time)
+        node.wokenAt[client] = now
+        // Twice the capacity is the end of it, but for what is protected and what was woken just now.
+        let served = node.core.conversations.map(\.client).filter { client in
+            node.core.protection(client).isEmpty
+                && node.wokenAt[client].map { now - $0 >= Limits.inboxStayForToken } ?? false
+        }
+        if reason != .activityRanking, served.count > 2 * node.core.capacity {
+            violation("I7 node \(node.index) has \(served.count) inboxes awake of \(node.core.capacity)")
         }
     }
 
@@ -67,8 +67,6 @@ extension Simulation {
             var members: [PublicKey: [Endpoint]]
             /// For whom messages wait here.
             var waiting: Set<PublicKey>
-            /// It sleeps, and cannot be woken: as many as may be are awake at its node, and nobody may put them to sleep.
-            var isStuck = false
         }
         var sides: [ConversationID: [Side]] = [:]
         for node in nodes {
@@ -84,8 +82,6 @@ extension Simulation {
                     )
                 )
             }
-            let awake = node.core.conversations.map(\.client)
-            let isFull = awake.count >= 2 * node.core.capacity && !awake.contains { node.core.protection($0).isEmpty }
             for summary in node.core.sleepers {
                 sides[summary.conversation, default: []].append(
                     Side(
@@ -95,8 +91,7 @@ extension Simulation {
                         waiting: Set(
                             undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }
                                 .map(\.member)
-                        ),
-                        isStuck: isFull
+                        )
                     )
                 )
             }
@@ -106,7 +101,7 @@ extension Simulation {
         }
         for conversation in sides.keys.sorted() {
             let all = sides[conversation]!
-            for side in all where !side.waiting.isEmpty && !side.isStuck {
+            for side in all where !side.waiting.isEmpty {
                 // Whoever finds it or is found by it, and so on: those that have moved are found through others.
                 var near = [side]
                 var rest = all.filter { $0.own != side.own }
@@ -119,7 +114,7 @@ extension Simulation {
                     near.append(rest.remove(at: next))
                 }
                 if let other = near.dropFirst().first(where: {
-                    !$0.isStuck && side.waiting.contains($0.own) && side.members[$0.own] != nil
+                    side.waiting.contains($0.own) && side.members[$0.own] != nil
                         && $0.members[side.own] != nil
                 }) {
                     for one in near {
@@ -127,6 +122,50 @@ extension Simulation {
                         log("  \(one.own.shortName) of node \(one.node) knows \(places)")
                     }
                     return "node \(side.node) has messages for node \(other.node)"
+                }
+            }
+        }
+        return nil
+    }
+
+    /// What members of a session that goes on know differently, awake or asleep, although one of them has said it.
+    func unheardWord() -> String? {
+        var sides: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
+        for node in nodes {
+            for machine in node.core.conversations { sides[machine.conversation, default: []].append((node, machine)) }
+            for summary in node.core.sleepers {
+                guard let inbox = node.disk.inboxes[summary.client],
+                    let machine = node.core.preview(
+                        inbox.record,
+                        key: inbox.key,
+                        undelivered: undelivered(node, summary.client),
+                        now: node.now(time)
+                    )
+                else { continue }
+                sides[summary.conversation, default: []].append((node, machine))
+            }
+        }
+        for conversation in sides.keys.sorted() {
+            let both = sides[conversation]!
+            guard both.count == 2, both.allSatisfy({ $1.sessionGoesOn && $1.currentMembers.count == 1 }) else {
+                continue
+            }
+            for (index, (node, one)) in both.enumerated() {
+                let (other, two) = both[1 - index]
+                guard one.currentMembers[0].key == two.key.publicKey, two.currentMembers[0].key == one.key.publicKey,
+                    [
+                        one.currentMembers[0].endpoints.contains(other.endpoint),
+                        two.currentMembers[0].endpoints.contains(node.endpoint),
+                    ].contains(true)
+                else { continue }
+                if one.agreement?.id != two.agreement?.id {
+                    return "nodes \(node.index) and \(other.index) are under different agreements"
+                }
+                if let open = one.pendingProposal, open.isOurs, two.pendingProposal?.proposal != open.proposal {
+                    return "node \(other.index) does not know what node \(node.index) has proposed"
+                }
+                if one.groupDigest != two.groupDigest {
+                    return "nodes \(node.index) and \(other.index) know different things of their group"
                 }
             }
         }

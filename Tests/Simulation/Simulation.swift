@@ -30,19 +30,23 @@ package final class Simulation {
         package var isExplosive = false
         /// All nodes have a mailbox; `nil`: in some seeds.
         package var hasMailbox: Bool?
+        /// Many conversations, of which each node has one or two awake.
+        package var isCrowded = false
 
         package init(
             seed: UInt64,
             seconds: Int64 = 120,
             bug: PlantedBug? = nil,
             isExplosive: Bool = false,
-            hasMailbox: Bool? = nil
+            hasMailbox: Bool? = nil,
+            isCrowded: Bool = false
         ) {
             self.seed = seed
             self.seconds = seconds
             self.bug = bug
             self.isExplosive = isExplosive
             self.hasMailbox = hasMailbox
+            self.isCrowded = isCrowded
         }
     }
 
@@ -153,7 +157,8 @@ package final class Simulation {
             )
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
-            let capacity = [1, 2, 3, Limits.inboxCapacity][Int(random.next(upperBound: UInt64(4)))]
+            let capacities = options.isCrowded ? [1, 1, 2, 2] : [1, 2, 3, Limits.inboxCapacity]
+            let capacity = capacities[Int(random.next(upperBound: UInt64(4)))]
             let consenting = LifetimePolicy.acceptUpTo(.thirtyDays, mailbox: hasMailbox ? .disk : .no)
             let usual = hasMailbox ? consenting : .ask
             let policies: [LifetimePolicy] = [.ask, usual, usual, usual, consenting, .refuse]
@@ -211,9 +216,10 @@ package final class Simulation {
         while time < quietAt + 3 * .hour {
             run(until: time + 30 * .second)
             for node in nodes { for client in node.core.clients { read(node, client) } }
-            if undeliveredConversation() == nil { break }
+            if undeliveredConversation() == nil, unheardWord() == nil { break }
         }
-        if let waiting = undeliveredConversation() { violation("liveness: \(waiting)") }
+        if let waiting = undeliveredConversation() ?? unheardWord() { violation("liveness: \(waiting)") }
+        count(time - quietAt <= 60 * .second ? "quiet within 60 s" : "quiet later")
         // And when all are awake, they agree.
         for node in nodes {
             step(node) { core, turn in

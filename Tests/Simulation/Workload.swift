@@ -13,15 +13,13 @@ extension Simulation {
     }
 
     func createConversation(_ node: SimulatedNode) {
-        guard node.core.directory.count < 4, !node.isLocked else { return }
+        guard node.core.directory.count < (options.isCrowded ? 12 : 4), !node.isLocked else { return }
         let client = makeInbox(node)
         step(node) { core, turn in
             (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? []
         }
         guard let conversation = node.core.conversation(client)?.conversation else {
-            // Everything that is awake is in use.
-            if node.core.awakeCount < 2 * node.capacity { violation("a conversation could not be created") }
-            return drop(node, client)
+            return violation("a conversation could not be created")
         }
         oracle.conversations[conversation, default: []].append((node.index, client))
         invite(node, client)
@@ -50,7 +48,9 @@ extension Simulation {
     }
 
     func join(_ node: SimulatedNode, _ invite: VerifiedInvite) {
-        guard !node.isLocked, node.core.joins.count < 4, node.core.directory.count < 6 else { return }
+        guard !node.isLocked, node.core.joins.count < 4,
+            node.core.directory.count < (options.isCrowded ? 16 : 6)
+        else { return }
         let client = makeInbox(node)
         count("joins")
         step(node) { core, turn in (try? core.join(client, invite: invite, profile: "g", &turn)) ?? [] }
@@ -77,7 +77,7 @@ extension Simulation {
     func act(_ node: SimulatedNode) {
         // Commands are refused then.
         guard !node.isLocked else { return }
-        if chance(2) { return createConversation(node) }
+        if chance(options.isCrowded ? 15 : 2) { return createConversation(node) }
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
         let client = clients[Int(roll(Int64(clients.count)))]

@@ -16,6 +16,19 @@ import Testing
         #expect(healed >= 190)
     }
 
+    @Test func `with one or two of many conversations awake, all that was said is heard, mostly within a minute`() {
+        var counts: [String: Int] = [:]
+        for seed in 1...40 as ClosedRange<UInt64> {
+            let options = Simulation.Options(seed: seed, seconds: 60, hasMailbox: false, isCrowded: true)
+            let report = Simulation.run(options)
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        #expect(counts["proposed", default: 0] > 20 && counts["wakes activityRanking", default: 0] > 400)
+        // In all of 40 runs it was so.
+        #expect(counts["quiet within 60 s", default: 0] >= 38)
+    }
+
     /// 29 found the joiner that lost its welcome; 118 and 206 found a mistake of the oracle. The workload has changed
     /// since, so they no longer replay those runs: what was found is held by tests of its own in MessagingTests.
     @Test(arguments: [29, 118, 206] as [UInt64])
@@ -49,21 +62,20 @@ import Testing
     }
 
     @Test func `with a mailbox, honest or not: what is agreed holds, and what it carries arrives without any link`() {
-        var counts: [String: Int] = [:]
-        for seed in 36...70 as ClosedRange<UInt64> {
-            let options = Simulation.Options(seed: seed, isExplosive: seed.isMultiple(of: 4), hasMailbox: true)
-            let report = Simulation.run(options)
-            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
-            counts.merge(report.counts, uniquingKeysWith: +)
-        }
-        for name in [
+        var missing: Set = [
             "slots put", "slots taken", "slots lost by the mailbox", "slots offered again", "slots of a doubtful age",
             "answers of a mailbox lost", "orders refused", "mailbox failures", "contents by box",
             "acknowledgements by box", "parted texts", "parted explosions", "explosions by box", "receipts by box",
             "event messageState mailed", "boxes dropped",
-        ] {
-            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        ]
+        // Some of it is rare, and each change of the core moves it to other seeds.
+        for seed in 210...330 as ClosedRange<UInt64> where seed <= 230 || !missing.isEmpty {
+            let options = Simulation.Options(seed: seed, isExplosive: seed.isMultiple(of: 4), hasMailbox: true)
+            let report = Simulation.run(options)
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            missing.subtract(report.counts.filter { $0.value > 0 }.keys)
         }
+        #expect(missing.isEmpty, "\(missing.sorted()) never happened")
     }
 
     @Test func `the runs reach what they are to test`() {
@@ -119,12 +131,12 @@ import Testing
     }
 
     @Test func `slots that are put before their numbers are durable are found`() {
-        let found = violations(of: .mailBeforeDurable, seeds: 46...50, hasMailbox: true)
+        let found = violations(of: .mailBeforeDurable, seeds: 60...200, hasMailbox: true)
         #expect(found.contains { $0.contains("I8") })
     }
 
     @Test func `believing a mailbox on the age of what it held is found`() {
-        #expect(violations(of: .trustDwell, seeds: 1...6, hasMailbox: true).contains { $0.contains("I3") })
+        #expect(violations(of: .trustDwell, seeds: 228...400, hasMailbox: true).contains { $0.contains("I3") })
     }
 
     @Test func `a conversation that comes back after its explosion is found`() {

@@ -44,8 +44,6 @@ package enum CommandError: Error, Hashable, Sendable {
     /// The creator has removed us from this conversation.
     case removed
     case unknownMember
-    /// As many inboxes as may be are awake, and each is in use.
-    case inboxesInUse(limit: Int)
     /// The inbox is not to be put to sleep now.
     case inboxProtected(InboxProtection)
 }

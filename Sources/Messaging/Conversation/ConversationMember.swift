@@ -16,8 +16,13 @@ struct ConversationMember: Sendable {
     var serving = AttachmentSenderStateMachine()
     /// When what it has asked for counts as stalled, unless it takes some; `nil` once it does.
     var stallsAt: Timestamp?
-    /// What we have read of it and not told it yet.
+    /// What we have read of it and it has not heard yet, and how many of these, the first, were said over the link in use.
     var readReceipts: [MessageID] = []
+    var saidReceiptCount = 0
+    /// Something was said to it, or would have been over a link, and it has not shown that it heard it.
+    var owesWord = false
+    /// The ping that follows what was said last over the link in use: its pong shows that all of it was heard.
+    var wordPing: UInt64?
     var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
     /// The newest description that came faster than the rate limit allows: it is taken over when the limit allows it.
     var laterDescription: Member?
@@ -39,6 +44,9 @@ struct ConversationMember: Sendable {
     /// The link in use, once both have said on it where they stand.
     var establishedLink: LinkID? { isEstablished ? link.link : nil }
 
+    /// There is something for it, for which a sleeping member is dialled and a sleeping inbox is woken.
+    var hasNews: Bool { !outbox.isEmpty || owesWord || !readReceipts.isEmpty }
+
     func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
 
     /// A file is under way to it. One of which it takes nothing does not count.
@@ -59,7 +67,18 @@ struct ConversationMember: Sendable {
         punching.linkChanged()
         outbox.linkLost()
         serving.linkLost()
+        (saidReceiptCount, wordPing) = (0, nil)
         isEstablished = false
+    }
+
+    /// Something is said to it now.
+    mutating func noteWord() { (owesWord, wordPing) = (true, nil) }
+
+    /// It has heard all that was said over the link in use.
+    mutating func heardWord() {
+        (owesWord, wordPing) = (false, nil)
+        readReceipts.removeFirst(saidReceiptCount)
+        saidReceiptCount = 0
     }
 
     /// No link is wanted for its own sake.

@@ -9,10 +9,13 @@ package final class ConversationSession: Sendable {
         var lostAt: Timestamp?
         /// What it has not been told yet.
         var readReceipts: [MessageID]
+        /// It was said something, or would have been over a link, and has not shown that it heard it.
+        var owesWord: Bool
 
         init?(_ member: ConversationMember) {
-            guard member.hasEnded || member.link.lostAt != nil || !member.readReceipts.isEmpty else { return nil }
+            guard member.hasEnded || member.link.lostAt != nil || member.hasNews else { return nil }
             (hasEnded, lostAt, readReceipts) = (member.hasEnded, member.link.lostAt, member.readReceipts)
+            owesWord = member.owesWord
         }
     }
 

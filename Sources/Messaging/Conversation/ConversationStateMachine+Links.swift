@@ -99,6 +99,7 @@ extension ConversationStateMachine {
         result += mail.askForSlices(mailContext, now: turn.now)
         result += flush(member, &turn)
         result += deliveries.flush(to: member, of: &members, turn)
+        result += askForWord(now: turn.now)
         return result + files.resume(of: member, on: link, in: members, turn)
     }
 
@@ -310,7 +311,7 @@ extension ConversationStateMachine {
     /// A conversation that wakes.
     /// - Parameters:
     ///   - session: `nil` when it has ended since, by a restart.
-    ///   - dials: it dials its members at once; otherwise those for whom something waits, and the others a little later.
+    ///   - dials: it dials its members at once; otherwise those for whom there is something, and the others a little later.
     package init(
         client: ClientID,
         key: IdentityKey,
@@ -327,13 +328,15 @@ extension ConversationStateMachine {
                 members[member]!.hasEnded = side.hasEnded
                 members[member]!.link.remember(lostAt: side.lostAt)
                 members[member]!.readReceipts = side.readReceipts
+                members[member]!.owesWord = side.owesWord
                 deliveries.remember(receipted: side.readReceipts)
             }
             guard !dials else { continue }
             members[member]!.link.rest()
             // Whoever woke us is dialling; should nothing come of it, two that are awake find each other all the same.
             let pause = Limits.inboxStayForToken + (key.publicKey < member ? 0 : Limits.redialYield)
-            members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
+            let isDue = hasNews(for: member)
+            members[member]!.link.wanted(at: isDue ? now : now + pause)
         }
         guard let session else { return }
         if let machine = session.lifetimeMachine { lifetimes.machine = machine }
@@ -359,7 +362,10 @@ extension ConversationStateMachine {
     /// What has to be remembered while it sleeps.
     var session: ConversationSession {
         let sides = members.compactMapValues(ConversationSession.Side.init)
-        let machine = pendingProposal == nil && lifetimes.machine?.renewsAt == nil ? nil : lifetimes.machine
+        // With a word that was not heard: it is answered again as it was.
+        let isQuiet =
+            pendingProposal == nil && lifetimes.machine?.renewsAt == nil && !sides.values.contains(where: \.owesWord)
+        let machine = isQuiet ? nil : lifetimes.machine
         if sides.isEmpty, machine == nil, lifetimes.unconfirmed.isEmpty, ending.deferredNotice == nil {
             return .quiet
         }
@@ -389,7 +395,7 @@ extension ConversationStateMachine {
             return [.close(link)]
         }
         let result = [.close(link)] + linkLost(to: member, turn)
-        if !members[member]!.outbox.isEmpty {
+        if hasNews(for: member) {
             let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
             members[member]!.link.wanted(at: turn.now + wait)
         }
@@ -398,12 +404,21 @@ extension ConversationStateMachine {
 
     /// The user wants to talk: members without a link are dialled.
     package mutating func reach(_ turn: inout Turn) -> [NodeAction] {
-        for member in memberKeys where members[member]!.link.link == nil { members[member]!.link.hurry(now: turn.now) }
+        hurry(now: turn.now)
         return advance(&turn)
+    }
+
+    mutating func hurry(now: Timestamp) {
+        for member in memberKeys where members[member]!.link.link == nil { members[member]!.link.hurry(now: now) }
     }
 
     /// Every member has a link, or there is none.
     package var isReached: Bool { members.values.allSatisfy(\.isEstablished) }
+
+    /// A member for which there is something has a link, or is being dialled.
+    func isDelivering(now: Timestamp) -> Bool {
+        members.contains { hasNews(for: $0) && $1.link.isReaching(now: now) }
+    }
 
     /// A member is being dialled, or says where it stands: worth waiting for.
     package func isReaching(now: Timestamp) -> Bool {

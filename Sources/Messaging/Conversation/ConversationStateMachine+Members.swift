@@ -93,7 +93,8 @@ extension ConversationStateMachine {
         change(&state)
         record.group = state.signed(by: key, &turn.random)
         let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
-        return [.save(client)] + broadcast(.group(update), except: newcomer?.key)
+        for member in memberKeys where member != newcomer?.key { members[member]!.noteWord() }
+        return [.save(client)] + broadcast(.group(update), except: newcomer?.key) + askForWord(now: turn.now)
     }
 
     /// To every member whose session is established.

@@ -63,6 +63,9 @@ extension ConversationStateMachine {
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
+            if nonce == members[member]!.wordPing, members[member]!.establishedLink == link {
+                members[member]!.heardWord()
+            }
             guard nonce == record.own.version else { return [] }
             record.told[member] = nonce
             return pruneRelay(turn)
@@ -393,7 +396,7 @@ extension ConversationStateMachine {
             }
             result += deliveries.flush(to: sender, of: &members, turn)
         }
-        return result
+        return result + askForWord(now: turn.now)
     }
 
     /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
@@ -423,12 +426,15 @@ extension ConversationStateMachine {
     /// - Parameter isOn: `nil` follows the node's default.
     package mutating func setReadReceipts(_ isOn: Bool?) -> [NodeAction] {
         record.sendsReadReceipts = isOn
-        if isOn == false { for member in memberKeys { members[member]!.readReceipts = [] } }
+        if isOn == false {
+            for member in memberKeys { (members[member]!.readReceipts, members[member]!.saidReceiptCount) = ([], 0) }
+        }
         return [.save(client)]
     }
 
     /// The user has seen these messages, each with its sender.
     package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
-        sendsReadReceipts(turn) ? deliveries.markRead(seen, of: &members, turn) : []
+        guard sendsReadReceipts(turn) else { return [] }
+        return deliveries.markRead(seen, of: &members, turn) + askForWord(now: turn.now)
     }
 }

@@ -22,6 +22,8 @@ package struct ConversationStateMachine: Sendable {
     var expiredOnArrival: Set<MessageID> = []
     /// The version of which watchers were told last that the creator has signed two states.
     var conflictTold: UInt64?
+    /// See ``askForWord(now:)``.
+    private var wordPingCount: UInt64 = 0
     /// Members that have left the creator's conversation while its key was wiped.
     var leftWhileLocked: [PublicKey] = []
 
@@ -108,6 +110,37 @@ package struct ConversationStateMachine: Sendable {
             for member in members.values { consider(member.nextDeadline) }
         }
         return earliest
+    }
+
+    /// There is something for a member: an outbox, a word that it has not heard, the end of the conversation, where we are.
+    var hasNews: Bool { members.keys.contains(where: hasNews) }
+
+    func hasNews(for member: PublicKey) -> Bool {
+        members[member]!.hasNews || owesSchedule(member) || record.told[member] != record.own.version
+    }
+
+    /// The creator has scheduled the end, and this member has not shown that it knows.
+    private func owesSchedule(_ member: PublicKey) -> Bool {
+        isCreator && record.schedule.map { !$0.confirmed.contains(member) } ?? false
+    }
+
+    /// What no acknowledgement answers is followed by a ping: frames of a link arrive in order, so the pong shows that
+    /// the member has heard it. Without a link one is wanted.
+    mutating func askForWord(now: Timestamp) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys where members[member]!.hasNews && members[member]!.wordPing == nil {
+            guard let link = members[member]!.establishedLink else {
+                members[member]!.link.wanted(at: now)
+                continue
+            }
+            guard members[member]!.owesWord else { continue }
+            // No version of a description is so high: a pong says which of the two it answers.
+            wordPingCount += 1
+            let ping = 1 << 63 | wordPingCount
+            members[member]!.wordPing = ping
+            result.append(.transmit(link, .ping(ping)))
+        }
+        return result
     }
 
     /// The members in a fixed order: the order of a dictionary must not reach an action.
@@ -221,7 +254,7 @@ package struct ConversationStateMachine: Sendable {
 
     mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
         let result = lifetimes.perform(actions, record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn)
+        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
     /// The agreement on mailboxes may have begun, have ended, or be another: our box is named or not, and keys are asked for.
@@ -233,7 +266,7 @@ package struct ConversationStateMachine: Sendable {
     /// The members or their version have changed.
     mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
         let result = lifetimes.membersChanged(&record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn)
+        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
     /// The newest agreement while its session goes on; in force when all members have signed it. A welcome shows it to

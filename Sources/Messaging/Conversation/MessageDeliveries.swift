@@ -210,14 +210,20 @@ struct MessageDeliveries: Sendable {
 
     /// What waits for the disk is kept back: for its sender a receipt is an acknowledgement, too.
     func flush(to member: PublicKey, of members: inout Members, _ turn: Turn) -> [NodeAction] {
-        guard let link = members[member]?.establishedLink, let unsaid = members[member]?.readReceipts, !unsaid.isEmpty
+        guard let link = members[member]?.establishedLink, let said = members[member]?.saidReceiptCount,
+            let unsaid = members[member]?.readReceipts.dropFirst(said), !unsaid.isEmpty
         else { return [] }
-        let waiting = Set(unsaid.filter { turn.contents.awaitsStorage(names.client, $0) })
-        let read = unsaid.filter { !waiting.contains($0) }
-        members[member]?.readReceipts.removeAll { !waiting.contains($0) }
+        let waiting = unsaid.filter { turn.contents.awaitsStorage(names.client, $0) }
+        let isWaiting = Set(waiting)
+        let read = unsaid.filter { !isWaiting.contains($0) }
+        guard !read.isEmpty else { return [] }
+        // They stay until the member has heard them: a link that is lost takes them with it.
+        members[member]?.readReceipts.replaceSubrange(said..., with: read + waiting)
+        members[member]?.saidReceiptCount = said + read.count
+        members[member]?.noteWord()
         return stride(from: 0, to: read.count, by: Limits.receiptCount).map { start in
             let end = min(start + Limits.receiptCount, read.count)
-            return .transmit(link, .receipt(Receipt(.read, Array(read[start..<end]))))
+            return .transmit(link, .receipt(Receipt(.read, Array(read.dropFirst(start).prefix(end - start)))))
         }
     }
 }

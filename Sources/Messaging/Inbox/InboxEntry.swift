@@ -45,8 +45,10 @@ package final class InboxEntry {
     var links: Set<LinkID> = []
     /// How many watchers have its conversation open.
     var watcherCount = 0
-    /// How often its outbox was tried in vain between two sleeps.
+    /// How often it was awake in vain since it last delivered something.
     var retries = 0
+    /// It is in the line of inboxes that are to be woken to deliver.
+    var isInLine = false
 
     // MARK: Its place in the indices of the table
 
@@ -123,8 +125,9 @@ struct InboxActivity {
         /// Entered at start and when it was put to sleep. May go to `awake`, and be removed.
         case sleeping
         /// Entered when woken. May go to `sleeping`, and be removed.
-        /// `stayUntil`: until then it gives way only to a user or a token, and only at the hard limit.
-        case awake(WakeReason, stayUntil: Timestamp)
+        /// `since`: woken, or last asked for something; it has begun to serve then. `stayUntil`: until then it gives way
+        /// only to a user or a token, and only at the hard limit.
+        case awake(WakeReason, since: Timestamp, stayUntil: Timestamp)
     }
 
     var state: State

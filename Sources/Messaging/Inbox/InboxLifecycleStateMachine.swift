@@ -9,15 +9,15 @@ import Crypto
 ///          └──────remove────────┴────────────────remove────────────────┘
 ///     not tracked ──wake (a new inbox)──▶ awake
 ///
-/// Whoever is woken beyond the capacity puts the least recently active to sleep. Protected inboxes stay, so that there
-/// may be more awake than the capacity says, up to twice as many. The machine knows times and names only; what protects
-/// an inbox is asked when it matters.
+/// An inbox that is woken beyond the capacity puts the least recently active one to sleep. An inbox stays for a while after it
+/// was woken, so up to twice as many may be awake. No waking is refused: protected inboxes do not count, since what
+/// protects them has bounds of its own, in bytes or links, and those that were woken just now do not, since a
+/// handshake takes longer than it takes to count them. The machine knows times and names only; what protects an inbox is
+/// asked when it matters.
 package struct InboxLifecycleStateMachine {
     /// Why an inbox cannot be woken or put to sleep.
     package enum Refusal: Error, Hashable, Sendable {
         case notTracked
-        /// As many as may be are awake, and each is protected.
-        case full(limit: Int)
         case protected(InboxProtection)
     }
 
@@ -31,6 +31,8 @@ package struct InboxLifecycleStateMachine {
 
     private var tracked: Set<InboxEntry> = []
     private var awake: Set<InboxEntry> = []
+    /// Those that were woken to deliver and have not finished; some may have had their time.
+    private var delivering: Set<InboxEntry> = []
     /// How many inboxes are to be awake.
     package private(set) var capacity: Int
 
@@ -43,14 +45,15 @@ package struct InboxLifecycleStateMachine {
         self.init(capacity: capacity)
         tracked = Set(inboxes.filter { $0.activity != nil })
         awake = tracked.filter(isAwake)
+        delivering = awake.filter { wakeReason($0) == .activityRanking }
     }
 
     private static func clamped(_ capacity: Int) -> Int {
         min(max(capacity, 1), Limits.inboxCapacityMaximum)
     }
 
-    /// At most so many are awake, protected ones included.
-    package var hardLimit: Int { 2 * capacity }
+    /// From this number on also those give way that stay for a while.
+    package var stayLimit: Int { 2 * capacity }
     package var awakeCount: Int { awake.count }
     package var sleepingCount: Int { tracked.count - awake.count }
     package var isOverCapacity: Bool { awake.count > capacity }
@@ -65,17 +68,41 @@ package struct InboxLifecycleStateMachine {
 
     /// Why it was woken; `nil` unless it is awake.
     package func wakeReason(_ inbox: InboxEntry) -> WakeReason? {
-        if case .awake(let reason, _)? = inbox.activity?.state { reason } else { nil }
+        if case .awake(let reason, _, _)? = inbox.activity?.state { reason } else { nil }
     }
 
     /// It was woken, or asked for something by a user, a moment ago.
     package func isStaying(_ inbox: InboxEntry, now: Timestamp) -> Bool {
-        if case .awake(_, let until)? = inbox.activity?.state { now < until } else { false }
+        if case .awake(_, _, let until)? = inbox.activity?.state { now < until } else { false }
     }
 
-    /// Awake inboxes that were woken to deliver and have had no time for it yet.
-    package func deliveryCount(now: Timestamp) -> Int {
-        awake.count { wakeReason($0) == .activityRanking && isStaying($0, now: now) }
+    /// When it was woken, or has done what it was woken for: then it is the first to give way.
+    private func since(_ inbox: InboxEntry) -> Timestamp {
+        if case .awake(_, let since, _)? = inbox.activity?.state { since } else { Timestamp(milliseconds: 0) }
+    }
+
+    package func isDelivering(_ inbox: InboxEntry) -> Bool { delivering.contains(inbox) }
+
+    /// A user has asked for something here, and it is not known that it was done.
+    package func awaitsService(_ inbox: InboxEntry) -> Bool {
+        guard case .awake(.userInteraction, let since, _)? = inbox.activity?.state else { return false }
+        return since.milliseconds > 0
+    }
+
+    /// Awake inboxes that were woken to deliver and still have time for it, and when the first of them has none left.
+    package mutating func deliveries(now: Timestamp) -> (count: Int, until: Timestamp?) {
+        delivering = delivering.filter { isStaying($0, now: now) }
+        let ends = delivering.map { inbox in
+            if case .awake(_, _, let until)? = inbox.activity?.state { until } else { now }
+        }
+        return (ends.count, ends.min())
+    }
+
+    /// How many may deliver at a time: half of the capacity, a quarter where the member was away the last time. So a node
+    /// that is away does not keep others waiting.
+    package func deliveryPlaces(hasFailed: Bool) -> Int {
+        let quarter = max(1, capacity / 4)
+        return hasFailed ? quarter : 2 * quarter
     }
 
     // MARK: Events
@@ -92,7 +119,6 @@ package struct InboxLifecycleStateMachine {
     /// Wakes an inbox, or takes note of a new one, which is awake.
     /// - Parameters:
     ///   - stay: for how long it is left alone.
-    ///   - mayExceed: pending joins at launch and what is due at a time are never refused.
     ///   - protection: of another inbox; empty when it may be put to sleep.
     /// - Returns: which inboxes are put to sleep for it, in order.
     package mutating func wake(
@@ -100,38 +126,33 @@ package struct InboxLifecycleStateMachine {
         _ reason: WakeReason,
         now: Timestamp,
         stay: Milliseconds,
-        mayExceed: Bool = false,
-        excluding excluded: Set<InboxEntry> = [],
         protection: (InboxEntry) -> InboxProtection
-    ) throws(Refusal) -> [InboxEntry] {
+    ) -> [InboxEntry] {
         if isAwake(inbox) {
             touch(inbox, reason, now: now, stay: stay)
             return []
         }
-        let victims = try room(
-            for: reason,
-            now: now,
-            mayExceed: mayExceed,
-            excluding: excluded.union([inbox]),
-            protection: protection
-        )
-        for victim in victims { fallAsleep(victim) }
+        let victims = room(for: reason, now: now, protection: protection)
+        for victim in victims { fallAsleep(victim, now: now) }
         track(inbox, lastActivity: nil)
-        inbox.activity?.state = .awake(reason, stayUntil: now + stay)
+        inbox.activity?.state = .awake(reason, since: now, stayUntil: now + stay)
         if reason == .userInteraction { inbox.activity?.touchedAt = now }
         awake.insert(inbox)
+        if reason == .activityRanking, stay > 0 { delivering.insert(inbox) }
         return victims
     }
 
     /// A user, or a token, asks for an inbox that is awake.
     private mutating func touch(_ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds) {
-        guard case .awake(let first, let until)? = inbox.activity?.state else { return }
-        inbox.activity?.state = .awake(first, stayUntil: max(until, now + stay))
+        guard case .awake(let first, _, let until)? = inbox.activity?.state else { return }
+        inbox.activity?.state = .awake(first, since: now, stayUntil: max(until, now + stay))
         if reason == .userInteraction { inbox.activity?.touchedAt = now }
     }
 
     /// A message has come or gone.
     package mutating func active(_ inbox: InboxEntry, at now: Timestamp) {
+        // What its token has announced has come.
+        serve(inbox, .pushNotification)
         guard let last = inbox.activity?.lastActivity else {
             inbox.activity?.lastActivity = now
             return
@@ -139,22 +160,34 @@ package struct InboxLifecycleStateMachine {
         inbox.activity?.lastActivity = max(last, now)
     }
 
+    /// It has done what it was woken for.
+    package mutating func serve(_ inbox: InboxEntry, _ reason: WakeReason) {
+        guard case .awake(reason, _, let until)? = inbox.activity?.state else { return }
+        inbox.activity?.state = .awake(reason, since: Timestamp(milliseconds: 0), stayUntil: until)
+    }
+
     /// An inbox that was woken to deliver has delivered: it need not stay.
     package mutating func endDelivery(_ inbox: InboxEntry) {
-        guard case .awake(.activityRanking, _)? = inbox.activity?.state else { return }
-        inbox.activity?.state = .awake(.activityRanking, stayUntil: Timestamp(milliseconds: 0))
+        guard delivering.remove(inbox) != nil, case .awake(let reason, let since, _)? = inbox.activity?.state else {
+            return
+        }
+        inbox.activity?.state = .awake(reason, since: since, stayUntil: Timestamp(milliseconds: 0))
     }
 
     /// Puts an inbox to sleep that its user names.
     /// - Returns: whether it was awake.
-    package mutating func sleep(_ inbox: InboxEntry, protection: (InboxEntry) -> InboxProtection) throws(Refusal)
-        -> Bool
-    {
+    package mutating func sleep(
+        _ inbox: InboxEntry,
+        now: Timestamp,
+        protection: (InboxEntry) -> InboxProtection
+    ) throws(Refusal) -> Bool {
         guard inbox.activity != nil else { throw .notTracked }
         guard isAwake(inbox) else { return false }
         let reasons = protection(inbox)
         guard reasons.isEmpty else { throw .protected(reasons) }
-        fallAsleep(inbox)
+        fallAsleep(inbox, now: now)
+        // Its user wants it to sleep, whatever it has to deliver.
+        inbox.retries = max(inbox.retries, 1)
         return true
     }
 
@@ -163,19 +196,24 @@ package struct InboxLifecycleStateMachine {
         inbox.activity = nil
         tracked.remove(inbox)
         awake.remove(inbox)
+        delivering.remove(inbox)
     }
 
-    private mutating func fallAsleep(_ inbox: InboxEntry) {
+    private mutating func fallAsleep(_ inbox: InboxEntry, now: Timestamp) {
+        // One that gives way before its time has not tried in vain.
+        if !isStaying(inbox, now: now) { inbox.retries += 1 }
         awake.remove(inbox)
+        delivering.remove(inbox)
         inbox.activity?.state = .sleeping
     }
 
     /// Puts to sleep what is awake beyond the capacity and protected no longer.
     package mutating func trim(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> [InboxEntry] {
         guard isOverCapacity else { return [] }
-        let victims = evictable(now: now, excluding: [], protection: protection).prefix(awake.count - capacity)
-        for victim in victims { fallAsleep(victim) }
-        return Array(victims)
+        let free = awake.filter { !isStaying($0, now: now) && protection($0).isEmpty }
+        let victims = Self.first(awake.count - capacity, of: free, by: precedes)
+        for victim in victims { fallAsleep(victim, now: now) }
+        return victims
     }
 
     // MARK: Choosing
@@ -190,33 +228,37 @@ package struct InboxLifecycleStateMachine {
         return one.client < other.client
     }
 
-    private func evictable(
-        now: Timestamp,
-        excluding excluded: Set<InboxEntry>,
-        protection: (InboxEntry) -> InboxProtection
+    private static func first(
+        _ count: Int,
+        of inboxes: some Collection<InboxEntry>,
+        by precedes: (InboxEntry, InboxEntry) -> Bool
     ) -> [InboxEntry] {
-        awake.filter { !excluded.contains($0) && !isStaying($0, now: now) && protection($0).isEmpty }
-            .sorted(by: precedes)
+        // Mostly one gives way for one: no sort of all for it.
+        if count == 1 { return inboxes.min(by: precedes).map { [$0] } ?? [] }
+        return count <= 0 ? [] : Array(inboxes.sorted(by: precedes).prefix(count))
     }
 
     private func room(
         for reason: WakeReason,
         now: Timestamp,
-        mayExceed: Bool,
-        excluding excluded: Set<InboxEntry>,
         protection: (InboxEntry) -> InboxProtection
-    ) throws(Refusal) -> [InboxEntry] {
+    ) -> [InboxEntry] {
         let excess = awake.count + 1 - capacity
         guard excess > 0 else { return [] }
-        var victims = Array(evictable(now: now, excluding: excluded, protection: protection).prefix(excess))
-        let over = awake.count + 1 - victims.count - hardLimit
-        if over > 0, reason != .activityRanking {
-            // Whoever asks comes before what was only just woken.
-            let gone = excluded.union(victims)
-            victims += awake.filter { !gone.contains($0) && protection($0).isEmpty }.sorted(by: precedes).prefix(over)
-        }
-        guard mayExceed || awake.count + 1 - victims.count <= hardLimit else { throw .full(limit: hardLimit) }
+        let free = awake.compactMap { protection($0).isEmpty ? $0 : nil }
+        let resting = free.filter { !isStaying($0, now: now) }
+        let victims = Self.first(excess, of: resting, by: precedes)
+        let over = free.count + 1 - victims.count - stayLimit
+        // What is woken to deliver can wait for the others.
+        guard over > 0, reason != .activityRanking else { return victims }
+        // What was woken longest ago has had the most time. What has not yet done what it was woken for keeps its time:
+        // otherwise many dials at once would put every inbox to sleep before its member is served.
+        let served = free.filter { isStaying($0, now: now) && now - since($0) >= Limits.inboxStayForToken }
         return victims
+            + Self.first(over, of: served) { one, other in
+                let since = (since(one), since(other))
+                return since.0 != since.1 ? since.0 < since.1 : precedes(one, other)
+            }
     }
 
     /// The awake set as it should be: what is protected, and the most recently active in the places that are left.
@@ -231,8 +273,8 @@ package struct InboxLifecycleStateMachine {
     }
 
     /// Puts to sleep what a ``rebalance(now:protection:)`` chose.
-    package mutating func apply(_ plan: Plan) {
-        for inbox in plan.sleep { fallAsleep(inbox) }
+    package mutating func apply(_ plan: Plan, now: Timestamp) {
+        for inbox in plan.sleep { fallAsleep(inbox, now: now) }
     }
 
     /// The order of a start: pending joins first, which may exceed the capacity, then the most recently active.

@@ -126,11 +126,10 @@ struct SleepingInbox: Sendable {
     var summary: InboxSummary
     /// `nil`: the session has ended, because the node has been started since.
     var session: ConversationSession?
-    /// When its outbox is tried again, and how often that was in vain.
+    /// When it goes into the line of those that are woken to deliver; `nil`: it has nothing for its members.
     var retryAt: Timestamp?
     /// Its members do not know yet where we are now.
     var hasMoved = false
-    var retries = 0
 
     /// When it is to be woken.
     var wakeAt: Timestamp? {

@@ -98,11 +98,11 @@ struct ConversationAgreement: Sendable {
             switch action {
             case .save: result.append(.save(names.client))
             case .send(let message):
-                for member in members.keys.sorted() { result += transmit(message, to: member, members) }
+                for member in members.keys.sorted() { result += transmit(message, to: member, &members) }
                 if case .proposal(let proposal) = message {
                     result.append(names.event(.lifetimeProposed(proposal.terms, ours: true, proposal.id), turn))
                 }
-            case .sendTo(let member, let message): result += transmit(message, to: member, members)
+            case .sendTo(let member, let message): result += transmit(message, to: member, &members)
             case .agreed(let agreement, let previous, let automatic):
                 unconfirmed = []
                 result.append(names.event(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), turn))
@@ -130,8 +130,9 @@ struct ConversationAgreement: Sendable {
         return result
     }
 
-    private func transmit(_ message: LifetimeMessage, to member: PublicKey, _ members: Members) -> [NodeAction] {
-        members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
+    private func transmit(_ message: LifetimeMessage, to member: PublicKey, _ members: inout Members) -> [NodeAction] {
+        members[member]?.noteWord()
+        return members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
     }
 
     /// The seed's words; its lifetimes know no mailbox.

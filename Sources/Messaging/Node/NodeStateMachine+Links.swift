@@ -107,7 +107,9 @@ extension NodeStateMachine {
                 &turn
             )
             inboxes.reindex(inbox, touching: frame.concernsOneMember ? open.remote : nil)
-            return settle(actions, &turn)
+            let settled = settle(actions, &turn)
+            settleDelivery(inbox, now: turn.now)
+            return settled
         }
     }
 
@@ -144,6 +146,9 @@ extension NodeStateMachine {
     var memoryAvailable: Int {
         Limits.memoryTotalByteCount - inboxes.heldByteCount
     }
+
+    /// Unread contents that are in memory only, in bytes; at most ``Limits/memoryTotalByteCount``.
+    package var unreadByteCount: Int { inboxes.heldByteCount }
 
     func finish(
         _ outcome: JoiningStateMachine.Outcome,
@@ -302,7 +307,9 @@ extension NodeStateMachine {
             return []
         case .joining(let running): return running.machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
         case .conversation(let running):
-            return running.machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+            let actions = running.machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+            settleDelivery(inbox, now: turn.now)
+            return actions
         }
     }
 

@@ -118,21 +118,20 @@ extension NodeStateMachine {
     /// An inbox that was loaded awake; nobody has to give way.
     func takeNote(of inbox: InboxEntry, _ reason: WakeReason, lastActivity: Timestamp?, _ turn: Turn) {
         lifecycle.track(inbox, lastActivity: lastActivity)
-        _ = try? lifecycle.wake(inbox, reason, now: turn.now, stay: 0, mayExceed: true) { _ in .active }
+        _ = lifecycle.wake(inbox, reason, now: turn.now, stay: 0) { _ in .active }
     }
 
     // MARK: Waking
 
     /// A sleeping inbox, read from the disk, wakes; others may have to sleep for it. Nothing happens when it is awake.
     /// - Parameter undelivered: its own messages that are not acknowledged, oldest first.
-    /// - Throws: ``CommandError/inboxesInUse(limit:)``.
     package func wake(
         _ record: InboxRecord,
         key: IdentityKey,
         undelivered: [Message],
         _ reason: WakeReason,
         _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
+    ) -> [NodeAction] {
         let client = record.client
         guard let inbox = inboxes[client], let asleep = inbox.asleep,
             case .conversation(let conversation) = record.role, !turn.isLocked
@@ -146,14 +145,7 @@ extension NodeStateMachine {
             case .activityRanking: isRetry ? Limits.inboxStayForDelivery : 0
             case .pendingInvite, .appLaunch: 0
             }
-        let victims = try makeRoom(
-            for: inbox,
-            reason,
-            stay: stay,
-            // The owner is never kept from reading, leaving or exploding; what it wakes is not protected for long.
-            mayExceed: isDue || reason == .userInteraction,
-            &turn
-        )
+        let victims = makeRoom(for: inbox, reason, stay: stay, turn)
         var machine = ConversationStateMachine(
             client: client,
             key: key,
@@ -164,9 +156,10 @@ extension NodeStateMachine {
             dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry,
             now: turn.now
         )
+        // A user does not wait for the member to dial first.
+        if reason == .userInteraction { machine.hurry(now: turn.now) }
         let moved = machine.endpointsChanged(&turn)
         inboxes.set(inbox, to: .conversation(Running(machine)))
-        if !undelivered.isEmpty || asleep.hasMoved { inbox.retries = asleep.retries + 1 }
         let event = Event(
             client: client,
             conversation: machine.conversation,
@@ -193,23 +186,9 @@ extension NodeStateMachine {
         for inbox: InboxEntry,
         _ reason: WakeReason,
         stay: Milliseconds = Limits.inboxStayForUser,
-        mayExceed: Bool = false,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
-        let victims: [InboxEntry]
-        do throws(InboxLifecycleStateMachine.Refusal) {
-            victims = try lifecycle.wake(
-                inbox,
-                reason,
-                now: turn.now,
-                stay: stay,
-                mayExceed: mayExceed,
-                protection: protection(of:)
-            )
-        } catch {
-            throw .inboxesInUse(limit: lifecycle.hardLimit)
-        }
-        return victims.flatMap { rest($0, turn) }
+        _ turn: Turn
+    ) -> [NodeAction] {
+        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:)).flatMap { rest($0, turn) }
     }
 
     /// A sleeping conversation as it would wake, to be looked at only.
@@ -236,7 +215,7 @@ extension NodeStateMachine {
     /// A user has asked for something in an inbox that is awake.
     package func touch(_ client: ClientID, now: Timestamp) {
         guard let inbox = inboxes[client], lifecycle.isAwake(inbox) else { return }
-        _ = try? lifecycle.wake(inbox, .userInteraction, now: now, stay: Limits.inboxStayForUser) { _ in .active }
+        _ = lifecycle.wake(inbox, .userInteraction, now: now, stay: Limits.inboxStayForUser) { _ in .active }
     }
 
     /// A conversation is open in front of somebody, or is not any more.
@@ -256,11 +235,11 @@ extension NodeStateMachine {
     package func sleep(_ client: ClientID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard let inbox = inboxes[client] else { throw .unknownConversation }
         do throws(InboxLifecycleStateMachine.Refusal) {
-            guard try lifecycle.sleep(inbox, protection: protection(of:)) else { return [] }
+            guard try lifecycle.sleep(inbox, now: turn.now, protection: protection(of:)) else { return [] }
         } catch {
             switch error {
             case .protected(let reasons): throw .inboxProtected(reasons)
-            case .notTracked, .full: throw .unknownConversation
+            case .notTracked: throw .unknownConversation
             }
         }
         return rest(inbox, turn)
@@ -269,6 +248,7 @@ extension NodeStateMachine {
     /// The links of an inbox that is to sleep are closed; the shell makes it durable and calls ``fallAsleep(_:_:)``.
     private func rest(_ inbox: InboxEntry, _ turn: Turn) -> [NodeAction] {
         guard let running = inbox.conversation else { return [] }
+        callLine(now: turn.now)
         var actions = running.machine.prepareToSleep(turn)
         inboxes.reindex(inbox)
         for link in inbox.links.sorted() {
@@ -296,22 +276,32 @@ extension NodeStateMachine {
             session: running.machine.session
         )
         asleep.hasMoved = !running.machine.isFound
-        if asleep.summary.outboxCount > 0 || asleep.hasMoved {
-            asleep.retries = inbox.retries
+        if !running.machine.hasNews {
+            inbox.retries = 0
+        } else if inbox.retries == 0 {
+            asleep.retryAt = turn.now
+        } else {
             let wait = min(
-                Limits.sleepingRetryFirst << Milliseconds(min(asleep.retries, 20)),
+                Limits.sleepingRetryFirst << Milliseconds(min(inbox.retries - 1, 20)),
                 Limits.sleepingRetryLongest
             )
             asleep.retryAt = turn.now + wait - Milliseconds(turn.random.next(upperBound: UInt64(wait / 4)))
         }
-        inbox.retries = 0
         inboxes.set(inbox, to: .sleeping(asleep))
     }
 
-    /// A message was acknowledged: whoever was woken to deliver it has done so.
-    func delivered(_ inbox: InboxEntry) {
-        inbox.retries = 0
+    /// A frame has come to an inbox, or a dial of it has failed. When an inbox that was woken to deliver has delivered all, or
+    /// no member can be reached now, the next in line is woken.
+    func settleDelivery(_ inbox: InboxEntry, now: Timestamp) {
+        let isDelivering = lifecycle.isDelivering(inbox)
+        guard isDelivering || lifecycle.awaitsService(inbox), let machine = inbox.conversation?.machine else { return }
+        guard isDelivering else {
+            if !machine.hasNews { lifecycle.serve(inbox, .userInteraction) }
+            return
+        }
+        if !machine.hasNews { inbox.retries = 0 } else if machine.isDelivering(now: now) { return }
         lifecycle.endDelivery(inbox)
+        callLine(now: now)
     }
 
     // MARK: The set as a whole
@@ -321,7 +311,7 @@ extension NodeStateMachine {
         guard !turn.isLocked else { return (0, 0, []) }
         rebalanceAt = nil
         let plan = lifecycle.rebalance(now: turn.now, protection: protection(of:))
-        lifecycle.apply(plan)
+        lifecycle.apply(plan, now: turn.now)
         pendingWakes = Deque(plan.wake.map { (inbox: $0, reason: .activityRanking) })
         if !pendingWakes.isEmpty { wakesAt = turn.now }
         return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, turn) })
@@ -338,14 +328,9 @@ extension NodeStateMachine {
     /// What is due in inboxes, awake and asleep.
     func advanceInboxes(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        // At most a quarter of those that are awake deliver what nobody takes. Counted when an inbox asks.
-        var places: Int?
         for inbox in inboxes.takeDue(until: turn.now) {
             if let asleep = inbox.asleep {
-                var free =
-                    places ?? max(1, lifecycle.capacity / 4) - lifecycle.deliveryCount(now: turn.now)
-                result += due(inbox, asleep, places: &free, turn)
-                places = free
+                result += due(inbox, asleep, turn)
             } else {
                 result += advance(inbox, &turn)
             }
@@ -355,9 +340,11 @@ extension NodeStateMachine {
             let later = turn.now + .second
             if let at = wakesAt, at < later { wakesAt = later }
             if let at = rebalanceAt, at < later { rebalanceAt = later }
+            if let at = lineAt, at < later { lineAt = later }
             trimAt = later
             return result
         }
+        if let at = lineAt, at <= turn.now { result += serveLine(turn.now) }
         if let at = rebalanceAt, at <= turn.now { result += rebalance(&turn).actions }
         if lifecycle.isOverCapacity, (trimAt ?? turn.now) <= turn.now {
             trimAt = turn.now + Limits.inboxTrimInterval
@@ -375,20 +362,68 @@ extension NodeStateMachine {
         return result
     }
 
-    private func due(_ inbox: InboxEntry, _ asleep: SleepingInbox, places: inout Int, _ turn: Turn) -> [NodeAction] {
+    private func due(_ inbox: InboxEntry, _ asleep: SleepingInbox, _ turn: Turn) -> [NodeAction] {
         let isDue = asleep.summary.deadline.map { $0 <= turn.now } ?? false
         let isRetry = asleep.retryAt.map { $0 <= turn.now } ?? false
         guard isDue || isRetry else {
             inboxes.setDeadline(inbox, asleep.wakeAt)
             return []
         }
-        if turn.isLocked || !isDue && places <= 0 {
-            inboxes.setDeadline(inbox, turn.now + (turn.isLocked ? .second : Limits.sleepingRetryPause))
+        guard !turn.isLocked else {
+            inboxes.setDeadline(inbox, turn.now + .second)
             return []
         }
-        if !isDue { places -= 1 }
+        guard isDue else {
+            if !inbox.isInLine {
+                inbox.isInLine = true
+                if inbox.retries == 0 { line.first.append(inbox) } else { line.later.append(inbox) }
+                callLine(now: turn.now)
+            }
+            return []
+        }
         // Should it not be possible now.
         inboxes.setDeadline(inbox, turn.now + .second)
         return [.wake(inbox.client, .activityRanking)]
+    }
+
+    // MARK: The line of those that are to be woken to deliver
+
+    /// A place may be free.
+    func callLine(now: Timestamp) { if !line.isEmpty { lineAt = min(lineAt ?? now, now) } }
+
+    /// Wakes as many as there are places for; the others are looked at when a place is free.
+    private func serveLine(_ now: Timestamp) -> [NodeAction] {
+        var result: [NodeAction] = []
+        var (count, until) = lifecycle.deliveries(now: now)
+        while let inbox = line.next(count, lifecycle) {
+            inbox.isInLine = false
+            // It may have been woken, or have gone, since; what is in line is due.
+            guard inboxes[inbox.client] === inbox, let at = inbox.asleep?.retryAt else { continue }
+            guard at <= now else {
+                inboxes.setDeadline(inbox, inbox.asleep?.wakeAt)
+                continue
+            }
+            count += 1
+            // Should it not be possible now.
+            inboxes.setDeadline(inbox, now + .second)
+            result.append(.wake(inbox.client, .activityRanking))
+        }
+        lineAt = line.isEmpty ? nil : until ?? now + .second
+        return result
+    }
+}
+
+/// Inboxes that sleep and have something for their members, in the order in which they are woken for it.
+struct DeliveryLine {
+    /// Those that have not tried in vain since they last delivered something come first.
+    var first: Deque<InboxEntry> = []
+    var later: Deque<InboxEntry> = []
+
+    var isEmpty: Bool { first.isEmpty && later.isEmpty }
+
+    /// - Parameter count: how many deliver already.
+    mutating func next(_ count: Int, _ lifecycle: InboxLifecycleStateMachine) -> InboxEntry? {
+        if count < lifecycle.deliveryPlaces(hasFailed: false), let inbox = first.popFirst() { return inbox }
+        return count < lifecycle.deliveryPlaces(hasFailed: true) ? later.popFirst() : nil
     }
 }

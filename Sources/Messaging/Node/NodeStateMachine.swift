@@ -31,6 +31,9 @@ package final class NodeStateMachine {
     /// Inboxes that are to be woken, some in each turn from `wakesAt` on.
     var pendingWakes: Deque<(inbox: InboxEntry, reason: WakeReason)> = []
     var wakesAt: Timestamp?
+    /// Served at `lineAt`; `nil` while it is empty.
+    var line = DeliveryLine()
+    var lineAt: Timestamp?
     var rebalanceAt: Timestamp?
     var trimAt: Timestamp?
 
@@ -47,7 +50,7 @@ package final class NodeStateMachine {
             let entry = copy.inboxes.enter(inbox.client, createdAt: inbox.createdAt, as: inbox.role.copy)
             entry.activity = inbox.activity
             entry.links = inbox.links
-            (entry.watcherCount, entry.retries) = (inbox.watcherCount, inbox.retries)
+            (entry.watcherCount, entry.retries, entry.isInLine) = (inbox.watcherCount, inbox.retries, inbox.isInLine)
             copies[ObjectIdentifier(inbox)] = entry
         }
         copy.inboxes.relaysHaveChanged = inboxes.relaysHaveChanged
@@ -72,7 +75,9 @@ package final class NodeStateMachine {
         copy.pendingWakes = Deque(
             pendingWakes.compactMap { wake in copies[ObjectIdentifier(wake.inbox)].map { ($0, wake.reason) } }
         )
-        (copy.wakesAt, copy.rebalanceAt, copy.trimAt) = (wakesAt, rebalanceAt, trimAt)
+        copy.line.first = Deque(line.first.compactMap { copies[ObjectIdentifier($0)] })
+        copy.line.later = Deque(line.later.compactMap { copies[ObjectIdentifier($0)] })
+        (copy.wakesAt, copy.lineAt, copy.rebalanceAt, copy.trimAt) = (wakesAt, lineAt, rebalanceAt, trimAt)
         return copy
     }
 
@@ -155,6 +160,7 @@ package final class NodeStateMachine {
         }
         consider(inboxes.nextDeadline)
         consider(wakesAt)
+        consider(lineAt)
         consider(rebalanceAt)
         if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
         consider(guests.nextEnd)
@@ -281,6 +287,7 @@ package final class NodeStateMachine {
     func forget(_ inbox: InboxEntry) {
         lifecycle.remove(inbox)
         inboxes.remove(inbox)
+        if !line.isEmpty { lineAt = Timestamp(milliseconds: 0) }
     }
 
     func forgetLink(_ link: LinkID) {
@@ -327,7 +334,7 @@ package final class NodeStateMachine {
             case .keep(let client, let messages, _)
             where messages.contains { $0.content.type != .systemMessage }:
                 if let inbox = inbox(client) { lifecycle.active(inbox, at: turn.now) }
-            case .setState(let client, _, .delivered): if let inbox = inbox(client) { delivered(inbox) }
+            case .setState(let client, _, .delivered): inbox(client)?.retries = 0
             default: break
             }
         }

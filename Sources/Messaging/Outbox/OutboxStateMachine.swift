@@ -1,4 +1,5 @@
 import DequeModule
+import HeapModule
 
 /// One's own messages on their way to one member (section 8): in order, at most ``Limits/inFlightCount`` without an
 /// acknowledgement, again and again until they are acknowledged or come to their end.
@@ -10,7 +11,7 @@ import DequeModule
 ///     queued ──its mailbox has it──▶ mailed ──link──▶ sent
 ///
 /// The bodies are in the archive; this machine holds names and times only.
-package struct OutboxStateMachine: Hashable, Sendable {
+package struct OutboxStateMachine: Sendable {
     /// A message that is not acknowledged.
     package struct Entry: Hashable, Sendable {
         package let message: MessageID
@@ -40,6 +41,15 @@ package struct OutboxStateMachine: Hashable, Sendable {
         }
     }
 
+    /// The end of a message. It is stale once the message is gone, or ends later than it did.
+    private struct End: Comparable, Sendable {
+        let at: Timestamp
+        let sequence: UInt64
+        let message: MessageID
+
+        static func < (left: End, right: End) -> Bool { (left.at, left.sequence) < (right.at, right.sequence) }
+    }
+
     /// What follows from an event, each in the order of the messages.
     package struct Actions: Hashable, Sendable {
         package var expired: [MessageID] = []
@@ -64,6 +74,13 @@ package struct OutboxStateMachine: Hashable, Sendable {
     /// Entries that are not in flight, in order; names of removed ones are skipped.
     private var waiting: Deque<MessageID> = []
     private var inFlight: Set<MessageID> = []
+    /// Entries that the member's mailbox does not have, in order, also those in flight. The first is such an entry; behind
+    /// it names of others are skipped.
+    private var unmailed: Deque<MessageID> = []
+    /// Not after the first end; see ``End``.
+    private var ends = Heap<End>()
+    /// How many entries are in memory only.
+    private var memoryOnlyCount = 0
     private var nextSequence: UInt64 = 0
     /// Not after the next thing to do; exact once ``advance(now:isLinked:random:)`` has run.
     private var wakeAt: Timestamp?
@@ -96,9 +113,12 @@ package struct OutboxStateMachine: Hashable, Sendable {
             sequence: nextSequence
         )
         entry.isMailed = isMailed
-        entries[message] = entry
+        let known = entries.updateValue(entry, forKey: message)
         nextSequence += 1
         waiting.append(message)
+        if !isMailed, known?.isMailed ?? true { unmailed.append(message) }
+        memoryOnlyCount += (isStored ? 0 : 1) - (known?.isStored ?? true ? 0 : 1)
+        ends.insert(End(at: entry.deadline, sequence: entry.sequence, message: message))
         wake(at: entry.deadline)
         return true
     }
@@ -149,8 +169,7 @@ package struct OutboxStateMachine: Hashable, Sendable {
 
     /// The link is gone: what was on it goes again on the next one, in the old order.
     package mutating func linkLost() {
-        let again = inFlight.compactMap { entries[$0] }.sorted { $0.sequence < $1.sequence }
-        for entry in again.reversed() {
+        for entry in inOrder(inFlight).reversed() {
             entries[entry.message]?.isInFlight = false
             waiting.prepend(entry.message)
         }
@@ -167,39 +186,56 @@ package struct OutboxStateMachine: Hashable, Sendable {
         besides others: Set<MessageID> = []
     ) -> [NodeAction.AgedMessage] {
         var result: [NodeAction.AgedMessage] = []
-        for message in waiting where result.count < limit && !others.contains(message) {
-            guard let entry = entries[message], !entry.isMailed, !entry.isInFlight, entry.deadline > now else {
-                continue
-            }
+        for message in unmailed {
+            if result.count >= limit { break }
+            guard let entry = mailable(message, now: now), !others.contains(message) else { continue }
             result.append(NodeAction.AgedMessage(id: message, age: max(0, now - entry.sentAt)))
         }
         return result
     }
 
     /// Whether there is something that the member's mailbox does not have.
-    func hasUnmailed(now: Timestamp) -> Bool {
-        waiting.contains { message in
-            guard let entry = entries[message] else { return false }
-            return !entry.isMailed && !entry.isInFlight && entry.deadline > now
-        }
+    func hasUnmailed(now: Timestamp) -> Bool { unmailed.contains { mailable($0, now: now) != nil } }
+
+    private func mailable(_ message: MessageID, now: Timestamp) -> Entry? {
+        guard let entry = entries[message], !entry.isMailed, !entry.isInFlight, entry.deadline > now else { return nil }
+        return entry
     }
 
     /// The member's mailbox has these. They stay here until the member has acknowledged them.
     /// - Returns: those that are still waited for.
     mutating func mailed(_ messages: [MessageID]) -> [MessageID] {
-        messages.filter { message in
+        let known = messages.filter { message in
             guard entries[message] != nil else { return false }
             entries[message]?.isMailed = true
             return true
         }
+        skipMailed()
+        return known
     }
 
+    /// Each name is skipped once, so that neither a tick nor an order looks at what the mailbox has.
+    private mutating func skipMailed() {
+        while let first = unmailed.first, entries[first]?.isMailed ?? true { unmailed.removeFirst() }
+    }
+
+    /// One message that is never acknowledged must not keep the names of all that follow.
+    private mutating func forgetStale() {
+        let bound = 2 * entries.count + Limits.inFlightCount
+        if unmailed.count > bound { unmailed.removeAll { entries[$0]?.isMailed ?? true } }
+        guard ends.count > bound else { return }
+        ends = Heap(entries.values.map { End(at: $0.deadline, sequence: $0.sequence, message: $0.message) })
+    }
+
+    /// Names that are kept to find entries, stale ones included.
+    var nameCount: Int { max(unmailed.count, ends.count) }
+
     /// Something would be lost if this machine were.
-    var holdsMemoryOnly: Bool { entries.values.contains { !$0.isStored } }
+    var holdsMemoryOnly: Bool { memoryOnlyCount > 0 }
 
     /// No link for a while: nothing is due but the end of what waits.
     mutating func rest() {
-        wakeAt = entries.values.map(\.deadline).min()
+        wakeAt = ends.min?.at
     }
 
     /// Ends what is past its deadline, and sends again what was not acknowledged in time.
@@ -212,25 +248,42 @@ package struct OutboxStateMachine: Hashable, Sendable {
         if let due = wakeAt, due <= now {
             wakeAt = nil
             let jitter = random.next()
-            for var entry in all {
-                if entry.deadline <= now {
-                    _ = remove(entry.message)
-                    actions.expired.append(entry.message)
-                    continue
-                }
-                if isLinked, entry.isInFlight, let next = entry.nextAttempt, next <= now {
+            actions.expired = takeExpired(now: now)
+            for var entry in inOrder(inFlight) {
+                if isLinked, let next = entry.nextAttempt, next <= now {
                     actions.transmitted.append(
                         NodeAction.AgedMessage(id: entry.message, age: max(0, now - entry.sentAt))
                     )
                     schedule(&entry, now: now, jitter)
                     entries[entry.message] = entry
                 }
-                wake(at: entry.deadline)
-                if entry.isInFlight, let next = entry.nextAttempt { wake(at: next) }
+                if let next = entry.nextAttempt { wake(at: next) }
             }
+            if let first = ends.min { wake(at: first.at) }
         }
         if isLinked { flush(&actions, now: now, random: &random) }
         return actions
+    }
+
+    /// Removes what is past its deadline. What ends later than it did gets its later end.
+    /// - Returns: in the order of the messages.
+    private mutating func takeExpired(now: Timestamp) -> [MessageID] {
+        var expired: [Entry] = []
+        while let first = ends.min, first.at <= now {
+            ends.removeMin()
+            guard let entry = entries[first.message], entry.sequence == first.sequence else { continue }
+            if entry.deadline > now {
+                ends.insert(End(at: entry.deadline, sequence: entry.sequence, message: entry.message))
+            } else {
+                _ = remove(entry.message)
+                expired.append(entry)
+            }
+        }
+        return expired.sorted { $0.sequence < $1.sequence }.map(\.message)
+    }
+
+    private func inOrder(_ messages: Set<MessageID>) -> [Entry] {
+        messages.compactMap { entries[$0] }.sorted { $0.sequence < $1.sequence }
     }
 
     /// When ``advance(now:isLinked:random:)`` has something to do; `nil` for never.
@@ -251,8 +304,11 @@ package struct OutboxStateMachine: Hashable, Sendable {
     }
 
     private mutating func remove(_ message: MessageID) -> Bool {
-        guard entries.removeValue(forKey: message) != nil else { return false }
+        guard let entry = entries.removeValue(forKey: message) else { return false }
         inFlight.remove(message)
+        if !entry.isStored { memoryOnlyCount -= 1 }
+        if unmailed.first == message { skipMailed() }
+        forgetStale()
         return true
     }
 }

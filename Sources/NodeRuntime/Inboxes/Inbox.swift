@@ -56,7 +56,7 @@ final class Inbox {
     var routes: [NodeAction.Route: UInt64] = [:]
     /// Routes that were asked for while the keys were wiped.
     var owedRoutes: [NodeAction.Route] = []
-    /// By which it dials its members; empty while it sleeps.
+    /// By which it dials its members; empty until it is awake for the first time.
     var dialTokens: [PublicKey: DialTokens] = [:]
     /// Counters of its tokens, while it is being loaded.
     var savedCounters: [InboxSnapshot.Counters] = []

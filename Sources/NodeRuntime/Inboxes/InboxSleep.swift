@@ -22,7 +22,7 @@ final class InboxSleep: CorePart {
     // MARK: Waking
 
     /// Wakes an inbox if it sleeps; one that is awake takes note that a user wants something of it.
-    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)`` when too many are in use, ``NodeError/store(_:)``.
+    /// - Throws: ``NodeError/locked``, ``NodeError/stopping``, ``NodeError/store(_:)``.
     func wake(_ client: ClientID, _ reason: WakeReason) throws(NodeError) {
         guard core.machine.isSleeping(client) else {
             if reason == .userInteraction { core.machine.touch(client, now: now) }
@@ -39,22 +39,16 @@ final class InboxSleep: CorePart {
         if snapshot.outboxCount == 0 { inbox.isSettled = true }
         inbox.savedCounters = snapshot.counters
         defer { inbox.savedCounters = [] }
-        do throws(NodeError) {
-            try core.request { turn throws(CommandError) in
-                ((), try core.machine.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
-            }
-            inboxes.noteWaking(inbox)
-            inbox.archive.noteUnsavedMark()
-            // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
-            if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
-            restoreHidden(inbox)
-        } catch {
-            if core.machine.isSleeping(client) {
-                inbox.key = nil
-                inbox.isSettled = false
-            }
-            throw error
+        core.turn { core.machine.wake(snapshot.record, key: key, undelivered: undelivered, reason, &$0) }
+        guard !core.machine.isSleeping(client) else {
+            inbox.key = nil
+            inbox.isSettled = false
+            throw .stopping
         }
+        inboxes.noteWaking(inbox)
+        // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
+        if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
+        restoreHidden(inbox)
     }
 
     /// Wakes an inbox for the core, which will ask again if it cannot be done now.

@@ -172,7 +172,7 @@ final class LinkEvents: CorePart {
                 return nil
             }
             sleep.wakeIfPossible(client, .pushNotification)
-            // As many as may be are in use: the member tries again.
+            // The disk does not give it now: the member tries again.
             guard !core.machine.isSleeping(client) else {
                 connection.abort()
                 return nil

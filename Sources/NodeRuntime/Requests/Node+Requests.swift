@@ -31,6 +31,8 @@ package struct NodeState {
     package var awake: Int
     package var sleeping: Int
     package var unused: Int
+    /// Of unread contents that are in memory only.
+    package var unreadByteCount: Int
     package var links: Int
     /// Messages that are not acknowledged.
     package var outbox: Int
@@ -61,6 +63,7 @@ extension Node {
             awake: core.machine.awakeCount,
             sleeping: core.machine.sleepingCount,
             unused: core.machine.unused == nil ? 0 : 1,
+            unreadByteCount: core.machine.unreadByteCount,
             links: core.links.count,
             outbox: core.machine.outboxCount,
             nextExpiry: deadlines.compactMap { $0 }.min(),
@@ -183,8 +186,7 @@ extension Node {
         )
     }
 
-    /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/command(_:)`` when too
-    ///   many are in use.
+    /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func wakeInbox(_ text: String) throws(NodeError) -> InboxState {
         try directory.checkUnlocked()
         let client = try directory.resolveInbox(text)
@@ -236,8 +238,10 @@ extension Node {
         }
         core.turn { core.machine.reach(client, &$0) }
         let promise = loop.makePromise(of: Void.self)
+        // It does not give way to other commands meanwhile.
+        watching(client)
         awaitLinks(of: client, since: loop.now, promise)
-        return promise.futureResult
+        return promise.futureResult.map { [self] in assumeIsolated { $0.stoppedWatching(client) } }
     }
 
     private func awaitLinks(of client: ClientID, since start: NIODeadline, _ promise: EventLoopPromise<Void>) {
@@ -253,7 +257,7 @@ extension Node {
 
     /// A node on the other side of the world that sleeps has answered by then.
     private static let reachTime: TimeAmount = .seconds(3)
-    /// A node that has refused, because as many as may be are awake there, has been asked again by then.
+    /// A member whose dial has failed has been dialled again by then.
     private static let retryTime: TimeAmount = .milliseconds(1_500)
 
     // MARK: Peers

@@ -174,9 +174,9 @@ final class Routes: CorePart {
         for route in inbox.routes.keys { unregister(inbox, route) }
     }
 
-    /// The inbox falls asleep: who sleeps dials nobody, and looks for nobody.
+    /// The inbox falls asleep: it looks for no member. Its dial tokens stay: from a state that was saved it would have to
+    /// skip some each time, and the listener knows only the next few.
     func silence(_ inbox: Inbox) {
-        inbox.dialTokens = [:]
         for number in inbox.routes.values { lan?.silence(number) }
     }
 
@@ -246,7 +246,8 @@ final class Routes: CorePart {
         switch route {
         case .member(let remote):
             guard let listening = table.lan(ofMember: number) else { return }
-            lan.add(number, listening: listening, announcing: inboxes[client]?.dialTokens[remote]?.lan)
+            let dial = core.machine.isSleeping(client) ? nil : inboxes[client]?.dialTokens[remote]
+            lan.add(number, listening: listening, announcing: dial?.lan)
             lan.stir()
         case .invite(let id): lan.add(number, invite: id)
         // A card may be in anybody's hands: who has it must not learn whether we are near.

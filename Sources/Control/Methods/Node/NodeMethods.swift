@@ -11,11 +11,16 @@ package struct InboxCounts: JSONRecord, Hashable, Sendable {
     package var awake: Int = 0
     package var sleeping: Int = 0
     package var unused: Int = 0
+    /// What unread contents that are in memory only take, and may take in all; what is beyond it stays with its senders.
+    package var unreadBytes: Int = 0
+    package var unreadBytesMaximum: Int = 0
 
-    package init(awake: Int, sleeping: Int, unused: Int) {
+    package init(awake: Int, sleeping: Int, unused: Int, unreadBytes: Int, unreadBytesMaximum: Int) {
         self.awake = awake
         self.sleeping = sleeping
         self.unused = unused
+        self.unreadBytes = unreadBytes
+        self.unreadBytesMaximum = unreadBytesMaximum
     }
 
     package init() {}
@@ -24,6 +29,8 @@ package struct InboxCounts: JSONRecord, Hashable, Sendable {
         try fields.field("awake", &awake)
         try fields.field("sleeping", &sleeping)
         try fields.field("unused", &unused)
+        try fields.field("unreadBytes", &unreadBytes)
+        try fields.field("unreadBytesMaximum", &unreadBytesMaximum)
     }
 }
 

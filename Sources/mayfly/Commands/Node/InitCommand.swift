@@ -29,7 +29,7 @@ struct InitCommand: NodeCommand {
     var advertise: [String] = []
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 20 by default.", valueName: "number")
+        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 1024 by default.", valueName: "number")
     )
     var capacity: Int?
     @Option(

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 
 struct StatusCommand: NodeCommand {
@@ -35,6 +36,7 @@ struct StatusCommand: NodeCommand {
             ("protection", status.protection),
             ("erasure", status.erasure),
             ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
+            ("unread", inboxes.unread),
             ("links", String(status.links)),
             ("discovery", status.discovery.map(safe) ?? "off"),
             ("outbox", String(status.outbox)),
@@ -74,5 +76,12 @@ extension PortMappingStatus {
         case .asking: return "\(safe(family)): the gateway is being asked"
         case .failed: return "\(safe(family)): none: \(safe(reason ?? "-"))"
         }
+    }
+}
+
+extension InboxCounts {
+    /// `1.2 KiB of 16.0 MiB in memory`
+    fileprivate var unread: String {
+        "\(Words.size(Int64(unreadBytes))) of \(Words.size(Int64(unreadBytesMaximum))) in memory"
     }
 }

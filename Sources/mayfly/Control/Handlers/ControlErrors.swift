@@ -268,12 +268,6 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .ownInvite:
         return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
     case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
-    case .inboxesInUse(let limit):
-        return ControlError(
-            .failed,
-            "\(limit) inboxes are awake and all of them are in use",
-            hint: "read what is unread (`mayfly inbox list` shows where), or raise the number: mayfly run --capacity N"
-        )
     case .inboxProtected(let protection):
         return ControlError(
             .failed,

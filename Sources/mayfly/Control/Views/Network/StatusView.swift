@@ -21,6 +21,7 @@ enum StatusView {
                 message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)"
             )
         ]
+        checks.append(memoryCheck(status.unreadByteCount))
         if status.isReadOnly {
             checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
         }
@@ -79,7 +80,13 @@ enum StatusView {
             locked: status.isLocked,
             erasure: status.erasure.erasure.rawValue,
             protection: status.protection == .keyFile ? "key file" : "passphrase",
-            inboxes: InboxCounts(awake: status.awake, sleeping: status.sleeping, unused: status.unused),
+            inboxes: InboxCounts(
+                awake: status.awake,
+                sleeping: status.sleeping,
+                unused: status.unused,
+                unreadBytes: status.unreadByteCount,
+                unreadBytesMaximum: Limits.memoryTotalByteCount
+            ),
             links: status.links,
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
@@ -90,6 +97,17 @@ enum StatusView {
             mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox,
             portMappings: portMappings,
             metrics: metrics
+        )
+    }
+
+    private static func memoryCheck(_ unread: Int) -> HealthCheck {
+        let limit = Limits.memoryTotalByteCount
+        let isNearlyFull = unread >= limit / 10 * 9
+        return HealthCheck(
+            name: "memory",
+            state: isNearlyFull ? .warning : .ok,
+            message: "unread messages that are in memory only take \(unread) of \(limit) bytes",
+            hint: isNearlyFull ? "read them: what is beyond the limit stays with its senders" : nil
         )
     }
 }
