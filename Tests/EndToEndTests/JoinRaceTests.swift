@@ -145,8 +145,12 @@ struct JoinRaceTests {
             try ann.stop()
             let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
             try eventually("three attempts") { try bob.ok("join", "list")["attempts"].integer ?? 0 >= 3 }
-            try eventually("a time for the next") { try bob.ok("join", "list")["nextAttempt"].time != nil }
-            let before = try bob.ok("join", "list")["attempts"].integer ?? 0
+            var before: Int64 = 0
+            try eventually("a time for the next") {
+                let join = try bob.ok("join", "list")
+                before = join["attempts"].integer ?? 0
+                return join["nextAttempt"].time != nil
+            }
             let retried = try bob.ok("join", "retry", String(id.prefix(8)))
             #expect(retried["state"].string == "joining" && retried["attempts"].integer ?? 0 > before)
             try bob.fails(7, "join", "retry", "ffff")
