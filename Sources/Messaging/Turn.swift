@@ -34,6 +34,8 @@ package struct Turn {
     package let keptSlots: (BoxID) -> KeptSlots?
     /// When this run of the node began, by the system's clock: ``SlotRun``.
     package let startedAt: Timestamp
+    /// The identity key of an inbox that sleeps; `nil` while the storage is locked.
+    package let sleeperKey: (ClientID) -> IdentityKey?
 
     package init(
         now: Timestamp,
@@ -51,7 +53,8 @@ package struct Turn {
         sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
         mailbox: MailboxPlace? = nil,
         keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) },
-        startedAt: Timestamp = Timestamp(milliseconds: 0)
+        startedAt: Timestamp = Timestamp(milliseconds: 0),
+        sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
     ) {
         self.now = now
         self.random = random
@@ -69,6 +72,7 @@ package struct Turn {
         self.mailbox = mailbox
         self.keptSlots = keptSlots
         self.startedAt = startedAt
+        self.sleeperKey = sleeperKey
     }
 
     /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.

@@ -9,7 +9,7 @@
 //   https://github.com/apple/swift-protobuf/
 
 /// What Mayfly nodes send each other and keep on their disks. Swift code: `make proto`.
-/// Field numbers are never used twice. Unknown fields are kept by those who relay and ignored by those who read.
+/// Field numbers are never used twice. Unknown fields are dropped, by those who relay, too.
 
 #if canImport(FoundationEssentials)
 import FoundationEssentials
@@ -1533,6 +1533,8 @@ package nonisolated struct ProtoTombstone: Sendable {
   /// 32 bytes each
   package var relaySeeds: Data = Data()
 
+  package var earlierCopies: [ProtoTombstone.EarlierCopy] = []
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated struct Member: Sendable {
@@ -1561,6 +1563,25 @@ package nonisolated struct ProtoTombstone: Sendable {
     package init() {}
 
     fileprivate var _confirmedAt: Int64? = nil
+  }
+
+  /// Of a member that was removed and has joined again: a receipt each, and by which the creator knocks there.
+  package nonisolated struct EarlierCopy: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var key: Data = Data()
+
+    package var destroyedAt: Int64 = 0
+
+    package var signature: Data = Data()
+
+    package var knock: Data = Data()
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
   }
 
   package init() {}
@@ -4385,7 +4406,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{3}relay_seeds\0\u{c}\u{8}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{3}relay_seeds\0\u{3}earlier_copies\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4408,6 +4429,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       case 15: try { try decoder.decodeSingularBytesField(value: &self.creator) }()
       case 16: try { try decoder.decodeSingularBytesField(value: &self.relaySeeds) }()
+      case 17: try { try decoder.decodeRepeatedMessageField(value: &self.earlierCopies) }()
       default: break
       }
     }
@@ -4459,6 +4481,9 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.relaySeeds.isEmpty {
       try visitor.visitSingularBytesField(value: self.relaySeeds, fieldNumber: 16)
     }
+    if !self.earlierCopies.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.earlierCopies, fieldNumber: 17)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4478,6 +4503,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.creator != rhs.creator {return false}
     if lhs.relaySeeds != rhs.relaySeeds {return false}
+    if lhs.earlierCopies != rhs.earlierCopies {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4527,6 +4553,51 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
     if lhs._confirmedAt != rhs._confirmedAt {return false}
     if lhs.knock != rhs.knock {return false}
     if lhs.isCreator != rhs.isCreator {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoTombstone.EarlierCopy: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".EarlierCopy"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}destroyed_at\0\u{1}signature\0\u{1}knock\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 2: try { try decoder.decodeSingularInt64Field(value: &self.destroyedAt) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.key.isEmpty {
+      try visitor.visitSingularBytesField(value: self.key, fieldNumber: 1)
+    }
+    if self.destroyedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.destroyedAt, fieldNumber: 2)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 3)
+    }
+    if !self.knock.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoTombstone.EarlierCopy, rhs: ProtoTombstone.EarlierCopy) -> Bool {
+    if lhs.key != rhs.key {return false}
+    if lhs.destroyedAt != rhs.destroyedAt {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.knock != rhs.knock {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

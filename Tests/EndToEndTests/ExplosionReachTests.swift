@@ -27,6 +27,30 @@ extension ExplodeTests {
     }
 
     @Test(
+        "A member that was removed and joined again confirms for each of its copies, there or away at the explosion",
+        arguments: [false, true]
+    )
+    func severalCopies(isAway: Bool) throws {
+        try withRoom { ann, bob, id in
+            for _ in 0..<3 {
+                let cursor = try bob.cursor()
+                let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+                try ann.ok("conversation", "remove", "room", member)
+                try bob.wait("removed", after: cursor)
+                let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+                try bob.ok("join", slug, "--as", "bob", "--timeout", "90")
+            }
+            if isAway { try bob.stop() }
+            let exploded = try ann.ok("explode", "room", "--force")
+            #expect(exploded["confirmed"].list.count + exploded["waiting"].list.count == 4)
+            if isAway { try bob.start() }
+            let complete = try ann.ok("explode", id, "--force", "--wait", "--timeout", "90")
+            #expect(complete["confirmed"].list.count == 4 && complete["waiting"].list.isEmpty)
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+
+    @Test(
         "a member that missed the schedule learns it from another member, and all end at the time without the creator"
     )
     func scheduleFromAnotherMember() throws {

@@ -15,6 +15,8 @@ struct Assembly {
     var nodes: [NodeStateMachine] = []
     var clients: [ClientID] = []
     var keys: [IdentityKey] = []
+    /// Of all inboxes that there ever were.
+    var inboxKeys: [ClientID: IdentityKey] = [:]
     var now = noon
     var endpoints: [String] = []
     /// Pairs of nodes between which nothing passes.
@@ -53,6 +55,7 @@ struct Assembly {
             let key = makeKey(&random)
             clients.append(client)
             keys.append(key)
+            inboxKeys[client] = key
             nodes.append(NodeStateMachine())
             endpoints.append("n\(node)")
             routes.append([])
@@ -91,8 +94,30 @@ struct Assembly {
         run()
     }
 
+    /// The creator removes a member, which joins again by a new invite, with another inbox and key.
+    /// - Returns: the inbox of before.
+    mutating func removeAndRejoin(_ node: Int) throws -> ClientID {
+        let (earlier, removed) = (clients[node], keys[node].publicKey)
+        command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        run()
+        let (client, key) = (ClientID.generate(&random), makeKey(&random))
+        (clients[node], keys[node], inboxKeys[client]) = (client, key, key)
+        step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        try join(node)
+        return earlier
+    }
+
+    mutating func sleep(_ client: ClientID, of node: Int) {
+        step(node) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        step(node) { core, turn in
+            core.fallAsleep(client, &turn)
+            return []
+        }
+    }
+
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
         let known = archive[node]
+        let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
             random,
             now: now,
@@ -100,7 +125,8 @@ struct Assembly {
             endpoints: [Endpoint(host: endpoints[node], port: 1)],
             known: { known[$1] != nil },
             contents: ContentLookup(message: { known[$1] }),
-            mailbox: mailboxes[node]
+            mailbox: mailboxes[node],
+            sleeperKey: { inboxKeys[$0] }
         )
         let actions = body(&nodes[node], &turn)
         random = turn.random

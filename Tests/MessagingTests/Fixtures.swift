@@ -248,7 +248,8 @@ func turn(
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
     known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
     contents: ContentLookup = ContentLookup(),
-    mailbox: MailboxPlace? = nil
+    mailbox: MailboxPlace? = nil,
+    sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
 ) -> Turn {
     Turn(
         now: now,
@@ -259,6 +260,7 @@ func turn(
         sessionGrace: sessionGrace,
         isKnown: known,
         contents: contents,
-        mailbox: mailbox
+        mailbox: mailbox,
+        sleeperKey: sleeperKey
     )
 }

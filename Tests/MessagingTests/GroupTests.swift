@@ -436,13 +436,8 @@ import Testing
 
     @Test func `who was removed and has joined again loses both copies at once`() throws {
         var all = try Assembly.joined(2)
-        let (earlier, removed) = (all.clients[1], all.keys[1].publicKey)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
-        all.run()
-        let (client, key) = (ClientID.generate(&all.random), makeKey(&all.random))
-        (all.clients[1], all.keys[1]) = (client, key)
-        all.step(1) { core, turn in core.addUnused(client, key: key, turn) }
-        try all.join(1)
+        let earlier = try all.removeAndRejoin(1)
+        let client = all.clients[1]
         #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
         // The one that goes on is the conversation's, whichever was entered last.
         let id = try #require(all.machine(1)?.conversation)
@@ -455,6 +450,83 @@ import Testing
         #expect(all.nodes[1].conversations.isEmpty)
         let conversation = try #require(all.exploded[1]?.conversation)
         #expect(all.nodes[1].client(of: conversation) == nil)
+    }
+
+    @Test func `a member that was removed and joined again three times confirms for each of its keys`() throws {
+        var all = try Assembly.joined(3)
+        var keys = [all.keys[1].publicKey, all.keys[2].publicKey]
+        for _ in 0..<3 {
+            let earlier = try all.removeAndRejoin(1)
+            keys.append(all.keys[1].publicKey)
+            if keys.count == 4 { all.sleep(earlier, of: 1) }
+        }
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run(for: 1_000)
+        let conversation = try #require(all.exploded[0]?.conversation)
+        let tombstone = try #require(all.nodes[0].tombstone(conversation))
+        #expect(Set(tombstone.confirmed.keys) == Set(keys))
+        #expect(ExplodeStateMachine(record: tombstone).waiting.isEmpty)
+        // What the creator's knocks are answered with, should a receipt be lost.
+        let earlier = try #require(all.exploded[1]?.earlierCopies)
+        #expect(Set(earlier.map(\.receipt.member)) == Set(keys).subtracting([keys[1], keys[4]]))
+        #expect(earlier.allSatisfy { $0.receipt.isSignatureValid })
+    }
+
+    @Test func `a knock at an earlier copy ends the latest one, which tells the members`() throws {
+        var all = try Assembly.joined(3)
+        let earlier = try all.removeAndRejoin(1)
+        let key = try #require(all.inboxKeys[earlier]).publicKey
+        all.isolate(1)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        let notice = try #require(all.exploded[0]?.notice)
+        var answer: [UInt8]?
+        all.step(1) { core, turn in
+            let result = core.receiveNotice(notice, for: earlier, &turn)
+            answer = result.answer
+            return result.actions
+        }
+        let record = try #require(all.exploded[1])
+        #expect(Set(record.members) == [all.keys[0].publicKey, all.keys[2].publicKey])
+        let sealed = try #require(answer)
+        #expect(DeletionReceipt(opening: sealed, conversation: record.conversation)?.member == key)
+        #expect(all.nodes[1].clients(of: record.conversation).isEmpty)
+    }
+
+    @Test(arguments: [false, true])
+    func `a locked member confirms for an earlier copy, be it awake or asleep`(isAsleep: Bool) throws {
+        var all = try Assembly.joined(2)
+        let earlier = try all.removeAndRejoin(1)
+        if isAsleep { all.sleep(earlier, of: 1) }
+        all.step(1) { core, turn in
+            core.prepareForLock(&turn)
+            return []
+        }
+        all.locked.insert(1)
+        for client in [earlier, all.clients[1]] { all.inboxKeys[client]?.wipe() }
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run(for: 1_000)
+        let conversation = try #require(all.exploded[0]?.conversation)
+        let tombstone = try #require(all.nodes[0].tombstone(conversation))
+        #expect(tombstone.confirmed.count == 2 && tombstone.members.count == 2)
+    }
+
+    @Test func `a scheduled end is prepared with a receipt for each copy, and an early one is kept`() throws {
+        var all = try Assembly.joined(2)
+        let earlier = try all.removeAndRejoin(1)
+        let keys = [try #require(all.inboxKeys[earlier]).publicKey, all.keys[1].publicKey]
+        let end = all.now + .hour
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: end, &turn) }
+        all.run()
+        #expect(all.armed[1]?.earlierCopies.map(\.receipt.member) == [keys[0]])
+        let notice = try #require(all.armed[1]?.notice)
+        // The member's clock is ahead.
+        let now = all.now
+        all.now = end + .second
+        all.step(1) { core, turn in core.explodeDue(&turn) }
+        all.now = now
+        all.run(for: 1_000)
+        #expect(all.exploded[1] != nil && notice.count == Limits.noticeByteCount)
+        #expect(Set(all.armed[0]?.confirmed.keys.map { $0 } ?? []) == Set(keys))
     }
 
     @Test func `a conversation holds so many members and no more`() throws {

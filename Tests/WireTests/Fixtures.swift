@@ -15,6 +15,16 @@ struct Fixtures {
 
     mutating func conversation() -> ConversationID { ConversationID.random(&random) }
 
+    mutating func earlierCopies(
+        of conversation: ConversationID,
+        count: Int
+    ) -> [ExplodeStateMachine.EarlierCopy] {
+        (0..<count).map { _ in
+            let receipt = DeletionReceipt(conversation: conversation, destroyedAt: now, key: bob, &random)
+            return ExplodeStateMachine.EarlierCopy(receipt: receipt, knock: random.bytes(32))
+        }
+    }
+
     mutating func proposal() -> LifetimeProposal {
         LifetimeProposal.Unsigned(
             conversation: conversation(),

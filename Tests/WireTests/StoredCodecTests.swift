@@ -50,6 +50,8 @@ import Wire
         )
         record.confirmed[fixtures.bob.publicKey] = fixtures.now
         record.memberKnocks[fixtures.bob.publicKey] = fixtures.random.bytes(32)
+        record.earlierCopies = fixtures.earlierCopies(of: record.conversation, count: 2)
+        record.earlierCopies[1].knock = nil
         let bytes = StoredCodec.encode(tombstone: record)
         #expect(try StoredCodec.decodeTombstone(bytes) == record)
         #expect(bytes.count <= 4_012)
@@ -81,9 +83,11 @@ import Wire
         let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
             try SecretKey(SecretBytes(copying: fixtures.random.bytes(32))).publicKey
         }
-        for (role, count, invites) in [
-            (ExplodeStateMachine.Role.creator, keys.count, Limits.tombstoneInviteCount / 2),
-            (.creator, Limits.memberCount - 1, Limits.tombstoneInviteCount), (.member, Limits.memberCount - 1, 0),
+        let some = Limits.memberCount - Limits.departedCount
+        for (role, count, invites, copies) in [
+            (ExplodeStateMachine.Role.creator, keys.count, Limits.tombstoneInviteCount / 4, 0),
+            (.creator, Limits.memberCount - 1, Limits.tombstoneInviteCount, 0),
+            (.member, Limits.memberCount - 1, 0, Limits.departedCount / 2), (.member, some, 0, Limits.departedCount),
         ] {
             let members = Array(keys.prefix(count))
             var record = ExplodeStateMachine.Record(
@@ -98,17 +102,21 @@ import Wire
             record.isPrepared = true
             record.isTraceless = true
             record.creator = role == .member ? members[0] : nil
-            for member in members {
-                record.confirmed[member] = .latest
-                record.memberKnocks[member] = fixtures.random.bytes(32)
+            for member in members { record.memberKnocks[member] = fixtures.random.bytes(32) }
+            record.earlierCopies = fixtures.earlierCopies(of: record.conversation, count: copies)
+            record.relaySeeds = (0..<Limits.tombstoneSeedCount).map {
+                RelaySeed(key: fixtures.ann, generation: UInt64($0))
             }
-            record.inviteKnocks = (0..<invites).map { _ in fixtures.random.bytes(32) }
-            record.statement = ExpiredStatement(
-                tag: InviteTag.random(&fixtures.random),
-                timestamp: fixtures.now,
-                key: fixtures.ann,
-                &fixtures.random
-            )
+            if role == .creator {
+                for member in members { record.confirmed[member] = .latest }
+                record.inviteKnocks = (0..<invites).map { _ in fixtures.random.bytes(32) }
+                record.statement = ExpiredStatement(
+                    tag: InviteTag.random(&fixtures.random),
+                    timestamp: fixtures.now,
+                    key: fixtures.ann,
+                    &fixtures.random
+                )
+            }
             let bytes = StoredCodec.encode(tombstone: record)
             #expect(bytes.count <= 4_002, "\(role): \(bytes.count) bytes")
             #expect(try StoredCodec.decodeTombstone(bytes) == record)

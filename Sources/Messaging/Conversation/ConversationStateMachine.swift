@@ -324,6 +324,11 @@ package struct ConversationStateMachine: Sendable {
         ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
     }
 
+    /// Our word that this copy is gone; `nil` at the creator, and when none was signed before the storage was locked.
+    func receipt(at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
+        ending.receipt(at: time, endingContext, &turn)
+    }
+
     /// The creator's sealed word, from whomever.
     mutating func receiveExplosion(
         _ sealed: [UInt8],

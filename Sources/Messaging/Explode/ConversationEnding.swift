@@ -114,11 +114,12 @@ struct ConversationEnding: Sendable {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard context.isCreator, receipt.conversation == context.names.conversation,
-            context.members[receipt.member] != nil,
+            context.members[receipt.member] != nil || record.former.contains(receipt.member),
             record.schedule?.receipts.contains(where: { $0.member == receipt.member }) == false
         else { return [] }
         guard tally.holds(receipt.isSignatureValid) else { return [] }
-        record.schedule?.receipts.removeAll { context.members[$0.member] == nil }
+        let told = Set(told(record, context).map(\.key))
+        record.schedule?.receipts.removeAll { !told.contains($0.member) }
         record.schedule?.receipts.append(receipt)
         return [.save(context.names.client)] + arm(record, context, &turn) + [
             context.names.event(.deletionReceipt(receipt.member), turn)
@@ -403,7 +404,7 @@ struct ConversationEnding: Sendable {
 
     /// Our word that our copy is gone; a creator owes it to nobody. While the key is wiped it is the newest that was signed
     /// for a time that has come.
-    private func receipt(at time: Timestamp, _ context: Context, _ turn: inout Turn) -> DeletionReceipt? {
+    func receipt(at time: Timestamp, _ context: Context, _ turn: inout Turn) -> DeletionReceipt? {
         guard !context.isCreator else { return nil }
         guard !context.key.isWiped else { return lockedWords?.receipts.last { $0.destroyedAt <= time } }
         return DeletionReceipt(
@@ -482,7 +483,7 @@ struct ConversationEnding: Sendable {
         // A tombstone is one page.
         let limit =
             told(record, context).count < Limits.memberCount
-            ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 2
+            ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 4
         return issued.invites.filter { $0.tag == issued.tag && !$0.isRevoked }.reversed().prefix(limit).map(\.id)
     }
 }

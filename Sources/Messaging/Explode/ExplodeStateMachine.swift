@@ -17,6 +17,22 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         case member
     }
 
+    /// A copy of the conversation that was destroyed together with the latest one. The creator knows it by a key of its own
+    /// and waits for a receipt of that key.
+    package struct EarlierCopy: Hashable, Sendable, Codable {
+        package var receipt: DeletionReceipt
+        /// The secret by which the creator knocks at this copy, 32 bytes; the shell derives it.
+        package var knock: [UInt8]?
+        /// Its inbox, until the shell has derived ``knock``.
+        package var client: ClientID?
+
+        package init(receipt: DeletionReceipt, knock: [UInt8]? = nil, client: ClientID? = nil) {
+            self.receipt = receipt
+            self.knock = knock
+            self.client = client
+        }
+    }
+
     /// What a tombstone holds, sealed.
     package struct Record: Hashable, Sendable, Codable {
         package var conversation: ConversationID
@@ -48,6 +64,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         package var openInvites: [InviteID] = []
         /// From which its places at rendezvous nodes follow, so that members may ask there.
         package var relaySeeds: [RelaySeed] = []
+        /// Our copies from before the creator removed us and we joined again; the oldest first.
+        package var earlierCopies: [EarlierCopy] = []
 
         package init(
             conversation: ConversationID,
@@ -69,10 +87,28 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
 
         /// What the shell has derived while there were keys.
-        package mutating func setKnocks(members: [PublicKey: [UInt8]], invites: [[UInt8]]) {
-            memberKnocks = members
-            inviteKnocks = invites
+        package mutating func setKnocks(_ knocks: KnockSecrets) {
+            memberKnocks = knocks.members
+            inviteKnocks = knocks.invites
             openInvites = []
+            for (index, copy) in earlierCopies.enumerated() {
+                guard let client = copy.client else { continue }
+                earlierCopies[index].knock = knocks.earlierCopies[client]
+                earlierCopies[index].client = nil
+            }
+        }
+    }
+
+    /// The secrets by which others knock at a tombstone, 32 bytes each.
+    package struct KnockSecrets: Hashable, Sendable {
+        package var members: [PublicKey: [UInt8]]
+        package var invites: [[UInt8]]
+        package var earlierCopies: [ClientID: [UInt8]]
+
+        package init(members: [PublicKey: [UInt8]], invites: [[UInt8]], earlierCopies: [ClientID: [UInt8]]) {
+            self.members = members
+            self.invites = invites
+            self.earlierCopies = earlierCopies
         }
     }
 
@@ -96,9 +132,7 @@ package struct ExplodeStateMachine: Hashable, Sendable {
     }
 
     /// What the shell has derived while there were keys.
-    package mutating func setKnocks(members: [PublicKey: [UInt8]], invites: [[UInt8]]) {
-        record.setKnocks(members: members, invites: invites)
-    }
+    package mutating func setKnocks(_ knocks: KnockSecrets) { record.setKnocks(knocks) }
 
     /// The time of a prepared tombstone has come.
     package mutating func begin() { record.isPrepared = false }
@@ -111,5 +145,10 @@ package struct ExplodeStateMachine: Hashable, Sendable {
     /// What a notice is answered with: our receipt, to the creator that waits for it; `nil` for anybody else.
     package func answer(toNoticeOf member: PublicKey) -> [UInt8]? {
         member == record.creator ? record.receipt : nil
+    }
+
+    /// What a notice is answered with that came to the copy with this key: its receipt, else that of the latest copy.
+    package func answer(toNoticeFor copy: PublicKey, _ random: inout some RandomNumberGenerator) -> [UInt8]? {
+        record.earlierCopies.first { $0.receipt.member == copy }?.receipt.sealed(&random) ?? record.receipt
     }
 }

@@ -82,6 +82,15 @@ package final class InboxEntry {
         if case .sleeping(let inbox) = role { inbox } else { nil }
     }
 
+    /// Our own key in the conversation; `nil` for what is none.
+    var ownKey: PublicKey? {
+        switch role {
+        case .conversation(let running): running.machine.key.publicKey
+        case .sleeping(let inbox): inbox.summary.own
+        case .gone, .unused, .contact, .joining: nil
+        }
+    }
+
     /// Who has made the conversation; `nil` for what is none.
     var creator: PublicKey? {
         switch role {

@@ -130,6 +130,8 @@ struct SleepingInbox: Sendable {
     var retryAt: Timestamp?
     /// Its members do not know yet where we are now.
     var hasMoved = false
+    /// Signed before the storage was locked: the conversation may end with another copy meanwhile.
+    var lockedReceipt: DeletionReceipt?
 
     /// When it is to be woken.
     var wakeAt: Timestamp? {

@@ -11,11 +11,53 @@ extension NodeStateMachine {
         isAnswer: Bool = false,
         _ turn: inout Turn
     ) -> (actions: [NodeAction], answer: [UInt8]?) {
-        let actions = withConversation(inboxes[client]) {
-            $0.receiveExplosion(sealed, isAnswer ? .answer : .knock, &turn)
+        guard let knocked = inboxes[client], let own = knocked.ownKey, let listing = knocked.listing else {
+            return ([], nil)
         }
-        for case .explode(_, let record, _) in actions { return (settle(actions, &turn), record.receipt) }
-        return (actions, nil)
+        // The latest copy knows the members that are told.
+        let latest = inboxes.directory.copies(of: listing.conversation).last { $0.conversation != nil }
+        let actions = withConversation(latest) { $0.receiveExplosion(sealed, isAnswer ? .answer : .knock, &turn) }
+        for case .explode in actions {
+            let settled = settle(actions, &turn)
+            let machine = explosions[listing.conversation]?.machine
+            return (settled, machine?.answer(toNoticeFor: own, &turn.random))
+        }
+        return (settle(actions, &turn), nil)
+    }
+
+    /// A member that was removed and has joined again has a copy of each time. The creator knows each by another key: all
+    /// are destroyed together, and each key signs a receipt.
+    /// - Returns: the copies, those included that the creator has forgotten.
+    @discardableResult
+    func addEarlierCopies(
+        to record: inout ExplodeStateMachine.Record,
+        than client: ClientID,
+        _ turn: inout Turn
+    ) -> [InboxEntry] {
+        let copies = inboxes.directory.copies(of: record.conversation).filter { $0.client != client }
+        guard !copies.isEmpty else { return [] }
+        // A tombstone is one page.
+        let limit =
+            record.members.count <= Limits.memberCount - Limits.departedCount
+            ? Limits.departedCount : Limits.departedCount / 2
+        let remembered = copies.inOrderOfCreation().suffix(limit)
+        record.earlierCopies = remembered.compactMap { copy in
+            receipt(of: copy, at: record.explodedAt, &turn).map { .init(receipt: $0, client: copy.client) }
+        }
+        return copies
+    }
+
+    private func receipt(of copy: InboxEntry, at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
+        if let running = copy.conversation { return running.machine.receipt(at: time, &turn) }
+        guard let asleep = copy.asleep, let key = turn.sleeperKey(copy.client) else {
+            return copy.asleep?.lockedReceipt
+        }
+        return DeletionReceipt(
+            conversation: asleep.summary.conversation,
+            destroyedAt: time,
+            key: key,
+            &turn.random
+        )
     }
 
     /// A sealed receipt that came back for a knock.
@@ -29,10 +71,12 @@ extension NodeStateMachine {
     }
 
     func receive(_ receipt: DeletionReceipt, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        // One of an earlier copy is followed by that of the copy whose link it is.
+        let end: [NodeAction] = links[link]?.remote == receipt.member ? [.close(link)] : []
         guard explosions[receipt.conversation] == nil, let inbox = links[link]?.inbox, inbox.conversation != nil else {
-            return confirm(receipt, turn) + [.close(link)]
+            return confirm(receipt, turn) + end
         }
-        return withConversation(inbox) { $0.receiveEarly(receipt, &turn) } + [.close(link)]
+        return withConversation(inbox) { $0.receiveEarly(receipt, &turn) } + end
     }
 
     /// The creator's word to a late joiner, as the answer to our question.
@@ -68,12 +112,8 @@ extension NodeStateMachine {
     }
 
     /// The shell has derived the secrets by which late members and joiners knock.
-    package func setKnocks(
-        members: [PublicKey: [UInt8]],
-        invites: [[UInt8]],
-        for conversation: ConversationID
-    ) {
-        explosions[conversation]?.machine.setKnocks(members: members, invites: invites)
+    package func setKnocks(_ knocks: ExplodeStateMachine.KnockSecrets, for conversation: ConversationID) {
+        explosions[conversation]?.machine.setKnocks(knocks)
     }
 
     // MARK: The lock of the storage, with which the keys of all inboxes go
@@ -84,10 +124,25 @@ extension NodeStateMachine {
             $0.prepareForLock(&turn)
             return []
         }
+        for entry in inboxes.sleeping.filter(isOneOfSeveral).inOrderOfClient() {
+            guard var inbox = entry.asleep else { continue }
+            inbox.lockedReceipt = receipt(of: entry, at: turn.now, &turn)
+            inboxes.set(entry, to: .sleeping(inbox))
+        }
+    }
+
+    /// A conversation of which there are more copies.
+    private func isOneOfSeveral(_ entry: InboxEntry) -> Bool {
+        entry.listing.map { inboxes.directory.copies(of: $0.conversation).count > 1 } ?? false
     }
 
     /// After the keys are there again: what had to be signed is, and whoever has no link is dialled.
     package func unlocked(_ turn: inout Turn) -> [NodeAction] {
+        for entry in inboxes.sleeping.filter(isOneOfSeveral).inOrderOfClient() {
+            guard var inbox = entry.asleep else { continue }
+            inbox.lockedReceipt = nil
+            inboxes.set(entry, to: .sleeping(inbox))
+        }
         let result = inboxes.awake.inOrderOfCreation().flatMap { inbox in
             settle(withConversation(inbox) { $0.unlocked(&turn) }, &turn)
         }

@@ -195,7 +195,7 @@ extension NodeStateMachine {
             actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
             actions += machine.enter(under: agreement, &turn)
-            actions += machine.enterSchedule(&turn)
+            actions += settle(machine.enterSchedule(&turn), &turn)
             let isRelayed = links[link]?.isRelayed ?? false
             actions += machine.linkOpened(link, to: creator, weDialled: true, isRelayed: isRelayed, &turn)
             inboxes.set(inbox, to: .conversation(Running(machine)))

@@ -304,12 +304,24 @@ package final class NodeStateMachine {
             if last?.client != client { last = inboxes[client] }
             return last
         }
-        for action in actions {
+        var insertedCount = 0
+        var earlierReceipts: [DeletionReceipt] = []
+        for (index, action) in actions.enumerated() {
             switch action {
-            case .explode(let client, let record, let fanOut):
+            case .armExplosion(let client, var record, let fanOut):
+                addEarlierCopies(to: &record, than: client, &turn)
+                result[index + insertedCount] = .armExplosion(client, record, fanOut: fanOut)
+            case .transmit(let link, .deletionReceipt):
+                // The creator closes the link behind the receipt of the copy whose link it is.
+                let receipts = earlierReceipts.map { NodeAction.transmit(link, .deletionReceipt($0)) }
+                result.insert(contentsOf: receipts, at: index + insertedCount)
+                insertedCount += receipts.count
+            case .explode(let client, var record, let fanOut):
                 last = nil
-                // Who was removed and has joined again has the copy of its earlier time, too.
-                for earlier in inboxes.directory.copies(of: record.conversation) where earlier.client != client {
+                let copies = addEarlierCopies(to: &record, than: client, &turn)
+                earlierReceipts = record.earlierCopies.map(\.receipt)
+                result[index + insertedCount] = .explode(client, record, fanOut: fanOut)
+                for earlier in copies {
                     let open = earlier.links.sorted()
                     remove(earlier.client)
                     result += open.map { .close($0) } + [.destroy(earlier.client)]

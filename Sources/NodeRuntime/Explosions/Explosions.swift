@@ -54,8 +54,7 @@ final class Explosions: CorePart {
         let conversation = record.conversation
         endings[conversation].client = client
         endings[conversation].armed = nil
-        let knocks = knocks(record, client, key)
-        core.machine.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
+        core.machine.setKnocks(knocks(record, client, key), for: conversation)
         saveTombstone(conversation)
         if prepareFanOut(fanOut, conversation, client, key, until: now + Limits.fanOutLifetime) {
             makeDurable(conversation)
@@ -63,7 +62,10 @@ final class Explosions: CorePart {
         if let creator = record.creator {
             endings[conversation].report = knock(client, key, creator, conversation, .initiator)
         }
-        endings[conversation].failure = removal.destroy(client)
+        // A token leads to the tombstone only when the route of an inbox has gone.
+        for copy in [client] + record.earlierCopies.compactMap(\.client) {
+            if let failure = removal.destroy(copy) { endings[conversation].failure = failure }
+        }
         if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
         commits.schedule()
     }
@@ -76,13 +78,14 @@ final class Explosions: CorePart {
         _ record: ExplodeStateMachine.Record,
         fanOut: [Messaging.Member]
     ) {
+        // All copies of a conversation end with the latest one, which knows the members.
+        guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
-        let knocks = knocks(record, client, key)
-        record.setKnocks(members: knocks.members, invites: knocks.invites)
+        record.setKnocks(knocks(record, client, key))
         endings[record.conversation].armed = record
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
-        lightFuse(client, at: record.explodedAt)
+        for copy in core.machine.clients(of: record.conversation) { lightFuse(copy, at: record.explodedAt) }
         commits.schedule()
     }
 
@@ -98,7 +101,6 @@ final class Explosions: CorePart {
             endings[conversation].client = asleep.last
             endings[conversation].armed = nil
             let begun = core.machine.load(record, now: now)
-            if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
             for row in lost {
                 do throws(StoreError) { try store.destroyRow(row) } catch {
                     endings[conversation].failure = error
@@ -108,6 +110,7 @@ final class Explosions: CorePart {
             for client in asleep {
                 if let failure = removal.destroy(client) { endings[conversation].failure = failure }
             }
+            if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
             core.perform(begun)
             commits.schedule()
         }
@@ -144,16 +147,26 @@ final class Explosions: CorePart {
         }
     }
 
-    /// By which members and holders of invites may knock here when the keys are gone.
+    /// By which members and holders of invites may knock here when the keys are gone. A tombstone from the disk has them;
+    /// the inbox that was found with it may be that of an earlier copy.
     private func knocks(_ record: ExplodeStateMachine.Record, _ client: ClientID, _ key: IdentityKey)
-        -> (members: [PublicKey: [UInt8]], invites: [[UInt8]])
+        -> ExplodeStateMachine.KnockSecrets
     {
-        var members: [PublicKey: [UInt8]] = [:]
-        for member in record.members {
+        var members = record.memberKnocks
+        for member in record.members where record.memberKnocks.isEmpty {
             members[member] = knock(client, key, member, record.conversation, .responder)?.bytes
         }
         let invites = record.openInvites.map { RoutingSecret.derive(invite: $0).knock.bytes }
-        return (members, record.openInvites.isEmpty ? record.inviteKnocks : invites)
+        var copies: [ClientID: [UInt8]] = [:]
+        for case let copy? in record.earlierCopies.map(\.client) {
+            guard let inbox = inboxes[copy], let creator = record.creator else { continue }
+            copies[copy] = routes.knock(of: creator, inbox)?.bytes
+        }
+        return ExplodeStateMachine.KnockSecrets(
+            members: members,
+            invites: record.openInvites.isEmpty ? record.inviteKnocks : invites,
+            earlierCopies: copies
+        )
     }
 
     // MARK: Tombstones

@@ -9,7 +9,8 @@ enum KnockName: Hashable {
     case deliver(ConversationID, PublicKey)
     case ask(ClientID, PublicKey)
     case askByInvite(ClientID)
-    case report(ConversationID)
+    /// One of the receipts, by its number.
+    case report(ConversationID, Int)
 }
 
 /// One with what it says, and where it goes next if nobody takes it there.
@@ -112,15 +113,16 @@ final class Knocks: CorePart {
             ExplodeNotice(opening: sealed, conversation: conversation) != nil,
             forgedKnocks.allows(route, from: source, now: now)
         else { return nil }
-        if core.machine.isSleeping(client) { sleep.wakeIfPossible(client, .pushNotification) }
-        let before = core.machine.conversation(client)?.forgedCount ?? 0
+        let latest = core.machine.client(of: conversation) ?? client
+        if core.machine.isSleeping(latest) { sleep.wakeIfPossible(latest, .pushNotification) }
+        let before = core.machine.conversation(latest)?.forgedCount ?? 0
         var answer: [UInt8]?
         core.turn { turn in
             let result = core.machine.receiveNotice(sealed, for: client, &turn)
             answer = result.answer
             return result.actions
         }
-        if (core.machine.conversation(client)?.forgedCount ?? 0) > before {
+        if (core.machine.conversation(latest)?.forgedCount ?? 0) > before {
             forgedKnocks.charge(route, from: source, now: now)
         }
         return answer.map { [KnockKind.receipt] + $0 }
@@ -170,7 +172,11 @@ final class Knocks: CorePart {
             else { return nil }
             var random = Randomness.system
             return [KnockKind.statement] + statement.sealed(key: secret.sealingKey, token: token.bytes, &random)
-        case (.member, _), (.invite, _): return nil
+        case (.earlierCopy(let index), KnockKind.notice):
+            guard record.earlierCopies.indices.contains(index) else { return nil }
+            var random = Randomness.system
+            return [KnockKind.receipt] + record.earlierCopies[index].receipt.sealed(&random)
+        case (.member, _), (.invite, _), (.earlierCopy, _): return nil
         }
     }
 
@@ -207,10 +213,13 @@ final class Knocks: CorePart {
         case .report(let conversation, let endpoints):
             let report = endings[conversation].report
             endings[conversation].report = nil
-            guard let secret = report,
-                let receipt = core.machine.tombstone(conversation)?.receipt
+            guard let secret = report, let record = core.machine.tombstone(conversation), let receipt = record.receipt
             else { return }
-            send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation))
+            var random = Randomness.system
+            let receipts = record.earlierCopies.map { $0.receipt.sealed(&random) } + [receipt]
+            for (number, receipt) in receipts.enumerated() {
+                send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation, number))
+            }
         }
     }
 

@@ -12,4 +12,6 @@ enum Knocker: Hashable {
     case member(PublicKey)
     /// A holder of this one of its invites.
     case invite(Int)
+    /// The creator, at this one of our earlier copies.
+    case earlierCopy(Int)
 }

@@ -202,6 +202,9 @@ final class Routes: CorePart {
             record.memberKnocks[member].map { (.member(member), $0) }
         }
         knockers += record.inviteKnocks.enumerated().map { (.invite($0), $1) }
+        knockers += record.earlierCopies.enumerated().compactMap { index, copy in
+            copy.knock.map { (.earlierCopy(index), $0) }
+        }
         for (knocker, secret) in knockers {
             guard let secret = KnockSecret(bytes: secret) else { continue }
             let number =

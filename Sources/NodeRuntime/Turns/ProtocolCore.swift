@@ -117,7 +117,8 @@ final class ProtocolCore: NodePart {
             sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
             mailbox: mailboxPlace(),
             keptSlots: keptSlots,
-            startedAt: services.startedAt
+            startedAt: services.startedAt,
+            sleeperKey: { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
         )
     }
 

@@ -42,6 +42,14 @@ package enum StoredCodec {
         proto.isPrepared = record.isPrepared
         proto.isTraceless = record.isTraceless
         proto.relaySeeds = Data(record.relaySeeds.flatMap(\.bytes))
+        proto.earlierCopies = record.earlierCopies.map { copy in
+            var earlier = ProtoTombstone.EarlierCopy()
+            earlier.key = Data(copy.receipt.member.bytes)
+            earlier.destroyedAt = copy.receipt.destroyedAt.milliseconds
+            earlier.signature = Data(copy.receipt.signature.bytes)
+            earlier.knock = Data(copy.knock ?? [])
+            return earlier
+        }
         return serialized(proto)
     }
 
@@ -83,6 +91,16 @@ package enum StoredCodec {
             to: min(seeds.count - seeds.count % RelaySeed.byteCount, Limits.tombstoneSeedCount * RelaySeed.byteCount),
             by: RelaySeed.byteCount
         ).map { RelaySeed(unchecked: Array(seeds[$0..<$0 + RelaySeed.byteCount])) }
+        for earlier in proto.earlierCopies.prefix(Limits.departedCount) {
+            let receipt = DeletionReceipt(
+                conversation: record.conversation,
+                member: try publicKey(earlier.key, "tombstone.earlierCopy"),
+                destroyedAt: Timestamp(milliseconds: earlier.destroyedAt),
+                signature: try signature(earlier.signature, "tombstone.earlierCopy")
+            )
+            let knock = earlier.knock.count == secretByteCount ? Array(earlier.knock) : nil
+            record.earlierCopies.append(.init(receipt: receipt, knock: knock))
+        }
         return record
     }
 
