@@ -101,6 +101,27 @@ struct JoinTests {
         }
     }
 
+    @Test("By a new invite of a conversation that one was removed from unawares, join asks the creator and joins again")
+    func removedUnawares() throws {
+        try withRoom { ann, bob, id in
+            try bob.stop()
+            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            try ann.ok("conversation", "remove", "room", member)
+            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            try ann.stop()
+            try bob.start()
+            let unanswered = try bob.fails(4, "join", slug, "--timeout", "2")
+            #expect(unanswered.message.contains("still a member"), "\(unanswered)")
+            #expect(try bob.ok("join", slug, "--no-wait", "--timeout", "1")["state"].string == "validating")
+            try ann.start()
+            let joined = try bob.ok("join", slug, "--as", "bob", "--timeout", "90")
+            #expect(joined["state"].string == "ready" && joined["conversation"].string == id)
+            #expect(try ann.ok("conversation", "show", "room")["members"][0]["profile"].string == "bob")
+            let states = try bob.ok("conversation", "list").lines.map { $0["state"].string }
+            #expect(states == ["removed", "ready"])
+        }
+    }
+
     @Test("What is no usable invite is refused at once, with the reason")
     func unusable() throws {
         try withPair { ann, bob in

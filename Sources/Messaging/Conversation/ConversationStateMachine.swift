@@ -70,6 +70,8 @@ package struct ConversationStateMachine: Sendable {
 
     /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
+    /// Whether this member was met since the last link with it was lost, though a link may just take the place of another.
+    package func isShownOnline(_ member: PublicKey) -> Bool { members[member]?.isShownOnline ?? false }
     /// The link in use.
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
     /// What this member has not acknowledged, in order.

@@ -89,7 +89,7 @@ extension NodeStateMachine {
         }
         for summary in sleepers where !summary.isRemoved {
             if summary.own == invite.creatorKey { throw .ownInvite }
-            if summary.members.contains(where: { $0.key == invite.creatorKey }) {
+            if summary.creator == invite.creatorKey {
                 throw .alreadyMember(summary.client)
             }
         }

@@ -287,6 +287,29 @@ extension Node {
         return client
     }
 
+    /// Dials the creator of a conversation that this node has, where its record and an invite say.
+    /// - Parameter slug: an invite of that creator.
+    package func askCreator(of client: ClientID, by slug: String) throws(NodeError) {
+        let invite = try Self.inspect(slug)
+        try directory.sleep.wake(client, .userInteraction)
+        core.turn { core.machine.reach(client, &$0) }
+        let members = core.machine.conversation(client)?.record.members ?? []
+        let known = members.first { $0.key == invite.creatorKey }?.endpoints ?? []
+        for endpoint in invite.invite.endpoints where !known.contains(endpoint) {
+            core.turn { core.machine.found(client, invite.creatorKey, at: endpoint, &$0) }
+        }
+    }
+
+    /// Whether the creator of a conversation counts us as a member; `nil` while there is no session with the creator.
+    package func isMember(_ client: ClientID) -> Bool? {
+        if core.machine.isSleeping(client) { return nil }
+        guard let machine = core.machine.conversation(client), !machine.record.isRemoved else { return false }
+        let creator = machine.record.genesis.creator
+        // After the creator has left, nobody is removed any more.
+        guard machine.currentMembers.contains(where: { $0.key == creator }) else { return true }
+        return machine.isShownOnline(creator) ? true : nil
+    }
+
     /// - Throws: ``NodeError/locked``.
     package func joins() throws(NodeError) -> [JoiningStateMachine] { try directory.joins() }
 

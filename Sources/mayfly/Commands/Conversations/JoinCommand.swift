@@ -18,6 +18,9 @@ struct JoinCommand: ParsableCommand {
             --alias is what the conversation is called on this node. Without it that is its name; or name-2, name-3 … \
             if another conversation is called so here.
 
+            By an invite of a conversation that is here already, the creator is asked whether you are still a member: 0 \
+            if you are; if you were removed, you join again; 4 if the creator does not answer.
+
             Ends when the answer is there: 0 ready, 2 refused, 3 expired, 4 no answer in time (the join goes on, \
             see `mayfly join list`).
 

@@ -66,11 +66,16 @@ struct JoinHandlers: Sendable {
         _ call: MethodCall<JoinMethod>,
         _ node: isolated Node
     ) throws {
-        let client: ClientID
+        // Only what a person has typed may be the id of an invitation: a code's invite comes from another node.
+        let slug = found == nil ? try JoinView.slug(slug, node) : slug
+        let (profile, alias) = (params.profile, params.alias)
+        let begin: JoinWait.Beginning = { (node: isolated Node) throws(NodeError) in
+            try node.join(slug, profile: profile, alias: alias)
+        }
+        let waiting = params.wait == false ? nil : call
+        let wait: JoinWait
         do throws(NodeError) {
-            // Only what a person has typed may be the id of an invitation: a code's invite comes from another node.
-            let slug = found == nil ? try JoinView.slug(slug, node) : slug
-            client = try node.join(slug, profile: params.profile, alias: params.alias)
+            wait = JoinWait(try begin(node), params.timeout, waiting, deadlines)
         } catch {
             if found != nil, case .invite = error {
                 throw ControlError(
@@ -81,37 +86,22 @@ struct JoinHandlers: Sendable {
             }
             // Asked again: the same join, or the conversation that it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
-            if let machine = try? node.conversation(known.description), machine.record.isRemoved {
-                throw ControlError(
-                    .refused,
-                    "you were removed from this conversation",
-                    hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
-                )
+            wait = JoinWait(known, params.timeout, waiting, deadlines)
+            if node.joinOutcome(known) != nil, node.isMember(known) == nil {
+                try node.askCreator(of: known, by: slug)
+                wait.membership = JoinWait.Membership(alias: alias, begin: begin)
+            } else if let alias {
+                try node.assignAlias(alias, to: known)
             }
-            if let alias = params.alias { try node.assignAlias(alias, to: known) }
-            client = known
         }
-        if let found { node.dial(client, found) }
-        if params.wait == false {
-            let started = try JoinView.join(client, node)
-            node.whenCommitted().assumeIsolated().whenComplete { outcome in
-                call.complete(outcome.map { started }.mapError { controlError($0) })
-            }
-            return
-        }
-        wait(for: client, params.timeout, call, node)
-    }
-
-    /// Answers a call when its join has ended: asked now, and again after every event.
-    private func wait(
-        for client: ClientID,
-        _ timeout: Interval?,
-        _ call: MethodCall<JoinMethod>,
-        _ node: isolated Node
-    ) {
-        if let answer = JoinWait.answer(client, node) { return call.complete(answer) }
-        let wait = JoinWait(client, timeout, call, deadlines)
+        if let found { node.dial(wait.client, found) }
+        var started = try JoinView.join(wait.client, node)
+        if wait.membership != nil { started.state = .validating }
         wait.begin(node)
+        guard waiting == nil else { return }
+        node.whenCommitted().assumeIsolated().whenComplete { outcome in
+            call.complete(outcome.map { started }.mapError { controlError($0) })
+        }
     }
 }
 
@@ -119,9 +109,22 @@ struct JoinHandlers: Sendable {
 private final class JoinWait: @unchecked Sendable {
     // @unchecked: every mutable property is touched on the node's loop alone.
 
-    private let client: ClientID
+    typealias Beginning = (isolated Node) throws(NodeError) -> ClientID
+
+    /// An invite of a conversation that this node has: its creator may have removed us while one of us was away.
+    struct Membership {
+        /// What the conversation is called from then on, if we are still a member.
+        let alias: String?
+        /// Joins by the invite, if we are not.
+        let begin: Beginning
+    }
+
+    private(set) var client: ClientID
+    /// `nil` once the creator has answered, and for a conversation that is new here.
+    var membership: Membership?
     private let timeout: Interval?
-    private let call: MethodCall<JoinMethod>
+    /// `nil`: the request was answered before, and the membership is asked for all the same.
+    private let call: MethodCall<JoinMethod>?
     private let deadlines: DeadlineQueue
     /// `nil` before the wait begins and after its end.
     private var watcher: UInt64?
@@ -131,7 +134,7 @@ private final class JoinWait: @unchecked Sendable {
     init(
         _ client: ClientID,
         _ timeout: Interval?,
-        _ call: MethodCall<JoinMethod>,
+        _ call: MethodCall<JoinMethod>?,
         _ deadlines: DeadlineQueue
     ) {
         self.client = client
@@ -141,22 +144,64 @@ private final class JoinWait: @unchecked Sendable {
     }
 
     /// How the join has ended; `nil` while it goes on.
-    static func answer(_ client: ClientID, _ node: isolated Node) -> Result<JoinStatus, any Error>? {
+    private func answer(_ node: isolated Node) -> Result<JoinStatus, any Error>? {
         // The join goes on; a locked node does not say how.
         if node.isLocked { return .failure(controlError(NodeError.locked)) }
+        if let membership {
+            guard let isMember = node.isMember(client) else { return nil }
+            self.membership = nil
+            do throws(NodeError) {
+                if !isMember {
+                    client = try membership.begin(node)
+                } else if let alias = membership.alias {
+                    try node.assignAlias(alias, to: client)
+                }
+            } catch {
+                // Another request has begun the join.
+                guard case .command(.alreadyMember(let other)) = error else { return .failure(controlError(error)) }
+                client = other
+            }
+        }
         return JoinView.endedJoin(client, node).map { .success($0) }
     }
 
+    /// The answer when the time is over.
+    private func lateAnswer(_ node: isolated Node) -> Result<JoinStatus, any Error> {
+        guard membership == nil else {
+            return .failure(
+                ControlError(
+                    .timedOut,
+                    "the conversation is here, and its creator does not answer whether you are still a member",
+                    hint: "try again when the creator's node runs"
+                )
+            )
+        }
+        return Result { try JoinView.join(client, node) }.mapError { controlError($0) }
+    }
+
+    // MARK: The wait
+
+    /// Answers now, or after the event that ends the join, or when the time is over.
     func begin(_ node: isolated Node) {
+        guard call != nil || membership != nil else { return }
+        if let answer = answer(node) {
+            call?.complete(answer)
+            return
+        }
         watcher = node.watch { [self, unowned node] _ in
-            node.assumeIsolated { node in if let answer = Self.answer(client, node) { end(node, answer) } }
+            // An event is told in the middle of a turn of the core, and a join begins with one.
+            node.loop.execute { [self] in node.assumeIsolated { look($0) } }
         }
         deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self, unowned node] in
-            node.assumeIsolated { node in
-                end(node, Result { try JoinView.join(client, node) }.mapError { controlError($0) })
-            }
+            node.assumeIsolated { node in end(node, lateAnswer(node)) }
         }
-        closeAction = call.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } }
+        closeAction =
+            call?.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } } ?? 0
+    }
+
+    private func look(_ node: isolated Node) {
+        guard watcher != nil, let answer = answer(node) else { return }
+        end(node, answer)
     }
 
     private func end(_ node: isolated Node, _ answer: Result<JoinStatus, any Error>?) {
@@ -164,7 +209,7 @@ private final class JoinWait: @unchecked Sendable {
         self.watcher = nil
         node.unwatch(watcher)
         deadlines.remove(deadline)
-        call.session.removeOnClose(closeAction)
-        if let answer { call.complete(answer) }
+        call?.session.removeOnClose(closeAction)
+        if let answer { call?.complete(answer) }
     }
 }
