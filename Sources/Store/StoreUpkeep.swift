@@ -35,6 +35,10 @@ extension Store {
     /// Of ``nextDeadline``: when a message expires. A peer chooses these moments.
     package var nextExpiry: Int64? { reaper.nextExpiry }
 
+    /// When something that is kept is destroyed next: a message, an inbox by its fuse, a tombstone. A locked store knows no
+    /// message, and gives the end of a bucket.
+    package var nextDestruction: Int64? { reaper.nextDestruction }
+
     /// Of ``nextDeadline``: everything else.
     package var nextTask: Int64? { reaper.nextTask }
 

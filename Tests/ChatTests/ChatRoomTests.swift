@@ -21,6 +21,17 @@ import Testing
         return desk
     }
 
+    @Test func `of a conversation that was joined again the latest copy is the room`() {
+        var desk = ChatDesk()
+        guard case .object(var earlier) = ChatDesk.conversation(), case .object(var latest) = ChatDesk.conversation()
+        else { return }
+        (earlier["inbox"], earlier["state"], earlier["alias"]) = ("1", "removed", .null)
+        latest["inbox"] = "2"
+        desk.answer("subscribe", ["cursor": 1])
+        desk.answer("conversation.list", ["conversations": .array([.object(earlier), .object(latest)])])
+        #expect(desk.model.rooms.map(\.conversation.inbox) == ["2"])
+    }
+
     private func numbered(_ count: Int) -> [JSONValue] {
         (1...count).map { number in
             let id = String(String(number + 1_000_000).reversed()) + String(repeating: "0", count: 32)

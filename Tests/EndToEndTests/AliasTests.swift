@@ -196,6 +196,55 @@ struct AliasTests {
         }
     }
 
+    @Test("The copy of before a removal has no alias, is named by its inbox, and leaves the alias behind")
+    func earlierCopy() throws {
+        try withRoom { ann, bob, id in
+            try bob.ok("conversation", "alias", "room", "night shift")
+            let earlier = try bob.ok("conversation", "show", "room")["inbox"].string ?? ""
+            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            try ann.ok("conversation", "remove", "room", member)
+            try bob.wait("removed")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try bob.ok("join", slug, "--timeout", "90")
+            let copies = try bob.ok("conversation", "list").lines
+            #expect(copies.map { $0["alias"].string } == [nil, "night shift"], "\(copies)")
+            let table = try Program.run(
+                [Program.mayfly, "conversation", "list", "--home", bob.home],
+                in: bob.directory
+            ).output.split(separator: "\n").dropFirst().map { $0.split(separator: "  ").map { $0.drop { $0 == " " } } }
+            #expect(table.map { $0.first ?? "" } == [earlier.prefix(12), id.prefix(12)], "\(table)")
+            #expect(table.map { $0.dropFirst(6).first } == ["0", "2"], "both members are counted")
+            // A person is asked for what the list shows, and the copy goes that was named.
+            let terminal = try PseudoTerminal()
+            let leave = ["setsid", "--ctty", Program.mayfly, "conversation", "leave", "--home", bob.home]
+            let refused = try terminal.child(leave + ["night shift"])
+            try terminal.expect("Type night shift to go on: ")
+            try terminal.type("room\n")
+            #expect(refused.wait(seconds: 30) == 1)
+            let agreed = try terminal.child(leave + [earlier])
+            try terminal.expect("Type room to go on: ")
+            try terminal.type("room\n")
+            #expect(agreed.wait(seconds: 30) == 0)
+            let rest = try bob.ok("conversation", "list").lines
+            #expect(rest.map { $0["state"].string } == ["ready"] && rest[0]["alias"].string == "night shift")
+            #expect(try bob.ok("conversation", "show", "night shift")["state"].string == "ready")
+        }
+    }
+
+    @Test("status names no next expiry while nothing is kept that expires")
+    func nextExpiry() throws {
+        try withRoom { ann, bob, _ in
+            for node in [ann, bob] {
+                #expect(try node.ok("status")["nextExpiry"].isNull)
+            }
+            try ann.ok("send", "room", "ephemeral", "--wait", "delivered", "--timeout", "90")
+            try bob.ok("read", "room")
+            for node in [ann, bob] {
+                #expect(try node.ok("status")["nextExpiry"].isNull)
+            }
+        }
+    }
+
     @Test("Tables and notes for people show the alias, and the command that goes on with it")
     func tables() throws {
         try withPair { ann, bob in

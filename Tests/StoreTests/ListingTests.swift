@@ -192,11 +192,15 @@ import Testing
         #expect(store.nextExpiry == nil && store.nextTask == nil)
         try fill(1...1, at: start + 3_000)
         #expect(store.nextTask == start + GroupCommit.checkpointDelay)
+        #expect(store.nextDestruction == start + 3_000, "the journal keeps nothing by itself")
         try store.checkpointNow()
         #expect(store.nextExpiry == start + 3_000 && store.nextTask == start + 10_000)
         #expect(store.nextDeadline == start + 3_000)
         store.reap(hide: start + 3_000, destroy: start + 3_000)
         #expect(store.nextExpiry == nil && store.nextTask == start + 10_000 && store.nextDeadline == start + 10_000)
+        #expect(store.nextDestruction == nil, "the bucket is empty")
+        store.lock()
+        #expect(store.nextDestruction == start + 10_000, "of a bucket a locked store knows the end")
     }
 
     @Test func `a passphrase is stretched beside the store, and opens it`() async throws {

@@ -316,7 +316,9 @@ package struct ChatModel {
 
     private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
         let known = rooms
-        rooms = conversations.map { conversation in
+        // Of a conversation that was joined again, the latest copy is the last.
+        let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
+        rooms = conversations.filter { latest[$0.conversation] == $0.inbox }.map { conversation in
             guard var room = known.first(where: { $0.id == conversation.conversation }) else {
                 return Room(conversation)
             }

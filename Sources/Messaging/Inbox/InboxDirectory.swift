@@ -2,7 +2,8 @@ import Crypto
 
 /// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
 package struct InboxDirectory {
-    /// More than one where a member was removed and has joined again: the copy of before comes first.
+    /// More than one where a member was removed and has joined again: in the order in which they were made, a member's copy
+    /// last.
     private var entries: [ConversationID: [InboxEntry]] = [:]
     private var names: [String: Set<InboxEntry>] = [:]
     /// By the first two bytes of conversation ids and of clientIds.
@@ -16,7 +17,11 @@ package struct InboxDirectory {
         entry.listing = listing
         count += 1
         var copies = entries[listing.conversation] ?? []
-        copies.insert(entry, at: listing.isRemoved ? 0 : copies.count)
+        let later = copies.firstIndex { copy in
+            guard let other = copy.listing, other.isRemoved == listing.isRemoved else { return listing.isRemoved }
+            return (copy.createdAt, copy.client) > (entry.createdAt, entry.client)
+        }
+        copies.insert(entry, at: later ?? copies.count)
         entries[listing.conversation] = copies
         if let name = listing.name { names[name, default: []].insert(entry) }
         for head in Self.heads(entry.client, listing.conversation) { buckets[head, default: []].insert(entry) }

@@ -16,11 +16,11 @@ final class Aliases: CorePart {
 
     /// What the user calls a conversation.
     func alias(of client: ClientID) -> String? {
-        if let own = inboxes[client]?.notes.alias { return own }
-        // Of a conversation that was joined again, the copy that is left from before may have it.
-        guard let conversation = core.machine.conversationID(client), core.machine.client(of: conversation) == client
-        else { return nil }
-        return core.machine.clients(of: conversation).compactMap { inboxes[$0]?.notes.alias }.first
+        let own = inboxes[client]?.notes.alias
+        // Of a conversation that was joined again, an earlier copy may have the alias, and the latest one is meant by it.
+        guard let conversation = core.machine.conversationID(client) else { return own }
+        guard core.machine.client(of: conversation) == client else { return nil }
+        return own ?? core.machine.clients(of: conversation).compactMap { inboxes[$0]?.notes.alias }.first
     }
 
     /// - Throws: ``NodeError/alias(_:)``; another one while an inbox, whose alias this may be, cannot be read.

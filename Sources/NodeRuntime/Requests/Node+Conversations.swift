@@ -68,10 +68,15 @@ extension Node {
     /// - Throws: also when the members were told and the keys could not be destroyed: the store tries again while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         storage.refusal = nil
+        let alias = core.inboxes[try directory.resolve(text)]?.notes.alias
         let (client, conversation) = try directory.command(text) { machine, turn in
             (machine.conversation, machine.leave(&turn))
         }
         services.note(.inboxLeft(client))
+        // An earlier copy may have had the alias of the one that goes on.
+        if let alias, let latest = core.machine.client(of: conversation), core.inboxes[latest]?.notes.alias == nil {
+            try assignAlias(alias, to: latest)
+        }
         codes.look()
         if let failure = storage.refusal { throw .store(failure) }
         return conversation

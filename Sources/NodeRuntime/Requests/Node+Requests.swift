@@ -53,7 +53,7 @@ extension Node {
     package func status() -> NodeState {
         storage.probe(store, after: .second, now: services.now)
         let deadlines = [
-            store.nextDeadline.map { Timestamp(milliseconds: $0) },
+            store.nextDestruction.map { Timestamp(milliseconds: $0) },
             core.inboxes.nextExpiry(in: core.memory),
         ]
         return NodeState(

@@ -229,6 +229,17 @@ final class Reaper {
     /// When a message expires.
     var nextExpiry: Int64? { deadlines.nextMoment().flatMap { $0 > services.latestHide ? $0 : nil } }
 
+    /// When something that is kept is destroyed.
+    var nextDestruction: Int64? {
+        let columns = pages.columns.headers.values.lazy
+        let ends = [
+            nextExpiry,
+            columns.filter { [isLocked = services.isLocked] in isLocked || $0.tier == .fuse }.map(\.notAfter).min(),
+            pages.tombstones.ends.min(),
+        ]
+        return ends.compactMap { $0 }.filter { $0 > services.latestHide }.min()
+    }
+
     /// When there is anything else to do.
     var nextTask: Int64? {
         var next: Int64?

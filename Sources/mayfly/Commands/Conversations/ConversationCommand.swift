@@ -42,7 +42,7 @@ struct ConversationCommand: ParsableCommand {
             ("your name", conversation.profile.map(safe) ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
             ("expires", shown(conversation.expiresAt, now: wallClock())),
-            ("members", String(conversation.members.count)),
+            ("members", String(conversation.memberCount)),
         ])
     }
 
@@ -121,21 +121,37 @@ extension ConversationCommand {
     }
 
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List the conversations.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the conversations.",
+            discussion: """
+                MEMBERS counts you, too. A conversation that you were removed from and joined again is there twice: the \
+                copy of before has no alias and is listed, and named, by its inbox.
+                """
+        )
 
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
             try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
+                let latest = Dictionary(
+                    list.conversations.map { ($0.conversation, $0.inbox) },
+                    uniquingKeysWith: { $1 }
+                )
                 terminal.table(
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
                     list.conversations.map { conversation in
                         [
-                            short(safe(conversation.conversation)), conversation.alias.map(safe) ?? "-",
+                            // The id means the latest copy of a conversation.
+                            short(
+                                safe(
+                                    latest[conversation.conversation] == conversation.inbox
+                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation
+                                )
+                            ), conversation.alias.map(safe) ?? "-",
                             conversation.name.map(safe) ?? "-", ConversationCommand.unread(conversation.unread),
                             safe(conversation.role), safe(conversation.state) + (conversation.locked ? ", locked" : ""),
-                            String(conversation.members.count), conversation.lifetime.rawValue,
+                            String(conversation.memberCount), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
                         ]
                     }
@@ -270,8 +286,8 @@ extension ConversationCommand {
         static let configuration = CommandConfiguration(
             abstract: "Leave a conversation and destroy the copy here.",
             discussion: """
-                On a terminal it asks to type the conversation's name; --force does not ask. A script is not asked. It \
-                cannot be undone.
+                On a terminal it asks to type what the conversation is called here; --force does not ask. A script is \
+                not asked. It cannot be undone.
                 """
         )
 
@@ -288,16 +304,16 @@ extension ConversationCommand {
             ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
         }
 
-        /// - Returns: the id of what was confirmed.
+        /// - Returns: the inbox of what was confirmed: an id means the latest copy of a conversation.
         private func confirm(_ client: ControlClient) throws -> String {
             let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
-            let name = found.name.map(safe) ?? short(found.conversation)
+            let name = found.title
             try Terminal.confirm(
                 "This destroys your copy of '\(name)'. The other members keep theirs. It cannot be undone.",
                 byTyping: name
             )
-            return found.conversation
+            return found.inbox ?? found.conversation
         }
     }
 
@@ -343,6 +359,14 @@ extension ConversationCommand {
             }
         }
     }
+}
+
+extension Conversation {
+    /// What it is called here.
+    var title: String { (alias ?? name).map(safe) ?? short(safe(conversation)) }
+
+    /// With us, unless we were removed.
+    var memberCount: Int { members.count + (state == "removed" ? 0 : 1) }
 }
 
 /// What a person types for a conversation: its alias, quoted where a shell wants that; the beginning of its id where

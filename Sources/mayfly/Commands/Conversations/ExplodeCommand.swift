@@ -9,7 +9,7 @@ struct ExplodeCommand: ParsableCommand {
         discussion: """
             Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--wait [--timeout 60]] [--force]
 
-            Asks to type the conversation's name; --force does not ask and is needed without a terminal. It cannot be \
+            Asks to type what the conversation is called here; --force does not ask and is needed without a terminal. It cannot be \
             undone. With --at or --in every member destroys its copy at that time, online or not; a schedule can be \
             brought forward, never put off, and is at most 365 d ahead.
 
@@ -177,11 +177,10 @@ extension ExplodeCommand {
 
         /// Asks to type the name.
         private func confirm(_ found: Conversation) throws {
-            let name = (found.alias ?? found.name).map(safe) ?? short(found.conversation)
+            let name = found.title
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
-            let count = found.members.count + 1
             try Terminal.confirm(
-                "This destroys '\(name)' for all \(count) members\(time) and cannot be undone.",
+                "This destroys '\(name)' for all \(found.memberCount) members\(time) and cannot be undone.",
                 byTyping: name
             )
         }
