@@ -31,6 +31,8 @@ extension ProtoSessionStart {
         undelivered = start.undelivered
         epoch = start.epoch
         open = Data(start.open?.bytes ?? [])
+        run = start.run
+        copies = start.copies
     }
 }
 
@@ -48,6 +50,7 @@ extension SessionStart {
         groupDigest = Array(proto.groupDigest)
         member = proto.hasMember ? try Member(proto.member) : nil
         undelivered = proto.undelivered
+        (run, copies) = (proto.run, proto.copies)
     }
 }
 

@@ -1075,6 +1075,18 @@ package nonisolated struct ProtoSessionStart: @unchecked Sendable {
     set {_uniqueStorage()._open = newValue}
   }
 
+  /// random, of this run of the sender
+  package var run: UInt64 {
+    get {_storage._run}
+    set {_uniqueStorage()._run = newValue}
+  }
+
+  /// two copies of the receiver's home run at once
+  package var copies: Bool {
+    get {_storage._copies}
+    set {_uniqueStorage()._copies = newValue}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -3412,7 +3424,7 @@ nonisolated extension ProtoAttachmentChunk: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".SessionStart"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{3}member\0\u{3}group_digest\0\u{1}undelivered\0\u{2}\u{2}renewable\0\u{1}epoch\0\u{1}open\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{3}member\0\u{3}group_digest\0\u{1}undelivered\0\u{2}\u{2}renewable\0\u{1}epoch\0\u{1}open\0\u{1}run\0\u{1}copies\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
 
   fileprivate class _StorageClass {
     var _reset: Bool = false
@@ -3424,6 +3436,8 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     var _renewable: ProtoLifetimeTerms? = nil
     var _epoch: UInt64 = 0
     var _open: Data = Data()
+    var _run: UInt64 = 0
+    var _copies: Bool = false
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -3443,6 +3457,8 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
       _renewable = source._renewable
       _epoch = source._epoch
       _open = source._open
+      _run = source._run
+      _copies = source._copies
     }
   }
 
@@ -3470,6 +3486,8 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
         case 10: try { try decoder.decodeSingularMessageField(value: &_storage._renewable) }()
         case 11: try { try decoder.decodeSingularUInt64Field(value: &_storage._epoch) }()
         case 12: try { try decoder.decodeSingularBytesField(value: &_storage._open) }()
+        case 13: try { try decoder.decodeSingularUInt64Field(value: &_storage._run) }()
+        case 14: try { try decoder.decodeSingularBoolField(value: &_storage._copies) }()
         default: break
         }
       }
@@ -3509,6 +3527,12 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
       if !_storage._open.isEmpty {
         try visitor.visitSingularBytesField(value: _storage._open, fieldNumber: 12)
       }
+      if _storage._run != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._run, fieldNumber: 13)
+      }
+      if _storage._copies != false {
+        try visitor.visitSingularBoolField(value: _storage._copies, fieldNumber: 14)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -3527,6 +3551,8 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
         if _storage._renewable != rhs_storage._renewable {return false}
         if _storage._epoch != rhs_storage._epoch {return false}
         if _storage._open != rhs_storage._open {return false}
+        if _storage._run != rhs_storage._run {return false}
+        if _storage._copies != rhs_storage._copies {return false}
         return true
       }
       if !storagesAreEqual {return false}

@@ -233,6 +233,7 @@ struct FuzzSession {
             open: bits & 16 == 0 ? nil : proposals.last?.id
         )
         start.undelivered = input.number()
+        (start.run, start.copies) = (UInt64(bits >> 5 & 3), bits & 128 != 0)
         if bits & 32 != 0 { start.member = member(from, &input) }
         if bits & 64 != 0 { start.groupDigest = Array(input.run().prefix(8)) }
         return start

@@ -118,6 +118,7 @@ struct Samples {
         start.epoch = 9
         start.open = agreement.proposal.id
         start.undelivered = 3
+        (start.run, start.copies) = (.max, true)
         var frames: [Frame] = contents().map { .content($0, age: 5_000) }
         frames += [
             .session(start), .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),

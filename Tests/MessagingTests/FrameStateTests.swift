@@ -142,7 +142,9 @@ import Testing
         var expected = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
         expected.member = machine.record.own
         expected.groupDigest = machine.groupDigest
-        #expect(try firstStart(of: 1, two) == expected)
+        let said = try firstStart(of: 1, two)
+        expected.run = said.run
+        #expect(said == expected && said.run != 0)
 
         // A third one enters under what the two have agreed on.
         var all = Assembly(3)

@@ -187,6 +187,36 @@ import Testing
         #expect(machine.advance(now: now) == [.dial])
     }
 
+    @Test func `a slow link is not dialled sooner for any reason`() {
+        var random = Randomness.seeded(1)
+        for side in [0, 1] {
+            var machine = machine(side)
+            _ = machine.opened(LinkID(1), dialer: keys[side], now: noon)
+            machine.heard(LinkID(1), now: noon)
+            machine.dialSlowly(30 * .second, until: noon + .minute)
+            let wasInUse = machine.closed(LinkID(1), now: noon)
+            #expect(wasInUse)
+            var dials: ChangeDials? = ChangeDials()
+            dials?.begin(now: noon)
+            _ = machine.addressesChanged(now: noon, &dials)
+            _ = machine.unlocked(now: noon)
+            _ = machine.found(now: noon)
+            machine.hurry(now: noon)
+            machine.wanted(at: noon)
+            #expect(machine.nextDeadline == noon + 30 * .second)
+            #expect(machine.advance(now: noon + 30 * .second - 1).isEmpty)
+            #expect(!machine.isReaching(now: noon + 30 * .second - 1))
+            #expect(machine.advance(now: noon + 30 * .second) == [.dial])
+            // After a failure, too.
+            machine.dialFailed(now: noon + 30 * .second, random: &random)
+            #expect(machine.nextDeadline == noon + .minute)
+            #expect(machine.advance(now: noon + .minute) == [.dial])
+            // Its time is over.
+            machine.dialFailed(now: noon + .minute, random: &random)
+            #expect(machine.nextDeadline! < noon + .minute + 5 * .second)
+        }
+    }
+
     @Test func `a silent link is asked, then dropped`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)

@@ -201,6 +201,7 @@ final class HostileMember: @unchecked Sendable {
                 open: pick(proposals)?.id
             )
             start.undelivered = number
+            (start.run, start.copies) = (UInt64(roll(3)), roll(2) == 0)
             start.groupDigest = dice.bytes(32)
             start.member = pick(members)
             return .session(start)

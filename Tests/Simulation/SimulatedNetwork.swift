@@ -471,6 +471,7 @@ extension Event.Kind {
         case .removed: "removed"
         case .profileChanged: "profileChanged"
         case .messagesMissed: "messagesMissed"
+        case .twoCopies: "twoCopies"
         case .locked: "locked"
         case .unlocked: "unlocked"
         case .inboxAwake(let reason): "inboxAwake \(reason.rawValue)"

@@ -127,6 +127,7 @@ def start(*fields):
 def examples():
     id = v.PLAIN.agreement
     first = [(6, BOB_MEMBER), (7, DIGEST)]
+    run = (13, 0x0807060504030201)
     attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 32_768), (5, HASH), (6, "look"), (7, MESSAGE)
     receipt = (1, CONVERSATION), (2, BOB_KEY), (3, v.DESTROYED), (4, v.RECEIPT.signature)
     request = (1, INVITE_PAYLOAD), (2, INVITE_SIGNATURE), (3, v.SECRET), (6, BOB_MEMBER)
@@ -135,10 +136,10 @@ def examples():
     return {
         "session": start(
             (1, True), (2, id), (3, AGREEMENT), (6, ANN_MEMBER), (7, DIGEST), (8, 3), (10, PLAIN_TERMS), (11, 1),
-            (12, v.FULL.digest),
+            (12, v.FULL.digest), (13, 0x0102030405060708), (14, True),
         ),
-        "session of a joiner, nothing agreed": start(*first),
-        "session of a joiner under an agreement": start((2, id), (3, AGREEMENT), *first, (11, 1)),
+        "session of a joiner, nothing agreed": start(*first, run),
+        "session of a joiner under an agreement": start((2, id), (3, AGREEMENT), *first, (11, 1), run),
         "text": chat("mayfly/text:1.0", "grüße"),
         "ephemeral text": contents(content("mayfly/text:1.0", "hi", MESSAGE, TIME, "ephemeral")),
         "two texts": contents(

@@ -103,6 +103,7 @@ struct Fixtures {
         start.epoch = 9
         start.open = proposal.id
         start.undelivered = 3
+        (start.run, start.copies) = (.max, true)
         return [
             .session(start),
             .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),

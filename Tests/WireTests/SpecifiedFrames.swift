@@ -60,9 +60,11 @@ struct SpecifiedFrames {
         full.member = try values.annMember()
         full.groupDigest = digest
         full.undelivered = 3
+        (full.run, full.copies) = (0x0102_0304_0506_0708, true)
         var first = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
         first.member = try values.bobMember()
         first.groupDigest = digest
+        first.run = 0x0807_0605_0403_0201
         var agreed = first
         agreed.inForce = agreement.id
         agreed.head = agreement

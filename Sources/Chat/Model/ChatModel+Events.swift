@@ -17,6 +17,10 @@ extension ChatModel {
         case .messagesMissed:
             say("\(name()) has given up messages that were for us")
             return []
+        case .twoCopies:
+            let isOurs = event["ours"] == .bool(true)
+            say(isOurs ? Words.copies(reportedBy: name()) : Words.copies(of: name()))
+            return []
         case .lifetimeProposed, .lifetimeWithdrawn: return ask(.lifetime(id))
         case .lifetimeExpired:
             say("the proposal has ended without an answer")

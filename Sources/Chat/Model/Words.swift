@@ -96,8 +96,18 @@ package enum Words {
         return "\((value / 1_024 * 10).rounded() / 10) GiB"
     }
 
+    /// Two copies of a member's home run at once.
+    package static func copies(of member: String) -> String {
+        "two copies of \(member)'s home run at once: each of them gets a part of the messages"
+    }
+
+    /// A member reports that of our home.
+    package static func copies(reportedBy member: String) -> String {
+        "\(member) reports that two copies of your home run at once: each of them gets a part of the messages"
+    }
+
     /// A name that somebody has chosen, where it stands beside words of ours: short, so that it cannot pass for them.
-    static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
+    package static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
 
     /// `a, b and c`
     static func list(_ names: [String]) -> String {

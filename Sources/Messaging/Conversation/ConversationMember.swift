@@ -33,6 +33,7 @@ struct ConversationMember: Sendable {
     /// It is not heard before this time.
     var shunnedUntil: Timestamp?
     var heard = HeardPlaces()
+    var runs = RunNumbers()
     var punching: PunchStateMachine
 
     init(_ member: Member, own: PublicKey, hasEnded: Bool, now: Timestamp) {

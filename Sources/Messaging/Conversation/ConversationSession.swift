@@ -11,11 +11,14 @@ package final class ConversationSession: Sendable {
         var readReceipts: [MessageID]
         /// It was said something, or would have been over a link, and has not shown that it heard it.
         var owesWord: Bool
+        var runs: RunNumbers
 
         init?(_ member: ConversationMember) {
-            guard member.hasEnded || member.link.lostAt != nil || member.hasNews else { return nil }
+            guard member.hasEnded || member.link.lostAt != nil || member.hasNews || member.runs.haveShownCopies else {
+                return nil
+            }
             (hasEnded, lostAt, readReceipts) = (member.hasEnded, member.link.lostAt, member.readReceipts)
-            owesWord = member.owesWord
+            (owesWord, runs) = (member.owesWord, member.runs)
         }
     }
 

@@ -61,6 +61,9 @@ extension ConversationStateMachine {
         start.member = record.own
         start.groupDigest = groupDigest
         start.undelivered = record.undelivered[member] ?? 0
+        if run == 0 { run = turn.random.next() }
+        start.run = run
+        start.copies = state.runs.areCopied(now: turn.now)
         members[member]!.sessionSent = start
         return moved + ended + [.transmit(link, .session(start))]
     }
@@ -74,6 +77,7 @@ extension ConversationStateMachine {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = start.member.map { receive($0, from: member, &turn) } ?? []
         result += noteMissed(start.undelivered, of: member, turn)
+        result += noteRun(start, of: member, &turn)
         if start.groupDigest != groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
         if let description = start.member { result += confirm(description, from: member, on: link, turn) }
         members[member]!.sessionSent = nil
@@ -110,6 +114,36 @@ extension ConversationStateMachine {
         record.missed[member] = count
         return [.save(client), event(.messagesMissed(member, count: count - known), turn)]
     }
+
+    /// Two copies of one home take each other's links, many times a second. While that lasts both sides dial slowly.
+    private mutating func noteRun(_ start: SessionStart, of member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        if members[member]!.runs.note(start.run, now: turn.now) {
+            result.append(event(.twoCopies(member, ours: false), turn))
+        }
+        if start.copies, members[member]!.runs.noteReport(now: turn.now) {
+            result.append(event(.twoCopies(member, ours: true), turn))
+        }
+        let runs = members[member]!.runs
+        if runs.areCopied(now: turn.now) || runs.reportsCopies(now: turn.now) {
+            let wait = Limits.redialCopies + Milliseconds(turn.random.next(upperBound: UInt64(Limits.redialCopies / 2)))
+            members[member]!.link.dialSlowly(wait, until: turn.now + Limits.copiesLifetime)
+        }
+        return result
+    }
+
+    /// Two copies of this member's home run at once.
+    package func isCopied(_ member: PublicKey, now: Timestamp) -> Bool {
+        members[member]?.runs.areCopied(now: now) ?? false
+    }
+
+    /// This member reports that two copies of our home run at once.
+    package func reportsCopies(_ member: PublicKey, now: Timestamp) -> Bool {
+        members[member]?.runs.reportsCopies(now: now) ?? false
+    }
+
+    /// A member was copied, or has reported copies of us, at some time.
+    var hasShownCopies: Bool { members.values.contains(where: \.runs.haveShownCopies) }
 
     mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         [.close(link)] + linkClosed(link, to: member, turn)
@@ -329,6 +363,7 @@ extension ConversationStateMachine {
                 members[member]!.link.remember(lostAt: side.lostAt)
                 members[member]!.readReceipts = side.readReceipts
                 members[member]!.owesWord = side.owesWord
+                members[member]!.runs = side.runs
                 deliveries.remember(receipted: side.readReceipts)
             }
             guard !dials else { continue }

@@ -16,7 +16,8 @@ extension ConversationStateMachine {
         var result: [NodeAction] = []
         // Otherwise it was still on its way when its link was closed.
         if !isShunned {
-            members[member]!.link.heard(link, now: turn.now)
+            // A link that is closed as a duplicate brings nothing else: its redial waits as after a failure.
+            if frame != .closing(asleep: false) { members[member]!.link.heard(link, now: turn.now) }
             let before = tally.forged
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
             if tally.forged > before { result += noteForgery(by: member, on: link, turn) }

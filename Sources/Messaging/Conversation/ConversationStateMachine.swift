@@ -22,6 +22,8 @@ package struct ConversationStateMachine: Sendable {
     var expiredOnArrival: Set<MessageID> = []
     /// The version of which watchers were told last that the creator has signed two states.
     var conflictTold: UInt64?
+    /// See ``SessionStart/run``; 0 before the first session.
+    var run: UInt64 = 0
     /// See ``askForWord(now:)``.
     private var wordPingCount: UInt64 = 0
     /// Members that have left the creator's conversation while its key was wiped.

@@ -72,6 +72,10 @@ package struct SessionStart: Hashable, Sendable {
     package var epoch: UInt64
     /// This side's own proposal that waits for answers.
     package var open: ProposalID?
+    /// Random, the same for as long as this side's inbox is awake; 0 for none.
+    package var run: UInt64 = 0
+    /// Two copies of the other side's home run at once.
+    package var copies = false
 
     package init(
         reset: Bool,

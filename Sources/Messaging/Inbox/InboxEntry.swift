@@ -60,6 +60,8 @@ package final class InboxEntry {
     var outboxCount = 0
     /// All members have agreed to a mailbox.
     var usesMailbox = false
+    /// See ``InboxTable/withCopies``.
+    var hasShownCopies = false
     /// From which its places at rendezvous nodes follow, the present one first; empty for the contact inbox.
     var relaySeeds: [RelaySeed] = []
     /// Until when it has a box at our mailbox; `nil`: it has none.

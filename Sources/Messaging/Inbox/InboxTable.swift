@@ -16,6 +16,8 @@ struct InboxTable {
     private(set) var outboxCount = 0
     /// Conversations whose members have all agreed to a mailbox.
     private(set) var mailboxCount = 0
+    /// Conversations that are awake and have shown that two copies of a home run at once.
+    private(set) var withCopies: Set<InboxEntry> = []
     private var relayOwners: [RelaySeed: InboxEntry] = [:]
     /// The seeds have changed since the contact inbox was told.
     var relaysHaveChanged = false
@@ -118,6 +120,7 @@ struct InboxTable {
             setCounts(entry, heldByteCount: 0, outboxCount: 0, usesMailbox: false)
             setBox(entry, until: nil)
             setRelaySeeds(entry, [])
+            setCopies(entry, false)
         case .unused(let key):
             if entry.relaySeeds.isEmpty { setRelaySeeds(entry, [RelaySeed(key: key, generation: 0)]) }
         case .contact(let running):
@@ -143,6 +146,7 @@ struct InboxTable {
             )
             setBox(entry, until: running.machine.boxUntil)
             setRelaySeeds(entry, running.machine.relaySeeds)
+            setCopies(entry, running.machine.hasShownCopies)
         case .sleeping(let inbox):
             let summary = inbox.summary
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
@@ -150,6 +154,7 @@ struct InboxTable {
             setCounts(entry, heldByteCount: 0, outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox)
             setBox(entry, until: summary.boxUntil)
             setRelaySeeds(entry, summary.relaySeeds)
+            setCopies(entry, false)
         }
     }
 
@@ -161,6 +166,12 @@ struct InboxTable {
     ) {
         if let listing = entry.listing, listing.name == name, listing.isRemoved == isRemoved { return }
         directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))
+    }
+
+    private mutating func setCopies(_ entry: InboxEntry, _ hasShown: Bool) {
+        guard hasShown != entry.hasShownCopies else { return }
+        entry.hasShownCopies = hasShown
+        if hasShown { withCopies.insert(entry) } else { withCopies.remove(entry) }
     }
 
     private mutating func setCounts(_ entry: InboxEntry, heldByteCount: Int, outboxCount: Int, usesMailbox: Bool) {

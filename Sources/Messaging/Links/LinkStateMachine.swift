@@ -41,12 +41,21 @@ package struct LinkStateMachine: Hashable, Sendable {
         var failures = 0
     }
 
+    /// Dials that follow a loss or a failure are far apart.
+    private struct Slowness: Hashable, Sendable {
+        var wait: Milliseconds
+        var until: Timestamp
+    }
+
     private let own: PublicKey
     private let remote: PublicKey
     private var state: State
     /// `nil` unless there is a link in use, and it is relayed.
     private var upgrade: Upgrade?
     private var failures = 0
+    private var slowness: Slowness?
+    /// Whatever the reason to dial, it is not done sooner.
+    private var notBefore: Timestamp?
     /// The link in use is given up if nothing comes over it by then: it may stand on an address that is gone.
     private var answerBy: Timestamp?
     /// The peer has just opened another link: it may have lost the one in use.
@@ -78,7 +87,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {
-        case .idle(let dialAt): dialAt
+        case .idle(let dialAt): dialAt.map(allowed)
         case .dialling: nil
         case .up(_, _, _, let heardAt, let pingedAt):
             min(
@@ -93,7 +102,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// Dials when it is time; asks a silent link, and drops it.
     package mutating func advance(now: Timestamp) -> [Action] {
         switch state {
-        case .idle(let dialAt?) where dialAt <= now:
+        case .idle(let dialAt?) where allowed(dialAt) <= now:
             state = .dialling(count: 1)
             isResting = false
             return [.dial]
@@ -190,6 +199,7 @@ package struct LinkStateMachine: Hashable, Sendable {
             state = .dialling(count: count - 1)
             return
         }
+        pauseIfSlow(now: now)
         let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
         failures += 1
         state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
@@ -319,7 +329,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// A dial is due or under way, or there is a link.
     package func isReaching(now: Timestamp) -> Bool {
         switch state {
-        case .idle(let dialAt): dialAt.map { $0 <= now } ?? false
+        case .idle(let dialAt): dialAt.map { allowed($0) <= now } ?? false
         case .dialling: true
         case .up: true
         }
@@ -331,8 +341,21 @@ package struct LinkStateMachine: Hashable, Sendable {
         state = .idle(dialAt: isDialable ? dialAt : nil)
     }
 
+    /// Until then this long passes between dials.
+    package mutating func dialSlowly(_ wait: Milliseconds, until: Timestamp) {
+        slowness = Slowness(wait: wait, until: until)
+    }
+
+    private func allowed(_ dialAt: Timestamp) -> Timestamp { max(dialAt, notBefore ?? dialAt) }
+
+    /// A link or a dial has ended.
+    private mutating func pauseIfSlow(now: Timestamp) {
+        if let slowness { notBefore = now < slowness.until ? now + slowness.wait : nil }
+    }
+
     private mutating func lost(now: Timestamp) {
         lostAt = now
+        pauseIfSlow(now: now)
         upgrade = nil
         (answerBy, isDoubted) = (nil, false)
         var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield

@@ -258,6 +258,8 @@ package struct Event: Hashable, Sendable {
         case profileChanged(PublicKey, profile: String?)
         /// A member's messages that never reached us, and never will.
         case messagesMissed(PublicKey, count: UInt64)
+        /// Two copies of one home run at once: this member's, or, as it reports, ours.
+        case twoCopies(PublicKey, ours: Bool)
         case inboxAwake(WakeReason)
         case inboxAsleep
         /// Somebody has joined and has yet to sign: ephemeral until then.

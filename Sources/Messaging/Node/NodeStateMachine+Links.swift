@@ -291,6 +291,11 @@ extension NodeStateMachine {
         }
     }
 
+    /// Conversations that are awake and have shown that two copies of a home run at once.
+    package var conversationsWithCopies: [ConversationStateMachine] {
+        inboxes.withCopies.inOrderOfCreation().compactMap { $0.conversation?.machine }
+    }
+
     /// - Parameter isUnknownThere: a node was there and did not know our token.
     package func dialFailed(
         _ client: ClientID,

@@ -165,6 +165,9 @@ extension Node {
         return result
     }
 
+    /// Conversations that have shown that two copies of a home run at once.
+    package var conversationsWithCopies: [ConversationStateMachine] { core.machine.conversationsWithCopies }
+
     // MARK: Inboxes
 
     /// - Throws: ``NodeError/locked``.

@@ -86,8 +86,8 @@ package struct NodeCounters: Sendable {
         case .deletionReceipt: conversations[.explosionConfirmed, default: 0] += 1
         case .lifetimeProposed, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired, .joinRequested, .invited,
             .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked, .messageDelivery, .attachmentProgress,
-            .conversationUpdated, .groupConflict, .removed, .profileChanged, .messagesMissed, .inboxAwake, .inboxAsleep,
-            .codeEnded:
+            .conversationUpdated, .groupConflict, .removed, .profileChanged, .messagesMissed, .twoCopies, .inboxAwake,
+            .inboxAsleep, .codeEnded:
             break
         }
     }

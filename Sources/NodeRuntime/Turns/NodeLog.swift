@@ -166,6 +166,8 @@ struct LogLine {
             self.init(.debug, "conversation updated", client, ["locked": "\(isLocked)"])
         case .groupConflict: self.init(.notice, "the creator has signed two states of one version", client)
         case .profileChanged: self.init(.debug, "profile changed", client)
+        case .twoCopies(_, ours: true): self.init(.warning, "a member reports two copies of this home", client)
+        case .twoCopies(_, ours: false): self.init(.warning, "two copies of a member's home run at once", client)
         case .messagesMissed(_, let count): self.init(.debug, "messages missed", client, ["count": "\(count)"])
         case .message: self.init(.trace, "message", client)
         case .messageState(_, let state, _):

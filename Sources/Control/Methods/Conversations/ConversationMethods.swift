@@ -31,6 +31,10 @@ package struct Member: JSONRecord, Hashable, Sendable {
     package var lost: LostLink?
     /// Absent when it has no mailbox, or the members have not agreed to one, and in a list while the inbox sleeps.
     package var mailbox: MemberMailbox?
+    /// Two copies of its home run at once; absent otherwise.
+    package var copied: Bool?
+    /// It reports that two copies of our home run at once; absent otherwise.
+    package var reportsCopies: Bool?
 
     package init(
         member: String,
@@ -40,7 +44,9 @@ package struct Member: JSONRecord, Hashable, Sendable {
         path: String? = nil,
         link: Link? = nil,
         lost: LostLink? = nil,
-        mailbox: MemberMailbox? = nil
+        mailbox: MemberMailbox? = nil,
+        copied: Bool? = nil,
+        reportsCopies: Bool? = nil
     ) {
         self.member = member
         self.profile = profile
@@ -50,6 +56,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
         self.link = link
         self.lost = lost
         self.mailbox = mailbox
+        self.copied = copied
+        self.reportsCopies = reportsCopies
     }
 
     package init() {}
@@ -63,6 +71,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
         try fields.nullable("link", &link)
         try fields.field("lost", &lost)
         try fields.field("mailbox", &mailbox)
+        try fields.field("copied", &copied)
+        try fields.field("reportsCopies", &reportsCopies)
     }
 }
 

@@ -30,6 +30,7 @@ extension EventKind {
         case .removed: []
         case .profileChanged: ["member", "profile"]
         case .messagesMissed: ["member", "count"]
+        case .twoCopies: ["member", "ours"]
         case .codeEnded: ["slot", "outcome"]
         }
     }

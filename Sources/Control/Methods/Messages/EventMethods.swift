@@ -41,6 +41,8 @@ package enum EventKind: String, JSONChoice, Hashable, Sendable {
     case profileChanged
     /// A member gave up messages that were for us.
     case messagesMissed
+    /// Two copies of one home run at once: the member's, or, as it reports, ours.
+    case twoCopies
     case explosionReminder
     /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
     /// many, null when some are of a run that ended in a crash, or when the cursor is of another home.

@@ -61,6 +61,11 @@ struct ConversationCommand: ParsableCommand {
             }
         )
         for member in conversation.members {
+            let name = (member.profile ?? member.peer).map(safe) ?? safe(member.member)
+            if member.copied ?? false { terminal.note(Words.copies(of: name)) }
+            if member.reportsCopies ?? false { terminal.note(Words.copies(reportedBy: name)) }
+        }
+        for member in conversation.members {
             guard let lost = member.lost else { continue }
             let place = "\(safe(member.member)) over \(safe(lost.transport))"
             terminal.note("the last link to \(place) was lost: \(lost.words)")

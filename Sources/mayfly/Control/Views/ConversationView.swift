@@ -22,7 +22,9 @@ enum ConversationView {
                     path: isOnline ? paths[one.key]?.kind.rawValue : nil,
                     link: isOnline ? paths[one.key].map { PeerView.link($0) } : nil,
                     lost: losses[one.key].map { PeerView.lost($0) },
-                    mailbox: mailbox(of: one, machine, node)
+                    mailbox: mailbox(of: one, machine, node),
+                    copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
+                    reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),

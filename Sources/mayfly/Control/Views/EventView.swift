@@ -49,6 +49,7 @@ enum EventView {
         case .removed: .removed
         case .profileChanged: .profileChanged
         case .messagesMissed: .messagesMissed
+        case .twoCopies: .twoCopies
         case .inboxAwake: .inboxAwake
         case .inboxAsleep: .inboxAsleep
         case .lifetimeSuspended: .lifetimeSuspended
@@ -123,6 +124,7 @@ enum EventView {
             return ["member": .text(MemberName.id(key)), "profile": profile.map { .text($0) } ?? .null]
         case .messagesMissed(let key, let count):
             return ["member": .text(MemberName.id(key)), "count": .number(Int64(clamping: count))]
+        case .twoCopies(let key, let ours): return ["member": .text(MemberName.id(key)), "ours": .flag(ours)]
         case .inboxAwake(let reason): return ["wakeReason": .text(reason.rawValue)]
         case .inboxAsleep: return [:]
         case .lifetimeSuspended(let previous):

@@ -1,3 +1,4 @@
+import Chat
 import Control
 import Glibc
 import Messaging
@@ -66,6 +67,7 @@ enum StatusView {
                 )
             )
         }
+        checks += copiesChecks(node)
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
         let mailbox = MailboxView.status(node, withBoxes: false)
         checks += MailboxView.checks(node, mailbox)
@@ -98,6 +100,43 @@ enum StatusView {
             portMappings: portMappings,
             metrics: metrics
         )
+    }
+
+    /// Two copies of a home that run at once: a member's, or ours, as members report it.
+    private static func copiesChecks(_ node: isolated Node) -> [HealthCheck] {
+        let now = node.currentTime
+        var checks: [HealthCheck] = []
+        for machine in node.conversationsWithCopies {
+            let place = (node.alias(of: machine.client) ?? machine.record.name).map { " (\(Words.name($0)))" } ?? ""
+            for member in machine.currentMembers {
+                let peer = member.profile ?? node.peerName(of: member.key, in: machine.client)
+                let name = Words.name(peer ?? MemberName.id(member.key))
+                if machine.reportsCopies(member.key, now: now) {
+                    checks.append(
+                        HealthCheck(
+                            name: "copies",
+                            state: .warning,
+                            message: Words.copies(reportedBy: name) + place,
+                            hint: "stop the other one, such as a restored backup or a cloned machine"
+                        )
+                    )
+                }
+                if machine.isCopied(member.key, now: now) {
+                    checks.append(
+                        HealthCheck(
+                            name: "copies",
+                            state: .warning,
+                            message: Words.copies(of: name) + place,
+                            hint: "ask \(name) to stop one of them"
+                        )
+                    )
+                }
+            }
+        }
+        let shown = 8
+        guard checks.count > shown else { return checks }
+        let more = HealthCheck(name: "copies", state: .warning, message: "and \(checks.count - shown) more of these")
+        return checks.prefix(shown) + [more]
     }
 
     private static func memoryCheck(_ unread: Int) -> HealthCheck {
