@@ -30,7 +30,13 @@ final class NodeEvents: CorePart {
     func publish(_ kind: Event.Kind) { notify(Event(client: nil, conversation: nil, at: now, kind: kind)) }
 
     private func note(_ event: Event) {
-        guard log.logLevel <= .info else { return }
+        // Counts are looked up only for what the log may show; nothing else is above `info`.
+        let isAboveInfo =
+            switch event.kind {
+            case .groupConflict, .twoCopies: true
+            default: false
+            }
+        guard isAboveInfo || log.logLevel <= .info else { return }
         var counts = EventCounts()
         counts.members = event.client.flatMap { core.machine.conversation($0) }.map { $0.currentMembers.count + 1 }
         var shown = event
