@@ -145,6 +145,9 @@ package enum Limits {
     package static let copiesLifetime: Milliseconds = .hour
     /// While two copies of a home take turns this long passes between dials, and at random up to half as much more.
     package static let redialCopies: Milliseconds = 30 * .second
+    /// So many links with a rendezvous node in a row that lasted less than this are the sign of another copy of our home.
+    package static let shortLinkCount = 4
+    package static let shortLink: Milliseconds = 10 * .second
     /// The member with the larger key lets the other dial first, so that one link is the rule.
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.

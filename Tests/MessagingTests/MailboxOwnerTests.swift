@@ -130,7 +130,26 @@ struct MailboxOwnerTests {
         #expect(Limits.mailboxSilence >= 2 * Limits.mailboxKeepalive + Limits.reservationPatience)
     }
 
-    @Test("waits double from a second to five minutes, and begin anew when boxes were granted")
+    @Test("a grant that ends soon counts as a failure, as when another copy of the home takes the link")
+    func shortGrants() {
+        var machine = machine(.granted)
+        var now = noon
+        for step in 0..<6 {
+            now = now + .second
+            machine.closed(link, now: now)
+            let wait = Limits.mailboxRedialFirst << Milliseconds(step)
+            #expect(machine.nextDeadline == now + wait)
+            now = now + wait
+            #expect(machine.advance(now: now) == [.dial])
+            _ = machine.opened(link, now: now)
+            machine.granted(grant, on: link, now: now)
+        }
+        now = now + Limits.shortLink
+        machine.closed(link, now: now)
+        #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
+    }
+
+    @Test("waits double from a second to five minutes, and begin anew after a grant that lasted")
     func backoff() {
         var machine = machine(.unused)
         var now = noon

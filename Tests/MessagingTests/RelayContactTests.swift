@@ -318,6 +318,34 @@ struct RelayContactTests {
         #expect(actions.contains { if case .dial = $0 { true } else { false } })
     }
 
+    @Test("after short links in a row the next dial waits, as when another copy of the home takes each link")
+    mutating func shortLinks() {
+        reserve()
+        func dials(at time: Timestamp) -> Bool {
+            var now = turn(random, now: time)
+            return contact.advance(&now).contains { if case .dial = $0 { true } else { false } }
+        }
+        var open = link
+        var now = noon
+        for step in 1...6 {
+            now = now + .second
+            #expect(contact.linkClosed(open, to: card.key, turn(random, now: now)).isEmpty)
+            now = now + .second
+            let isSlow = step >= Limits.shortLinkCount
+            #expect(dials(at: now) == !isSlow, "link \(step)")
+            if isSlow {
+                now = now + Limits.redialCopies
+                #expect(dials(at: now))
+            }
+            open = LinkID(UInt64(100 + step))
+            _ = contact.linkOpened(open, to: card.key, weDialled: true, turn(random, now: now))
+            _ = contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: open, turn(random, now: now))
+        }
+        now = now + Limits.shortLink
+        #expect(contact.linkClosed(open, to: card.key, turn(random, now: now)).isEmpty)
+        #expect(dials(at: now + .second), "a link that lasted is dialled again at once")
+    }
+
     @Test("streams of a rendezvous node without a reservation are dropped, and answers of any other node end its link")
     mutating func strangers() {
         let stranger = makeKey(&random).publicKey

@@ -107,7 +107,8 @@ extension ContactStateMachine {
     }
 
     mutating func reservationLinked(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {
-        perform(remotes[remote]?.rendezvous?.reservation.opened(link, now: turn.now) ?? [], of: remote)
+        remotes[remote]?.rendezvous?.linkedAt = turn.now
+        return perform(remotes[remote]?.rendezvous?.reservation.opened(link, now: turn.now) ?? [], of: remote)
     }
 
     mutating func advanceReservation(_ remote: PublicKey, _ turn: Turn) -> [NodeAction] {

@@ -68,6 +68,18 @@ package struct ContactStateMachine: Sendable {
         var reservations: [RelaySeed: ReservationID] = [:]
         /// Whose they are.
         var seeds: [ReservationID: RelaySeed] = [:]
+        var linkedAt: Timestamp?
+        /// Links in a row that have ended soon after they opened.
+        var shortLinks = 0
+
+        /// Its link is gone.
+        /// - Returns: whether the next dial is put off: another copy of our home may take each link of ours.
+        mutating func linkLost(now: Timestamp) -> Bool {
+            let isShort = linkedAt.map { now - $0 < Limits.shortLink } ?? false
+            shortLinks = isShort ? shortLinks + 1 : 0
+            linkedAt = nil
+            return shortLinks >= Limits.shortLinkCount
+        }
     }
 
     package let client: ClientID
@@ -284,6 +296,9 @@ package struct ContactStateMachine: Sendable {
         let result = relay.linkClosed(link)
         mailbox.linkClosed(link)
         guard remotes[remote] != nil else { return result }
+        if remotes[remote]!.link.link == link, remotes[remote]!.rendezvous?.linkLost(now: turn.now) == true {
+            remotes[remote]!.link.dialSlowly(Limits.redialCopies, until: turn.now + 1)
+        }
         if remotes[remote]!.link.closed(link, now: turn.now) {
             _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
         }

@@ -42,6 +42,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     private var claimed: [BoxLabel] = []
     private var refusal: MailboxRefusal?
     private var failures = 0
+    /// When the link in use was granted boxes. One that ends soon counts as a failure: another copy of our home may take it.
+    private var grantedAt: Timestamp?
     private var heardAt = Timestamp(milliseconds: 0)
     /// The mailbox has not granted all boxes: when they are claimed again.
     private var reclaimAt: Timestamp?
@@ -127,6 +129,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     }
 
     private mutating func rest(now: Timestamp) {
+        if let grantedAt, now - grantedAt >= Limits.shortLink { failures = 0 }
+        grantedAt = nil
         let wait = min(Limits.mailboxRedialFirst << Milliseconds(min(failures, 20)), Limits.mailboxRedialLongest)
         failures += 1
         state = .idle(until: now + wait)
@@ -144,7 +148,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     package mutating func granted(_ grant: MailboxGrant, on link: LinkID, now: Timestamp) {
         guard self.link == link else { return }
         reclaimAt = grant.boxCount < claimed.count ? now + Limits.reclaimPause : nil
-        failures = 0
+        grantedAt = grantedAt ?? now
         refusal = nil
         state = .granted(link, grant)
     }
@@ -153,7 +157,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         guard self.link == link else { return [] }
         self.refusal = refusal
         // It may have granted before.
-        failures = max(failures, 6)
+        failures = grantedAt == nil ? max(failures, 6) : 6
+        grantedAt = nil
         rest(now: now)
         return [.close(link)]
     }

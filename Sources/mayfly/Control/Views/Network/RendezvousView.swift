@@ -33,7 +33,11 @@ extension NetworkView {
         switch standing {
         case nil: return check(.warning, "is not used", "the node is locked, or the peer has no card")
         case .unreachable:
-            return check(.warning, "is unreachable", "check that its node runs: mayfly peer ping \(name)")
+            return check(
+                .warning,
+                "is unreachable",
+                "check that its node runs: mayfly peer ping \(name); and that no copy of this home runs"
+            )
         case .asking: return check(.warning, "has not answered yet", "look again in a moment")
         case .reserved(let grant):
             return check(
