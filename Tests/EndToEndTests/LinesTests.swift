@@ -79,4 +79,74 @@ struct LinesTests {
             #expect(waiting.end() == 3)
         }
     }
+
+    /// Runs a command of `node` with the bytes that printf(1) makes of `format`.
+    private func pipe(_ format: String, into command: String, _ node: TestNode) throws -> Answer {
+        try Program.run(
+            ["bash", "-c", "printf '\(format)' | \"$1\" \(command) --home \"$2\"", "bash", Program.mayfly, node.home],
+            in: node.directory
+        )
+    }
+
+    @Test(
+        "A line that is not UTF-8 is refused with its number and the byte, and the lines around it are sent",
+        arguments: ["send room --lines", "chat room --plain", "chat room --plain --commands"]
+    )
+    func encoding(command: String) throws {
+        try withRoom { ann, bob, _ in
+            // Latin-1, a surrogate, an overlong form, and a character that the end of the input cuts.
+            let format = #"before\n\ncaf\xe9\n\xed\xa0\x80\nx\xc0\xaf\nafter\nend\xe2\x82"#
+            let answer = try pipe(format, into: command, ann)
+            #expect(answer.code == 64, "\(answer)")
+            let shown = answer.output + answer.errors
+            for place in ["line 3, byte 4", "line 4, byte 1", "line 5, byte 2", "line 7, byte 4"] {
+                #expect(shown.contains("\(place): not UTF-8 text"), "\(place) in \(answer)")
+            }
+            try bob.wait("message:text=after")
+            #expect(try bob.texts() == ["before", "after"])
+        }
+    }
+
+    @Test("A whole text that is not UTF-8 is refused with its line and byte")
+    func wholeText() throws {
+        try withRoom { ann, _, _ in
+            let answer = try pipe(#"one\ntwo\nab\xe9\n"#, into: "send room -", ann)
+            #expect(answer.code == 64 && answer.errors.contains("line 3, byte 3: not UTF-8 text"), "\(answer)")
+            #expect(try ann.texts().isEmpty)
+        }
+    }
+
+    @Test("A line ends with LF or CRLF, and any other CR is kept")
+    func lineEnds() throws {
+        try withRoom { ann, bob, _ in
+            let both = #"one\r\ntwo\nth\rree\r\r\n"#
+            #expect(try pipe(both, into: "send room --lines", ann).code == 0)
+            #expect(try pipe(both, into: "chat room --plain", ann).code == 0)
+            #expect(try pipe(both + #"last\r"#, into: "send room -", ann).code == 0)
+            #expect(try pipe(both, into: "send room -", ann).code == 0)
+            let lines = ["one", "two", "th\rree\r"]
+            let whole = "one\r\ntwo\nth\rree\r"
+            try bob.wait("message:text=\(whole)")
+            #expect(try bob.texts() == lines + lines + [whole + "\r\nlast\r", whole])
+            let shown = try Program.run([Program.mayfly, "read", "room", "--home", bob.home], in: bob.directory)
+            #expect(shown.output.contains("  one\n    two\n    th\n    ree\n"), "\(shown)")
+        }
+    }
+
+    @Test("A line that is too long for a message is refused, and the lines around it are sent")
+    func longLine() throws {
+        try withRoom { ann, bob, _ in
+            let text = "before\n\(String(repeating: "x", count: 100_000))\nafter"
+            for command in [["send", "room", "--lines"], ["chat", "room", "--plain"]] {
+                let answer = try Program.run(
+                    [Program.mayfly] + command + ["--home", ann.home],
+                    input: text,
+                    in: ann.directory
+                )
+                #expect(answer.code == 64, "\(answer)")
+                #expect((answer.output + answer.errors).contains("line 2: longer than 32768 bytes"), "\(answer)")
+            }
+            try eventually("all are here") { try bob.texts() == ["before", "after", "before", "after"] }
+        }
+    }
 }

@@ -299,7 +299,7 @@ struct PeopleTests {
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try bob.fails(64, "join", "-", input: " \n")
             try bob.fails(64, "join", "-", input: "mayfly:join/nonsense\n")
-            let joined = try bob.ok("join", "-", "--timeout", "90", input: "\n  \(slug)\nand more\n")
+            let joined = try bob.ok("join", "-", "--timeout", "90", input: "\u{FEFF}\(slug)\r\nand more\n")
             #expect(joined["state"].string == "ready")
         }
     }

@@ -2,8 +2,6 @@ import Chat
 import Control
 import Glibc
 
-import enum Messaging.Limits
-
 /// The chat as lines: standard input line by line, and what happens on standard output.
 final class PlainSession {
     private let jobs: FileJobs
@@ -11,10 +9,8 @@ final class PlainSession {
     private var model: ChatModel
     private var transcript = Transcript()
     private var requests: [RequestID: ChatRequest] = [:]
-    /// What was read of a line that has not ended.
-    private var partial: [UInt8] = []
+    private var input = LineReader()
     private var jobCount = 0
-    private var inputIsOpen = true
     /// A line that begins with a slash is a command: of a person, not of whatever is piped in.
     private let takesCommands: Bool
     private var isOver = false
@@ -32,7 +28,7 @@ final class PlainSession {
     func run() throws(ControlError) {
         signal(SIGPIPE, SIG_IGN)
         try perform(model.begin())
-        while !isOver, inputIsOpen || !requests.isEmpty || jobCount > 0 {
+        while !isOver, !input.hasEnded || !requests.isEmpty || jobCount > 0 {
             model.now = wallClock()
             try perform(model.handle(.tick))
             for line in transcript.update(&model) {
@@ -41,19 +37,20 @@ final class PlainSession {
             try wait()
         }
         for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
-        if !takesCommands, let failure { throw failure }
+        // At a terminal the person has seen the notice.
+        if isatty(STDIN_FILENO) == 0, let failure { throw failure }
     }
 
     private func wait() throws(ControlError) {
         // Lines that follow each other wait for the answer of the one before: they may mean what it changes.
-        let takesInput = inputIsOpen && requests.isEmpty
+        let takesInput = !input.hasEnded && requests.isEmpty
+        if takesInput, try takeLine() { return }
         var polled = [
             pollfd(fd: takesInput ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
             pollfd(fd: jobs.descriptor, events: Int16(POLLIN), revents: 0),
             pollfd(fd: client.descriptor, events: Int16(client.hasUnsent ? POLLIN | POLLOUT : POLLIN), revents: 0),
             pollfd(fd: STDOUT_FILENO, events: 0, revents: 0),
         ]
-        if takesInput, try takeLine() { return }
         guard poll(&polled, nfds_t(polled.count), -1) > 0 else { return }
         if polled[3].revents & Int16(POLLERR) != 0 { isOver = true }
         if polled[1].revents != 0 {
@@ -63,37 +60,25 @@ final class PlainSession {
             }
         }
         if polled[2].revents != 0 { try readNode() }
-        if polled[0].revents != 0 { readInput() }
-    }
-
-    private func readInput() {
-        var bytes = [UInt8](repeating: 0, count: 65_536)
-        let count = read(STDIN_FILENO, &bytes, bytes.count)
-        if count > 0 {
-            partial += bytes[..<count]
-            // Of a line beyond the limit no more is kept than shows that it is.
-            let start = partial.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
-            let excess = partial.count - start - Limits.textByteCount - 1
-            if excess > 0 { partial.removeLast(excess) }
-        } else if count == 0 || errno != EINTR {
-            inputIsOpen = false
-            if !partial.isEmpty, partial.last != UInt8(ascii: "\n") { partial.append(UInt8(ascii: "\n")) }
-            while (try? takeLine()) ?? false {}
+        if polled[0].revents != 0 {
+            try input.read()
+            // The last line need not end.
+            if input.hasEnded { _ = try takeLine() }
         }
     }
 
     /// - Returns: false when there is no whole line.
     private func takeLine() throws(ControlError) -> Bool {
-        guard let end = partial.firstIndex(of: UInt8(ascii: "\n")) else { return false }
-        let line = String(decoding: partial[..<end], as: UTF8.self)
-        partial.removeFirst(end + 1)
-        guard !takesCommands else {
-            try perform(model.enter(line: line))
-            return true
+        switch input.next() {
+        case nil: return false
+        case .refused(let error):
+            failure = failure ?? error
+            _ = model.handle(.said(error.message, isFailure: true))
+        case .text(let line):
+            let effects = takesCommands ? model.enter(line: line) : model.say(line)
+            if effects.isEmpty, failure == nil, let refusal = model.refusal { failure = ControlError(.usage, refusal) }
+            try perform(effects)
         }
-        let effects = model.say(line)
-        if effects.isEmpty, failure == nil, let refusal = model.refusal { failure = ControlError(.usage, refusal) }
-        try perform(effects)
         return true
     }
 

@@ -140,8 +140,10 @@ enum Passphrase {
             throw ControlError(.usage, "the passphrase is longer than \(byteLimit) bytes")
         }
         var byteCount = byteCount
-        if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\n") { byteCount -= 1 }
-        if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\r") { byteCount -= 1 }
+        if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\n") {
+            byteCount -= 1
+            if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\r") { byteCount -= 1 }
+        }
         return byteCount
     }
 }

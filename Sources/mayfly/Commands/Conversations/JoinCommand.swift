@@ -151,7 +151,9 @@ extension JoinCommand {
         private func invite() throws(ControlError) -> String {
             guard slug == "-" else { return ([slug] + words).joined(separator: " ") }
             let bytes = try InputFile.read("-", byteLimit: Self.inviteByteLimit)
-            let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
+            // Editors of other systems begin a file with a byte order mark.
+            let text = String(decoding: bytes.trimmingPrefix([0xEF, 0xBB, 0xBF]), as: UTF8.self)
+            let lines = text.split(whereSeparator: \.isNewline)
             let line = lines.first { $0.contains { !$0.isWhitespace } }
             guard let words = line?.split(whereSeparator: \.isWhitespace), let word = words.first else {
                 throw ControlError(.usage, "there is no invite on standard input", hint: "paste it, then Ctrl-D")

@@ -277,7 +277,9 @@ private struct History {
 
     /// A text of several lines keeps them, indented, so that none can pass for a message of its own.
     private func text(_ message: Message, indent: Int) -> String {
-        let lines = body(message).split(separator: "\n", omittingEmptySubsequences: false).map { safe(String($0)) }
+        let lines = body(message).split(omittingEmptySubsequences: false, whereSeparator: \.isNewline).map {
+            safe(String($0))
+        }
         return lines.joined(separator: "\n" + String(repeating: " ", count: indent))
     }
 

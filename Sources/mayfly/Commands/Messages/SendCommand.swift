@@ -9,8 +9,8 @@ struct SendCommand: NodeCommand {
         discussion: """
             TEXT is `-` for standard input, less one line break at its end. A text that starts with a dash goes after `--`.
 
-            With --lines each line of standard input is one message; empty lines are left out. Lines that are there \
-            already are sent in one request. There is one result a line, in the order of the lines; the exit code is \
+            With --lines each line of standard input is one message; empty lines are left out. A line ends with LF or \
+            CRLF. Lines that are there already are sent in one request. There is one result a line, in the order of the lines; the exit code is \
             that of the first line that failed, and the lines behind it are sent all the same.
 
             Examples:
@@ -120,20 +120,12 @@ struct SendCommand: NodeCommand {
 
     func body() throws -> String? {
         guard text == "-" else { return text }
-        var bytes = try InputFile.read(
+        let bytes = try InputFile.read(
             "-",
-            byteLimit: Self.textByteLimit + 1,
+            byteLimit: Self.textByteLimit + 2,
             cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`",
             until: timeout.map { .now + $0.duration }
         )
-        if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
-        guard let text = String(validating: bytes, as: UTF8.self) else {
-            throw ControlError(
-                .usage,
-                "standard input is not UTF-8 text",
-                hint: "encode it first, for example with base64"
-            )
-        }
-        return text
+        return try LineReader.text(LineReader.withoutLineEnd(bytes[...]))
     }
 }
