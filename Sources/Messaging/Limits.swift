@@ -15,6 +15,8 @@ package enum Limits {
     /// Most endpoints of one node, and bytes of one.
     package static let endpointCount = 8
     package static let endpointByteCount = 255
+    /// Endpoints that an invite names: each makes its QR code larger.
+    package static let inviteEndpointCount = 3
     /// Most bytes of all endpoints of one member: a frame holds the descriptions of a whole group.
     package static let endpointsByteCount = 768
     /// Members of a conversation, ourselves included.

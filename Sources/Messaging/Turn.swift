@@ -76,9 +76,9 @@ package struct Turn {
     }
 
     /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.
-    package func endpoints(of seed: RelaySeed) -> [Endpoint] {
+    package func endpoints(of seed: RelaySeed, atMost count: Int = Limits.endpointCount) -> [Endpoint] {
         let relayed = relayPlaces.endpoints(of: seed)
-        return endpoints.prefix(Limits.endpointCount - relayed.count) + relayed
+        return endpoints.prefix(count - relayed.count) + relayed
     }
 
     /// As many of them as a description may hold.

@@ -175,4 +175,29 @@ import Testing
         #expect(desk.model.say(long).isEmpty)
         #expect(desk.model.refusal?.contains("send a file") == true)
     }
+
+    @Test func `a QR code that the screen has no room for is not shown, and the words name what helps`() {
+        var desk = ChatDesk()
+        desk.model = ChatModel(
+            room: "room",
+            now: desk.model.now,
+            calendar: ChatDesk.calendar,
+            makeQRCode: { _ in [String](repeating: String(repeating: "█", count: 73), count: 37) }
+        )
+        desk.effects = desk.model.begin()
+        desk.open([])
+        desk.effects = desk.model.enter(line: "/invite")
+        desk.answer(
+            "invite.create",
+            [
+                "url": "mayfly:join/x", "tag": "x", "singleUse": false, "creator": "x", "lifetime": "ephemeral",
+                "signature": "valid",
+            ]
+        )
+        desk.press(.character("q"))
+        #expect(desk.text.contains("A QR code needs 73 columns and 40 rows."), "\(desk.text)")
+        #expect(desk.text.contains("`mayfly invite create C --code`") && !desk.text.contains("█"), "\(desk.text)")
+        desk.size = Picture.Size(columns: 73, rows: 40)
+        #expect(desk.lines.count { $0.contains("█") } == 37)
+    }
 }

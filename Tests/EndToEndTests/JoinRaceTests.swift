@@ -188,10 +188,23 @@ struct JoinRaceTests {
             let ann = nodes[0]
             try ann.start()
             try ann.ok("conversation", "create", "--name", "room")
-            let command = "['\(Program.mayfly)', 'invite', 'create', 'room', '--home', '\(ann.home)']"
-            let seen = try Program.tool("python3", "-c", "import pty; pty.spawn(\(command))")
-            #expect(seen.contains("mayfly join 'mayfly:join/") && seen.contains("expires:"), "\(seen)")
-            #expect(seen.contains("█") && seen.contains("\u{1b}[30;107m"))
+            let command = [Program.mayfly, "invite", "create", "room", "--home", ann.home]
+            let large = try PseudoTerminal(size: (80, 60))
+            let shown = try large.child(command)
+            try large.expect("mayfly join 'mayfly:join/")
+            try large.expect("expires:")
+            try large.expect("\u{1b}[30;107m")
+            try large.expect("█")
+            #expect(shown.wait(seconds: 30) == 0)
+            // One that says no size counts as one of 80 columns and 24 rows.
+            for size in [(80, 24), (72, 60), nil] as [(UInt16, UInt16)?] {
+                let small = try PseudoTerminal(size: size)
+                let told = try small.child(command)
+                try small.expect("expires:")
+                try small.expect("QR code:  needs ")
+                try small.expect("invite create room --code --home \(ann.home)` makes a code to say aloud")
+                #expect(told.wait(seconds: 30) == 0 && !small.text.contains("█"), "\(small.text)")
+            }
             let plain = try Program.run(
                 [Program.mayfly, "invite", "create", "room", "--home", ann.home],
                 in: ann.directory

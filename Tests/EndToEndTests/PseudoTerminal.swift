@@ -10,7 +10,8 @@ final class PseudoTerminal {
     /// All that was shown.
     private(set) var text = ""
 
-    init() throws {
+    /// - Parameter size: columns and rows; none when the terminal does not say.
+    init(size: (columns: UInt16, rows: UInt16)? = nil) throws {
         // Not openpty(3): other tests start children, who must not inherit it. ioctl_tty(2): TIOCSPTLCK, TIOCGPTN.
         master = try Descriptor("/dev/ptmx", O_RDWR | O_NOCTTY)
         var locked: Int32 = 0
@@ -19,6 +20,9 @@ final class PseudoTerminal {
             throw HarnessError("no pseudo terminal: \(errno)")
         }
         slave = try Descriptor("/dev/pts/\(number)", O_RDWR | O_NOCTTY)
+        guard let size else { return }
+        var window = winsize(ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0)
+        guard ioctl(master.number, UInt(TIOCSWINSZ), &window) == 0 else { throw HarnessError("no size: \(errno)") }
     }
 
     func child(_ arguments: [String]) throws -> Child {

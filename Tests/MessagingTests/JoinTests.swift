@@ -188,6 +188,18 @@ private struct Door {
         #expect(isWelcomed(door.ask(makeKey(&random), try door.request(by: later), verified: later)))
     }
 
+    @Test("An invite names the first three endpoints of its creator")
+    func endpoints() throws {
+        var all = try Assembly.joined(1)
+        let endpoints = (1...8).map { Endpoint(host: "h\($0)", port: 1) }
+        all.command(0) { (machine, first) throws(CommandError) in
+            var second = turn(first.random, now: first.now, endpoints: endpoints)
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &second)
+            #expect(invite.endpoints == Array(endpoints[..<3]))
+            return actions
+        }
+    }
+
     @Test("An invite's route goes when its time is over and there is another, or a day later")
     func routes() throws {
         var all = try Assembly.joined(1)

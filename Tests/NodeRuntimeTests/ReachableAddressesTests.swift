@@ -24,7 +24,7 @@ struct ReachableAddressesTests {
     private func hosts(_ endpoints: [Endpoint]) -> [String] { endpoints.map(\.host) }
 
     @Test(
-        "the addresses toward other networks first, then those of their interfaces, the rest, containers' bridges last"
+        "the addresses toward other networks first, then one of each interface, the rest, containers' bridges last"
     )
     func order() {
         let machine = [
@@ -43,10 +43,30 @@ struct ReachableAddressesTests {
         let found = ReachableAddresses(listeners: both, interfaces: machine)
         #expect(
             hosts(found.told)
-                == ["10.1.0.2", "2001:db8::7", "10.1.0.1", "192.0.2.53", "10.0.0.1", "172.17.0.1"]
+                == ["10.1.0.2", "2001:db8::7", "192.0.2.53", "10.0.0.1", "10.1.0.1", "172.17.0.1"]
         )
         // Each interface has a link-local address: that is no news.
         #expect(found.untold.isEmpty && !found.isThisMachineAlone)
+    }
+
+    @Test("a temporary IPv6 address comes after the address of a VPN")
+    func temporary() {
+        let machine = [
+            interface(
+                2,
+                .device,
+                own("10.0.0.1", isDefault: true),
+                own("2001:db8::7", isDefault: true),
+                own("2001:db8::1834:9a1b"),
+                own("fd00::7")
+            ),
+            interface(3, .device, own("100.87.12.201"), own("fd7a:115c:a1e0::1")),
+        ]
+        #expect(
+            hosts(ReachableAddresses(listeners: both, interfaces: machine).told) == [
+                "10.0.0.1", "2001:db8::7", "100.87.12.201", "fd7a:115c:a1e0::1", "2001:db8::1834:9a1b", "fd00::7",
+            ]
+        )
     }
 
     @Test("with too many, bridges are left out first, and an address that links have used before others")

@@ -236,7 +236,8 @@ extension ChatModel {
         if case .code(let code) = overlay {
             guard code.count <= count, code.allSatisfy({ CellWidth.of($0) <= columns }) else {
                 let needed = "\(CellWidth.of(code.first ?? "")) columns and \(code.count + 3) rows"
-                return [Row(Span(Wrapping.cut("A QR code needs \(needed).", width: columns), .warning))]
+                let words = "A QR code needs \(needed). `mayfly invite create C --code` makes a code to say aloud."
+                return Wrapping.wrap(words, width: columns).prefix(count).map { Row(Span($0, .warning)) }
             }
             return code.map { Row(Span($0, .code)) }
         }

@@ -378,7 +378,7 @@ extension ConversationStateMachine {
             ),
             creator: InboxID(key.publicKey),
             joinSecret: turn.random.bytes(32),
-            endpoints: turn.endpoints(of: relaySeed),
+            endpoints: turn.endpoints(of: relaySeed, atMost: Limits.inviteEndpointCount),
             name: record.name,
             description: nil,
             lifetime: self.lifetime,

@@ -20,7 +20,8 @@ package struct ReachableAddresses: Hashable, Sendable {
         case ofContainers
     }
 
-    /// The best first: the addresses toward other networks, others of their interfaces, the rest, those of containers' bridges.
+    /// The best first: the addresses toward other networks, the first one of each interface and family, the rest, those of
+    /// containers' bridges. An invite names the first ones only, and a second address of an interface reaches no one else.
     package private(set) var told: [Messaging.Endpoint] = []
     package private(set) var untold: [Untold] = []
     /// Others are told a loopback address, for there is no other.
@@ -104,8 +105,7 @@ package struct ReachableAddresses: Hashable, Sendable {
     }
 
     private mutating func choose(_ candidates: [Candidate], room: Int, met: () -> Set<LanAddress>) {
-        let ranked = candidates.enumerated().sorted { ($0.element.rank, $0.offset) < ($1.element.rank, $1.offset) }
-            .map(\.element)
+        let ranked = Self.ranked(candidates)
         guard ranked.count > room else {
             told = ranked.map(\.endpoint)
             return
@@ -132,7 +132,26 @@ package struct ReachableAddresses: Hashable, Sendable {
         }
     }
 
-    private static let containerRank = 3
+    private static func ranked(_ candidates: [Candidate]) -> [Candidate] {
+        struct Way: Hashable {
+            let interface: String
+            let isIPv4: Bool
+        }
+        var ways: Set<Way> = []
+        let order = candidates.indices.sorted { (candidates[$0].rank, $0) < (candidates[$1].rank, $1) }
+        return order.map { index in
+            var candidate = candidates[index]
+            if let interface = candidate.interface, let address = candidate.address, candidate.rank < containerRank,
+                !ways.insert(Way(interface: interface, isIPv4: address.isIPv4)).inserted, candidate.rank > 0
+            {
+                candidate.rank = repeatedRank
+            }
+            return candidate
+        }.enumerated().sorted { ($0.element.rank, $0.offset) < ($1.element.rank, $1.offset) }.map(\.element)
+    }
+
+    private static let repeatedRank = 3
+    private static let containerRank = 4
 
     /// Which interface has an address, and how good that is for others.
     private struct Owners {

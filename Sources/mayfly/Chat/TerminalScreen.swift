@@ -107,13 +107,7 @@ final class TerminalScreen {
     }
 
     /// Columns and rows; 80 and 24 when the terminal does not say.
-    var size: Picture.Size {
-        var size = winsize()
-        guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else {
-            return Picture.Size(columns: 80, rows: 24)
-        }
-        return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
-    }
+    var size: Picture.Size { Terminal.size(of: STDOUT_FILENO) }
 
     /// The signals that have come.
     func takeSignals() -> [Int32] {

@@ -1,14 +1,10 @@
 /// A QR code for a terminal, two modules a character cell.
 enum QRCode {
-    /// The lines to print; `nil` when `text` does not fit into a QR code.
-    ///
-    /// Black on white whatever the colours of the terminal are, with the quiet zone of four modules that ISO/IEC 18004
-    /// asks for.
-    static func lines(for text: String) -> [String]? {
-        rows(for: text)?.map { "\u{1b}[30;107m\($0)\u{1b}[0m" }
-    }
+    /// A row as black on white, whatever the colours of the terminal are.
+    static func coloured(_ row: String) -> String { "\u{1b}[30;107m\(row)\u{1b}[0m" }
 
-    /// The same without colours: to be shown as black on white.
+    /// The rows, to be shown as black on white, with the quiet zone of four modules that ISO/IEC 18004 asks for; `nil` when
+    /// `text` does not fit into a QR code.
     static func rows(for text: String) -> [String]? {
         guard let matrix = QRMatrix(Array(text.utf8)) else { return nil }
         let modules = 0..<matrix.size

@@ -1,3 +1,4 @@
+import Chat
 import Control
 import Glibc
 
@@ -53,6 +54,15 @@ struct Terminal {
     /// What a person is told is not what was asked for: that nobody can be told is no failure.
     private static func tell(_ text: String) {
         _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO)
+    }
+
+    /// Columns and rows of a terminal; 80 and 24 when it does not say.
+    static func size(of descriptor: Int32) -> Picture.Size {
+        var size = winsize()
+        guard ioctl(descriptor, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else {
+            return Picture.Size(columns: 80, rows: 24)
+        }
+        return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 
     /// Prints an aligned table; nothing when there are no rows.

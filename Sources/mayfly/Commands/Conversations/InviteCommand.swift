@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 import Glibc
 
@@ -23,7 +24,7 @@ extension InviteCommand {
         static let configuration = CommandConfiguration(
             abstract: "Make an invitation.",
             discussion: """
-                Prints the invitation; a terminal also gets the command to paste and a QR code.
+                Prints the invitation; a terminal also gets the command to paste and, where it fits, a QR code.
 
                 --code prints a code to say aloud instead, a number and two words, and waits for what becomes of it: 0 \
                 when it was taken, 2 when somebody tried other words, 3 when its 5 minutes are over. There is one \
@@ -68,10 +69,23 @@ extension InviteCommand {
                 terminal.note("to join:  mayfly join '\(url)'")
                 let uses = invite.singleUse ? ", admits one member" : ""
                 terminal.note("expires:  \(shown(invite.expiresAt, now: wallClock()))\(uses)")
-                if isatty(STDERR_FILENO) == 1 {
-                    for line in QRCode.lines(for: url) ?? [] { terminal.note(line) }
-                }
+                if isatty(STDERR_FILENO) == 1 { showQRCode(of: url, terminal) }
             }
+        }
+
+        /// A part of a QR code cannot be read: it is shown whole or not at all.
+        private func showQRCode(of url: String, _ terminal: Terminal) {
+            let instead = "`mayfly invite create \(quoted(conversation)) --code` makes a code to say aloud"
+            guard let rows = QRCode.rows(for: url) else {
+                return terminal.note("QR code:  the invitation is too long for one; \(instead)")
+            }
+            let size = Terminal.size(of: STDERR_FILENO)
+            let columns = CellWidth.of(rows[0])
+            // The prompt of the shell takes the last row.
+            guard columns <= size.columns, rows.count < size.rows else {
+                return terminal.note("QR code:  needs \(columns) columns and \(rows.count + 1) rows; \(instead)")
+            }
+            for row in rows { terminal.note(QRCode.coloured(row)) }
         }
     }
 
