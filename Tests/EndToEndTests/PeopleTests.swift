@@ -292,6 +292,41 @@ struct PeopleTests {
         }
     }
 
+    @Test("A table counts the columns of a terminal", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")])
+    func columns(name: String, head: String) throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("conversation", "profile", "room", name)
+            try bob.wait("profileChanged:profile=\(name)")
+            let id = try bob.ok("conversation", "members", "room")["members"][0]["member"].string ?? "-"
+            let command = [Program.mayfly, "conversation", "members", "room", "--home", bob.home]
+            let table = try Program.run(command, in: bob.directory).output.split(separator: "\n")
+            #expect(table[0].hasPrefix("\(head)MEMBER") && table[1].hasPrefix("\(name)  \(id)  "), "\(table)")
+        }
+    }
+
+    @Test("The progress of a file stays on one row of the terminal")
+    func progress() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let name = String(repeating: "漢", count: 30)
+            try bob.ok("conversation", "profile", "room", name)
+            try ann.wait("profileChanged:profile=\(name)")
+            let path = "\(ann.directory)/file"
+            try Data(count: 16 << 20).write(to: URL(fileURLWithPath: path))
+            let terminal = try PseudoTerminal(size: (40, 24))
+            // Bob takes nothing before the command follows how far he is.
+            kill(bob.pid, SIGSTOP)
+            defer { kill(bob.pid, SIGCONT) }
+            let sending = try terminal.child([
+                Program.mayfly, "send", "room", "--file", path, "--wait", "delivered", "--home", ann.home,
+            ])
+            try terminal.expect("reading 100 %")
+            kill(bob.pid, SIGCONT)
+            try terminal.expect("\rsending to \(String(repeating: "漢", count: 13))…\u{1B}[K")
+            try terminal.expect("\r\u{1B}[Kmessage ")
+            #expect(sending.wait(seconds: 60) == 0)
+        }
+    }
+
     @Test("An invite is read from standard input, and nothing there is an error")
     func joinFromInput() throws {
         try withPair { ann, bob in

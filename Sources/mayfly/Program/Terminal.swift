@@ -69,13 +69,13 @@ struct Terminal {
     func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
         let all = [head] + rows
-        let widths = head.indices.map { column in all.map { width($0[column]) }.max() ?? 0 }
+        let widths = head.indices.map { column in all.map { CellWidth.of($0[column]) }.max() ?? 0 }
         for row in all {
             var line = ""
             for (column, cell) in row.enumerated() {
                 line += cell
                 if column < row.count - 1 {
-                    line += String(repeating: " ", count: widths[column] - width(cell) + 2)
+                    line += String(repeating: " ", count: widths[column] - CellWidth.of(cell) + 2)
                 }
             }
             result(line, exitCode: code)
@@ -85,9 +85,9 @@ struct Terminal {
     /// Prints `name  value` lines, aligned; absent values are left out.
     func fields(_ fields: [(String, String?)]) {
         let present = fields.compactMap { name, value in value.map { (name, $0) } }
-        let widest = present.map { width($0.0) }.max() ?? 0
+        let widest = present.map { CellWidth.of($0.0) }.max() ?? 0
         for (name, value) in present {
-            result(name + String(repeating: " ", count: widest - width(name) + 2) + value)
+            result(name + String(repeating: " ", count: widest - CellWidth.of(name) + 2) + value)
         }
     }
 
@@ -99,8 +99,6 @@ struct Terminal {
             warn("\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
         }
     }
-
-    private func width(_ text: String) -> Int { text.count }
 }
 
 /// Text from elsewhere, made harmless for a terminal: control characters become `?`, line breaks a space, and what

@@ -43,6 +43,7 @@ struct FileUpload {
         let byteCount: Int64? = isRegular && status.st_size > 0 ? Int64(status.st_size) : nil
         let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
         let client = try command.connect()
+        defer { progress.end() }
         let begin = AttachmentBeginMethod.Params(
             conversation: command.conversation,
             name: name,
@@ -63,15 +64,7 @@ struct FileUpload {
             timeout: command.wait == nil && deadline == nil ? nil : timeout
         )
         if command.wait == .delivered { follow(upload, progress) }
-        let value: JSONValue
-        do {
-            value = try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
-        } catch {
-            progress.end()
-            throw error
-        }
-        progress.end()
-        return value
+        return try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
     }
 
     /// A minute, and a second more for each MiB.
@@ -172,25 +165,25 @@ struct FileUpload {
 /// One line on the terminal that is written over.
 final class Progress: Sendable {
     let isShown: Bool
-    private let width = Mutex<Int?>(0)
+    private let hasEnded = Mutex(false)
+    /// ECMA-48, EL.
+    private static let restCleared = "\u{1B}[K"
 
     init(isShown: Bool) { self.isShown = isShown }
 
+    /// Shows a text, cut to one row: only that can be written over.
     func show(_ text: String) {
         guard isShown else { return }
-        width.withLock { width in
-            guard let before = width else { return }
-            Terminal.ask("\r" + text + String(repeating: " ", count: max(0, before - text.count)))
-            width = text.count
-        }
+        let row = Wrapping.cut(text, width: Terminal.size(of: STDERR_FILENO).columns - 1)
+        hasEnded.withLock { if !$0 { Terminal.ask("\r\(row)\(Self.restCleared)") } }
     }
 
     /// Clears the line; nothing is shown any more.
     func end() {
         guard isShown else { return }
-        width.withLock { width in
-            if let before = width, before > 0 { Terminal.ask("\r" + String(repeating: " ", count: before) + "\r") }
-            width = nil
+        hasEnded.withLock { hasEnded in
+            if !hasEnded { Terminal.ask("\r\(Self.restCleared)") }
+            hasEnded = true
         }
     }
 }
