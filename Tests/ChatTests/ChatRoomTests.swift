@@ -200,4 +200,84 @@ import Testing
         desk.size = Picture.Size(columns: 73, rows: 40)
         #expect(desk.lines.count { $0.contains("█") } == 37)
     }
+
+    @Test func `a reply whose original is gone is sent as a text of its own only after the person was told`() {
+        var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?", expires: 5_000)])
+        desk.press(.selectUp, .character("r"))
+        desk.type("yes")
+        #expect(desk.text.contains("answers bob: rotate the key?"))
+        desk.pass(5_000)
+        #expect(desk.text.contains("the message that you answer is gone"), "\(desk.text)")
+        desk.press(.enter)
+        #expect(desk.takeCalls().isEmpty && desk.lines.contains("> yes"))
+        #expect(desk.text.contains("not sent, the message that it answers is gone"), "\(desk.text)")
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"yes"}"#])
+    }
+
+    @Test func `a reply stays one while another room is on the screen, and when its original has left the page`() {
+        var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
+        desk.press(.selectUp, .character("r"))
+        desk.type("yes")
+        desk.press(.alt("2"))
+        #expect(!desk.text.contains("answers"))
+        desk.press(.alt("1"))
+        #expect(desk.text.contains("answers bob: rotate the key?"))
+        // A page of the newest, without it.
+        desk.answer("read", ["messages": .array(numbered(200))])
+        #expect(desk.text.contains("answers an older message"), "\(desk.text)")
+        desk.effects = []
+        desk.press(.enter)
+        let sent = desk.takeCalls()
+        #expect(sent.first?.contains(#""replyTo":"\#(String(repeating: "1", count: 32))""#) == true, "\(sent)")
+    }
+
+    @Test func `a text that could not be sent comes back as the reply that it was`() {
+        var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
+        desk.press(.selectUp, .character("r"))
+        desk.type("yes")
+        desk.press(.enter)
+        desk.answer("send", .failure(ControlError(.noNode, "the node has gone")))
+        #expect(desk.lines.contains("> yes") && desk.text.contains("the node has gone"))
+        desk.press(.enter)
+        #expect(desk.effects.count == 1)
+        desk.answer("send", .failure(ControlError(.notFound, "no such message")))
+        #expect(desk.lines.contains("> yes") && desk.text.contains("no such message"))
+        desk.press(.enter)
+        #expect(desk.takeCalls().isEmpty && desk.text.contains("not sent, the message that it answers is gone"))
+    }
+
+    @Test(arguments: ["/accept", "/propose 1d", "/invite", "/join mayfly:join/x", "//slashed", "/lock"])
+    func `what needs the node is refused in words while there is none, and the line stays`(line: String) {
+        var desk = ChatDesk()
+        let proposal: JSONValue = [
+            "id": "aa", "lifetime": "7d", "from": "bob", "member": "bob000000000", "waiting": ["me"],
+            "proposedAt": "2026-11-23T08:41:00Z",
+        ]
+        desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal))
+        desk.effects = []
+        desk.handle(.disconnected("it has gone"))
+        desk.type(line)
+        desk.press(.enter)
+        #expect(desk.takeCalls().isEmpty)
+        #expect(desk.text.contains("not done, there is no node: it has gone"), "\(desk.text)")
+        #expect(desk.lines.contains("> \(line)"), "\(desk.text)")
+    }
+
+    @Test func `a confirmed explosion is refused in words while there is no node, and can be confirmed later`() {
+        var desk = desk()
+        desk.type("/explode")
+        desk.press(.enter)
+        desk.handle(.said("the file is there", isFailure: false))
+        desk.handle(.disconnected("it has gone"))
+        #expect(desk.text.contains("no node: it has gone"), "\(desk.text)")
+        desk.type("room")
+        desk.press(.enter)
+        desk.handle(.disconnected("it has gone"))
+        #expect(desk.takeCalls().isEmpty && desk.text.contains("not done, there is no node"), "\(desk.text)")
+        #expect(desk.text.contains("type room: room"), "\(desk.text)")
+        _ = desk.model.begin()
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"explode {"conversation":"\#(ChatDesk.room)"}"#])
+    }
 }

@@ -37,4 +37,23 @@ struct ChatTerminalTests {
             #expect(terminal.shows)
         }
     }
+
+    @Test("A confirmed explosion while the node is away is refused in words")
+    func away() throws {
+        try withRoom { ann, _, _ in
+            let terminal = try PseudoTerminal()
+            let chat = try terminal.child([
+                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
+            ])
+            try terminal.expect("MEMORY ONLY")
+            try terminal.type("/explode\r")
+            try terminal.expect("type room: ")
+            try ann.stop()
+            try terminal.expect("no node")
+            try terminal.type("room\r")
+            try terminal.expect("not done, there is no node")
+            chat.signal(SIGTERM)
+            #expect(chat.wait(seconds: 30) == 0)
+        }
+    }
 }

@@ -54,6 +54,11 @@ struct ShownTextTests {
             let other = "\(ann.directory)/the other"
             let made = try told("init", "--listen", ann.anyPort, "--home", other)
             #expect(made == "start it with `mayfly run --home '\(other)'`\n")
+            let odd = try Program.run(
+                [Program.mayfly, "init", "--listen", ann.anyPort, "--home", "\(ann.directory)/a\n\u{1b}b"],
+                in: ann.directory
+            )
+            #expect(odd.output.contains("/a ?b\n") && !odd.output.contains("\u{1b}"), "\(odd)")
             let node = try ann.run(["doctor"]).lines.first { $0["name"].string == "node" }
             #expect(node?["hint"].string == "start it with `mayfly run --home \(ann.home)`")
             try ann.start()

@@ -86,8 +86,9 @@ extension ChatModel {
             let (path, text) = Self.path(rest)
             guard !path.isEmpty else { return usage(command) }
             notice = ("sending \(ShownText.line(path)) …", false)
-            defer { replyTo = nil }
-            return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo?.description)]
+            change(room.id) { $0.reply = nil }
+            let replyTo = room.reply?.message.description
+            return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
         case .save:
             let target = room.message(selection) ?? room.messages.last { $0.file != nil }
             guard let target else {
@@ -99,7 +100,7 @@ extension ChatModel {
             let (target, text) = target(rest, room)
             guard let target, !text.isEmpty else { return usage(command) }
             if command == .react { return react(room, target.message.description, text) }
-            replyTo = target.message
+            change(room.id) { $0.reply = ReplyTarget(target) }
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
             guard !rest.isEmpty else { return usage(command) }

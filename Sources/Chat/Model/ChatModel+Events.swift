@@ -75,7 +75,6 @@ extension ChatModel {
     /// Nothing that was quoted or looked at stays.
     private mutating func forgetWhatIsShown() {
         selection = nil
-        replyTo = nil
         question = nil
         overlay = nil
         notice = nil
@@ -98,7 +97,7 @@ extension ChatModel {
     /// The node has done what a person wanted.
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
-        case .send(let id, _): return refreshMessages(id)
+        case .send(let id, _, _): return refreshMessages(id)
         case .invite(let id):
             let invite = try value.decoded(as: Invite.self)
             let until = invite.expiresAt.map { " until \(Words.time($0, now: now, calendar))" } ?? ""

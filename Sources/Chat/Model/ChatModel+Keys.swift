@@ -80,11 +80,16 @@ extension ChatModel {
     private mutating func pressInRoom(_ key: Key) -> [ChatEffect] {
         switch key {
         case .enter:
+            if let room, room.reply?.isGone ?? false, !editor.isEmpty {
+                change(room.id) { $0.reply = nil }
+                notice = ("not sent, the message that it answers is gone: Enter sends it without", true)
+                return []
+            }
             let length = room.flatMap { Words.milliseconds($0.retention) }
             let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
         case .escape:
-            if replyTo != nil { replyTo = nil } else { scroll = 0 }
+            if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
         case .selectUp: return select(-1)
         case .selectDown: return select(1)
         case .tab:
@@ -113,11 +118,6 @@ extension ChatModel {
     }
 
     mutating func send(_ text: String) -> [ChatEffect] {
-        if let lostConnection {
-            editor.set(text)
-            notice = ("not sent, there is no node: \(lostConnection)", true)
-            return []
-        }
         guard let room else {
             notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
             return []
@@ -128,9 +128,11 @@ extension ChatModel {
             return []
         }
         scroll = 0
-        let params = SendMethod.Params(conversation: room.id, text: text, replyTo: replyTo?.description)
-        replyTo = nil
-        return [.call(.action(.send(room.id, text: text)), method: SendMethod.name, params: JSONValue(of: params))]
+        let reply = room.reply
+        change(room.id) { $0.reply = nil }
+        let params = SendMethod.Params(conversation: room.id, text: text, replyTo: reply?.message.description)
+        let request = ChatRequest.action(.send(room.id, text: text, reply: reply))
+        return [.call(request, method: SendMethod.name, params: JSONValue(of: params))]
     }
 
     private static func tooLong(_ text: String) -> String {
@@ -173,7 +175,7 @@ extension ChatModel {
         case .selectDown, .down: return select(1)
         case .escape: selection = nil
         case .character("r"), .enter:
-            replyTo = message.message
+            change(room.id) { $0.reply = ReplyTarget(message) }
             selection = nil
         case .character("e"): question = .reaction(message: message.message.description)
         case .character("s"): return save(message, to: nil)
@@ -350,7 +352,8 @@ extension ChatModel {
             reaction: emoji,
             remove: isThere ? true : nil
         )
-        return [.call(.action(.send(room.id, text: nil)), method: ReactMethod.name, params: JSONValue(of: params))]
+        let request = ChatRequest.action(.send(room.id, text: nil, reply: nil))
+        return [.call(request, method: ReactMethod.name, params: JSONValue(of: params))]
     }
 
     private mutating func confirm(_ id: String, _ effect: () -> ChatEffect) -> [ChatEffect] {

@@ -36,7 +36,6 @@ package struct ChatModel {
     var listIndex = 0
     private var listDraft = LineEditor()
     var selection: HexID?
-    var replyTo: HexID?
     /// Rows by which the messages are scrolled up.
     var scroll = 0
     /// The screen is too small to show what a key would do.
@@ -108,7 +107,7 @@ package struct ChatModel {
 
     package mutating func handle(_ input: ChatInput) -> [ChatEffect] {
         switch input {
-        case .key(let key): return press(key)
+        case .key(let key): return unlessLost { $0.press(key) }
         case .event(let event): return happened(event)
         case .answer(let request, let answer): return answered(request, answer)
         case .dropped: return begin()
@@ -123,6 +122,8 @@ package struct ChatModel {
             show(image: rows, of: message, title: title, in: id)
             return []
         case .disconnected(let why):
+            // Told again with each attempt: an answer to a key stays.
+            if lostConnection == nil { notice = nil }
             lostConnection = why
             return []
         case .tick:
@@ -131,6 +132,19 @@ package struct ChatModel {
             dropSelection()
             return []
         }
+    }
+
+    /// Without a node, whatever needs it is refused in words: the line, the question and the rest stay as they were.
+    private mutating func unlessLost(_ body: (inout ChatModel) -> [ChatEffect]) -> [ChatEffect] {
+        guard let lostConnection else { return body(&self) }
+        var changed = self
+        let effects = body(&changed)
+        if effects.contains(where: { if case .call(.action, _, _) = $0 { true } else { false } }) {
+            notice = ("not done, there is no node: \(lostConnection)", true)
+            return []
+        }
+        self = changed
+        return effects
     }
 
     /// When the picture changes by itself.
@@ -169,7 +183,6 @@ package struct ChatModel {
         if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
         currentID = id
         selection = nil
-        replyTo = nil
         scroll = 0
         overlay = nil
         question = nil
@@ -302,8 +315,13 @@ package struct ChatModel {
             }
             notice = (Self.words(error), true)
         case .explosion: break
-        case .action(.send(let id, let text?)):
-            change(id) { if $0.draft.isEmpty { $0.draft.set(text) } }
+        case .action(.send(let id, let text?, var reply)):
+            if error.kind == .notFound { reply?.isGone = true }
+            change(id) { room in
+                guard room.draft.isEmpty else { return }
+                room.draft.set(text)
+                room.reply = reply
+            }
             notice = (Self.words(error), true)
         case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
         }
@@ -367,7 +385,6 @@ package struct ChatModel {
     mutating func dropSelection() {
         guard let room else { return }
         if room.message(selection) == nil { selection = nil }
-        if room.message(replyTo) == nil { replyTo = nil }
         if case .image(let id, _, _) = overlay, !room.messages.contains(where: { $0.message.description == id }) {
             overlay = nil
         }

@@ -13,8 +13,8 @@ package enum ChatRequest: Hashable, Sendable {
     case action(Action)
 
     package enum Action: Hashable, Sendable {
-        /// With the text, which is given back when it could not be sent.
-        case send(String, text: String?)
+        /// With the text and what it answers, which are given back when it could not be sent.
+        case send(String, text: String?, reply: ReplyTarget?)
         case invite(String)
         /// With the room from which it was asked for, which is `nil` for the list.
         case join(from: String?)

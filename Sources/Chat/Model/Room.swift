@@ -27,6 +27,8 @@ package struct Room {
     package var unreadCount = 0
     /// What is being written here.
     var draft = LineEditor()
+    /// The message that the draft answers.
+    var reply: ReplyTarget?
     /// How many of the newest were unread when the room was opened, until they are here.
     var newCount = 0
     /// The first of them.
@@ -100,6 +102,8 @@ package struct Room {
         if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
         newCount = 0
         expire(now: now)
+        // One that is missing may be older than the messages that were asked for.
+        if let reply, isWhole, !isCut, message(reply.message) == nil { self.reply?.isGone = true }
     }
 
     mutating func note(_ text: String, at: Timestamp) {
@@ -120,6 +124,7 @@ package struct Room {
         }
         faded.removeAll { $0.until <= now.milliseconds }
         draft.expire(now: now.milliseconds)
+        if let time = reply?.expiresAt, time <= now { reply?.isGone = true }
     }
 
     /// Nothing of the conversation is kept here.
@@ -131,6 +136,7 @@ package struct Room {
         endedLifetime = nil
         unreadCount = 0
         draft.forget()
+        reply = nil
     }
 
     /// When something of it changes by itself, if nothing happens: a second, a minute or an hour of a countdown is over.

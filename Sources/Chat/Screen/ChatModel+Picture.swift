@@ -122,8 +122,8 @@ extension ChatModel {
     }
 
     private var status: (String, Tone) {
-        if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
+        if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
             return (
                 isScheduled ? "then everybody's copy is destroyed at that time" : "everybody's copy is destroyed now",
@@ -134,12 +134,7 @@ extension ChatModel {
         guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
         if room.isExploded { return ("Alt-X closes", .dim) }
         if selection != nil { return (ChatModel.selectionHelp, .strong) }
-        if let target = room.message(replyTo) {
-            return (
-                "answers \(ChatModel.you(target.from)): \(ShownText.line(target.text ?? target.file?.name ?? ""))",
-                .strong
-            )
-        }
+        if let reply = room.reply { return answered(reply, in: room) }
         if scroll > 0 { return ("scrolled up: PageDown, Esc to the end", .strong) }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
         let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
@@ -149,6 +144,13 @@ extension ChatModel {
         let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)
         let time = Words.time(Timestamp(milliseconds: end), now: now, calendar)
         return ("this message: kept until \(time)\(mailbox)", .dim)
+    }
+
+    private func answered(_ reply: ReplyTarget, in room: Room) -> (String, Tone) {
+        if reply.isGone { return ("the message that you answer is gone", .warning) }
+        guard let target = room.message(reply.message) else { return ("answers an older message", .strong) }
+        let text = ShownText.line(target.text ?? target.file?.name ?? "")
+        return ("answers \(ChatModel.you(target.from)): \(text)", .strong)
     }
 
     // MARK: Cards

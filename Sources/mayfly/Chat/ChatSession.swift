@@ -50,7 +50,6 @@ final class ChatSession {
     private func connect() throws(ControlError) {
         let client = try ControlClient(home: home)
         self.client = client
-        requests = [:]
         perform(model.begin())
     }
 
@@ -148,7 +147,16 @@ final class ChatSession {
     private func lose(_ error: ControlError) {
         client = nil
         retryAt = monotonicMilliseconds() + Self.retryTime
+        let unanswered = requests
+        requests = [:]
         perform(model.handle(.disconnected(safe(error.message))))
+        for case .action(let action) in unanswered.values { fail(action) }
+    }
+
+    /// Says that the node has not answered to what a person wanted.
+    private func fail(_ action: ChatRequest.Action) {
+        let error = ControlError(.noNode, "the node has gone and has not answered: look whether it was done")
+        perform(model.handle(.answer(.action(action), .failure(error))))
     }
 
     private func perform(_ effects: [ChatEffect]) {
@@ -156,7 +164,10 @@ final class ChatSession {
             switch effect {
             case .call(let request, let method, let params):
                 guard let client else { continue }
-                do throws(ControlError) { requests[try client.post(method, params)] = request } catch { lose(error) }
+                do throws(ControlError) { requests[try client.post(method, params)] = request } catch {
+                    lose(error)
+                    if case .action(let action) = request { fail(action) }
+                }
             case .upload(let conversation, let path, let text, let replyTo):
                 jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
             case .save(let conversation, let message, let path):
