@@ -213,8 +213,9 @@ import Testing
         #expect(machine.deliveries(now: later) == (0, nil))
     }
 
-    @Test func `half of the capacity may deliver, a quarter to members that were away`() {
-        for (capacity, quarter) in [(1, 1), (4, 1), (20, 5), (1_024, 256)] {
+    @Test
+    func `half of the capacity may deliver, a quarter to members that were away, and no more than half of the dials`() {
+        for (capacity, quarter) in [(1, 1), (4, 1), (20, 5), (64, 16), (1_024, 16)] {
             let machine = Machine(capacity: capacity)
             #expect(machine.deliveryPlaces(hasFailed: true) == quarter)
             #expect(machine.deliveryPlaces(hasFailed: false) == 2 * quarter)

@@ -128,4 +128,28 @@ import Testing
         #expect(try texts(store, row).count == 40)
         store.close()
     }
+
+    @Test func `an erasure after the journal has moved is not undone by what an earlier run has left in it`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let rows = [try store.createRow(), try store.createRow()]
+        for row in rows { try store.put(row, 0, at: start + lifetime, "message") }
+        try store.commitNow()
+        disk.with { $0.isFull = true }
+        store.close()
+        store = try openHome(disk)
+        // The disk refuses the checkpoint, so the journal moves without what is erased.
+        try store.erase(rows[0], id: messageID(0))
+        try store.commitNow()
+        disk.with { $0.isFull = false }
+        // There is room for what is left of the other inbox, and its first use writes it.
+        #expect(try texts(store, rows[1]) == ["message"])
+        try store.erase(rows[1], id: messageID(0))
+        try store.commitNow()
+        let killed = disk.snapshot()
+        store.close()
+        store = try openHome(killed)
+        for row in rows { #expect(try texts(store, row) == []) }
+        store.close()
+    }
 }

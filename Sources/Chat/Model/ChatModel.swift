@@ -101,6 +101,8 @@ package struct ChatModel {
 
     /// A whole line, as somebody would type it.
     package mutating func enter(line: String) -> [ChatEffect] {
+        // Nobody sees a reply that an earlier line has left.
+        if let currentID { change(currentID) { $0.reply = nil } }
         editor.set(line)
         return press(.enter)
     }
@@ -139,7 +141,13 @@ package struct ChatModel {
         guard let lostConnection else { return body(&self) }
         var changed = self
         let effects = body(&changed)
-        if effects.contains(where: { if case .call(.action, _, _) = $0 { true } else { false } }) {
+        let needsNode = effects.contains { effect in
+            switch effect {
+            case .call(.action, _, _), .upload, .save, .preview: true
+            default: false
+            }
+        }
+        if needsNode {
             notice = ("not done, there is no node: \(lostConnection)", true)
             return []
         }

@@ -50,6 +50,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private var mayWait = false
     /// When the last request was answered, or the connection was made.
     private(set) var activeAt = NIODeadline.now()
+    private(set) var wasAnswered = false
 
     init(
         connection: ControlConnection,
@@ -264,7 +265,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
 
     /// No request is under way, no event is wanted, and nothing ends with the client.
     var isIdle: Bool {
-        requestsInFlight == 0 && !connection.isStreaming && connection.dependentCount.load(ordering: .relaxed) == 0
+        requestsInFlight == 0 && !connection.isStreaming && !connection.hasUnwritten
+            && connection.dependentCount.load(ordering: .relaxed) == 0
     }
 
     var isWaiting: Bool { mayWait && !isIdle }
@@ -296,6 +298,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private func finish(_ count: Int) {
         requestsInFlight -= count
         activeAt = .now()
+        wasAnswered = true
         if isIdle { mayWait = false }
         dispatch()
         if isReadHeld, requestsInFlight < ControlLimits.requestsInFlight {

@@ -51,7 +51,8 @@ final class ControlConnections {
         let idle = entries.filter { $0.value.handler.isIdle }.min {
             $0.value.handler.activeAt < $1.value.handler.activeAt
         }
-        guard let (key, entry) = idle, entry.handler.activeAt + Self.idleTime <= .now() else { return nil }
+        guard let (key, entry) = idle else { return nil }
+        guard entry.handler.wasAnswered || entry.handler.activeAt + Self.idleTime <= .now() else { return nil }
         return (key, entry)
     }
 
@@ -59,6 +60,9 @@ final class ControlConnections {
         guard let (key, entry) = idlest else { return false }
         entries[key] = nil
         entry.handler.giveUp()
+        // Its client may read nothing more.
+        let channel = entry.channel
+        channel.eventLoop.assumeIsolated().scheduleTask(in: Self.idleTime) { channel.close(promise: nil) }
         return true
     }
 

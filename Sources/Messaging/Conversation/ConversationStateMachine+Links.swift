@@ -242,7 +242,8 @@ extension ConversationStateMachine {
         let known = record.members.first { $0.key == member }?.endpoints ?? []
         var endpoints = members[member]?.heard.endpoints(now: turn.now, before: known) ?? known
         if isUpgrade { endpoints.removeAll { $0.relay != nil } }
-        let dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: isUpgrade)
+        var dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: isUpgrade)
+        dial.isUrgent = members[member].map { $0.hasNews || $0.link.isHurried } ?? false
         return .dial(client, dial)
     }
 
@@ -364,6 +365,9 @@ extension ConversationStateMachine {
                 members[member]!.readReceipts = side.readReceipts
                 members[member]!.owesWord = side.owesWord
                 members[member]!.runs = side.runs
+                if side.runs.areCopied(now: now) || side.runs.reportsCopies(now: now) {
+                    members[member]!.link.dialSlowly(Limits.redialCopies, until: now + Limits.copiesLifetime)
+                }
                 deliveries.remember(receipted: side.readReceipts)
             }
             guard !dials else { continue }

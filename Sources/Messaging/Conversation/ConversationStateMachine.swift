@@ -132,7 +132,8 @@ package struct ConversationStateMachine: Sendable {
     /// the member has heard it. Without a link one is wanted.
     mutating func askForWord(now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []
-        for member in memberKeys where members[member]!.hasNews && members[member]!.wordPing == nil {
+        for member in memberKeys
+        where members[member]!.wordPing == nil && (members[member]!.hasNews || owesSchedule(member)) {
             guard let link = members[member]!.establishedLink else {
                 members[member]!.link.wanted(at: now)
                 continue

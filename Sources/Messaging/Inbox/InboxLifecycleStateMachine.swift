@@ -99,9 +99,9 @@ package struct InboxLifecycleStateMachine {
     }
 
     /// How many may deliver at a time: half of the capacity, a quarter where the member was away the last time. So a node
-    /// that is away does not keep others waiting.
+    /// that is away does not keep others waiting. No more than half of the dials: a place lost undialled is a failure.
     package func deliveryPlaces(hasFailed: Bool) -> Int {
-        let quarter = max(1, capacity / 4)
+        let quarter = max(1, min(capacity, Limits.dialsUnderWay) / 4)
         return hasFailed ? quarter : 2 * quarter
     }
 
@@ -245,12 +245,23 @@ package struct InboxLifecycleStateMachine {
     ) -> [InboxEntry] {
         let excess = awake.count + 1 - capacity
         guard excess > 0 else { return [] }
-        let free = awake.compactMap { protection($0).isEmpty ? $0 : nil }
-        let resting = free.filter { !isStaying($0, now: now) }
-        let victims = Self.first(excess, of: resting, by: precedes)
-        let over = free.count + 1 - victims.count - stayLimit
+        let resting = awake.filter { !isStaying($0, now: now) }
+        var victims: [InboxEntry] = []
+        if excess == 1 {
+            // Mostly one gives way for one: few are asked what protects them.
+            var first: InboxEntry?
+            for inbox in resting where first.map({ precedes(inbox, $0) }) ?? true && protection(inbox).isEmpty {
+                first = inbox
+            }
+            victims = first.map { [$0] } ?? []
+        } else {
+            victims = Self.first(excess, of: resting.filter { protection($0).isEmpty }, by: precedes)
+        }
         // What is woken to deliver can wait for the others.
-        guard over > 0, reason != .activityRanking else { return victims }
+        guard awake.count + 1 - victims.count > stayLimit, reason != .activityRanking else { return victims }
+        let free = awake.filter { protection($0).isEmpty }
+        let over = free.count + 1 - victims.count - stayLimit
+        guard over > 0 else { return victims }
         // What was woken longest ago has had the most time. What has not yet done what it was woken for keeps its time:
         // otherwise many dials at once would put every inbox to sleep before its member is served.
         let served = free.filter { isStaying($0, now: now) && now - since($0) >= Limits.inboxStayForToken }

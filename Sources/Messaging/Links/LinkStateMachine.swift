@@ -66,6 +66,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     private var isResting = false
     /// Whether we know where to dial.
     private var isDialable: Bool
+    /// There was a reason to dial at once, and no dial has ended since.
+    private(set) var isHurried = false
     /// When the last link was lost, until a session goes on over another one; for the session grace.
     package private(set) var lostAt: Timestamp?
 
@@ -147,6 +149,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     ) -> [Action] {
         isResting = false
         hasHeard = false
+        isHurried = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
         let wasRelayed = upgrade != nil
         let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgradeFirst : nil) : nil
@@ -202,6 +205,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         pauseIfSlow(now: now)
         let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
         failures += 1
+        isHurried = false
         state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
     }
 
@@ -210,6 +214,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         if !isDialable, upgrade != nil { upgrade = Upgrade(dialAt: now) }
         isDialable = true
         seekDirect(now: now)
+        if case .idle = state { isHurried = true }
         if case .idle(let dialAt) = state, dialAt.map({ $0 > now }) ?? true {
             failures = min(failures, 2)
             state = .idle(dialAt: now)

@@ -133,6 +133,8 @@ package enum NodeAction: Hashable, Sendable {
         package var route: DialRoute
         /// There is a relayed link: a direct one is looked for, and nobody needs to hear that there is none.
         package var isUpgrade = false
+        /// There is something for the remote, or a reason to try now: it goes before the dials that only look again.
+        package var isUrgent = false
     }
 
     /// From what the routing token of a dial is derived.

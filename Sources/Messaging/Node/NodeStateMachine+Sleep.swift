@@ -296,7 +296,9 @@ extension NodeStateMachine {
         let isDelivering = lifecycle.isDelivering(inbox)
         guard isDelivering || lifecycle.awaitsService(inbox), let machine = inbox.conversation?.machine else { return }
         guard isDelivering else {
-            if !machine.hasNews { lifecycle.serve(inbox, .userInteraction) }
+            // The answer to a proposal of ours may follow at once.
+            let isAnswered = machine.pendingProposal.map { !$0.isOurs } ?? true
+            if !machine.hasNews, isAnswered { lifecycle.serve(inbox, .userInteraction) }
             return
         }
         if !machine.hasNews { inbox.retries = 0 } else if machine.isDelivering(now: now) { return }
@@ -379,6 +381,8 @@ extension NodeStateMachine {
                 if inbox.retries == 0 { line.first.append(inbox) } else { line.later.append(inbox) }
                 callLine(now: turn.now)
             }
+            // Its time may come while it is in line.
+            inboxes.setDeadline(inbox, asleep.summary.deadline)
             return []
         }
         // Should it not be possible now.
@@ -395,7 +399,8 @@ extension NodeStateMachine {
     private func serveLine(_ now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []
         var (count, until) = lifecycle.deliveries(now: now)
-        while let inbox = line.next(count, lifecycle) {
+        // Each takes the disk and some of the loop's time.
+        while result.count < Limits.wakeBatchCount, let inbox = line.next(count, lifecycle) {
             inbox.isInLine = false
             // It may have been woken, or have gone, since; what is in line is due.
             guard inboxes[inbox.client] === inbox, let at = inbox.asleep?.retryAt else { continue }
@@ -408,7 +413,8 @@ extension NodeStateMachine {
             inboxes.setDeadline(inbox, now + .second)
             result.append(.wake(inbox.client, .activityRanking))
         }
-        lineAt = line.isEmpty ? nil : until ?? now + .second
+        let next = result.count == Limits.wakeBatchCount ? now : until ?? now + .second
+        lineAt = line.isEmpty ? nil : next
         return result
     }
 }

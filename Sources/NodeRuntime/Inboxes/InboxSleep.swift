@@ -46,6 +46,7 @@ final class InboxSleep: CorePart {
             throw .stopping
         }
         inboxes.noteWaking(inbox)
+        inbox.archive.noteUnsavedMark()
         // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
         if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
         restoreHidden(inbox)

@@ -101,7 +101,7 @@ final class Dials: CorePart {
         let number = nextGroup
         nextGroup += 1
         groups[number] = group
-        if case .member = dial.route { waiting.append(number) } else { waitingFirst.append(number) }
+        if dial.route == .member, !dial.isUrgent { waiting.append(number) } else { waitingFirst.append(number) }
         beginWaiting()
     }
 

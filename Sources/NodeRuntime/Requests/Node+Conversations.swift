@@ -74,11 +74,11 @@ extension Node {
         }
         services.note(.inboxLeft(client))
         // An earlier copy may have had the alias of the one that goes on.
+        defer { codes.look() }
+        if let failure = storage.refusal { throw .store(failure) }
         if let alias, let latest = core.machine.client(of: conversation), core.inboxes[latest]?.notes.alias == nil {
             try assignAlias(alias, to: latest)
         }
-        codes.look()
-        if let failure = storage.refusal { throw .store(failure) }
         return conversation
     }
 

@@ -157,7 +157,11 @@ final class InboxIndex {
                 key: row.names.sidecarKey.bytes
             )
         else {
-            dispose(stem, in: directory, reporting: "\(path): its sidecar is missing or damaged, so it counts as expired")
+            dispose(
+                stem,
+                in: directory,
+                reporting: "\(path): its sidecar is missing or damaged, so it counts as expired"
+            )
             return
         }
         guard let column = grid.columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,

@@ -316,7 +316,8 @@ final class GroupCommit {
             for (file, erasures) in submission.erasures {
                 for erasure in erasures where erasure.span.offset >= file.written { file.zero(erasure.span) }
             }
-            holdsEarlierRun = false
+            // What of an earlier run the disk has not taken was written to the other half again.
+            holdsEarlierRun = submission.hasBacklog
             let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
             let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
             usage = submissions.reduce(kept + left + JournalBlock.pageByteCount) { $0 + $1.usage }

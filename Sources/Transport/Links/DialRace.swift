@@ -138,6 +138,7 @@ struct DialRace: Sendable {
         if failure == nil || reason != .unresolvable { failure = reason }
         var result: [Action] = []
         if reason == .closedBeforeActTwo { result += dropDatagrams(to: attempt.endpoint) }
+        if let answered, !underWay.contains(answered) { self.answered = nil }
         if !waiting.isEmpty { return result + startNext(now: now) }
         guard !underWay.isEmpty else { return result + end(with: failure ?? reason) }
         if underWay.allSatisfy({ $0.carrier == .udp }), attempt.carrier == .tcp {

@@ -84,8 +84,10 @@ final class OutputQueue: Sendable {
         }
     }
 
+    /// - Returns: `nil` while the line that tells of it might be dropped, too.
     private func takeUntold() -> Int? {
         state.withLock { state in
+            guard state.bytes.count <= Self.byteLimit / 2 else { return nil }
             defer { state.toldCount = state.droppedCount }
             let count = state.droppedCount - state.toldCount
             return count > 0 ? count : nil
