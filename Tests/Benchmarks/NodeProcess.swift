@@ -53,16 +53,15 @@ final class NodeProcess {
         }
     }
 
-    /// Processor time of all threads so far, in microseconds.
+    /// Processor time of all threads so far, those included that have ended, in microseconds.
     var runTime: Double {
         get throws {
-            let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(child.pid)/task")
-            return threads.reduce(0) { sum, thread in
-                // The first field of schedstat: nanoseconds on a processor.
-                let text =
-                    (try? String(contentsOfFile: "/proc/\(child.pid)/task/\(thread)/schedstat", encoding: .utf8)) ?? ""
-                return sum + (text.split(separator: " ").first.flatMap { Double($0) } ?? 0) / 1_000
+            var clock = clockid_t()
+            var time = timespec()
+            guard clock_getcpuclockid(child.pid, &clock) == 0, clock_gettime(clock, &time) == 0 else {
+                throw Failure("no processor time of process \(child.pid)")
             }
+            return Double(time.tv_sec) * 1_000_000 + Double(time.tv_nsec) / 1_000
         }
     }
 
