@@ -142,7 +142,7 @@ package enum Limits {
     package static let heardLifetime: Milliseconds = 10 * .minute
     /// A member that has gone to sleep is dialled again after this long, if nothing wakes it before.
     package static let redialAsleep: Milliseconds = 20 * .minute
-    /// Runs of a member's home of which the numbers are remembered, and for how long two that took turns are a warning.
+    /// How many numbers of runs of a member's home are remembered, and for how long two runs that took turns are a warning.
     package static let runCount = 4
     package static let copiesLifetime: Milliseconds = .hour
     /// While two copies of a home take turns this long passes between dials, and at random up to half as much more.

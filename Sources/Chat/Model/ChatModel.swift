@@ -101,7 +101,7 @@ package struct ChatModel {
 
     /// A whole line, as somebody would type it.
     package mutating func enter(line: String) -> [ChatEffect] {
-        // Nobody sees a reply that an earlier line has left.
+        // The plain chat does not show a reply that an earlier line has left.
         if let currentID { change(currentID) { $0.reply = nil } }
         editor.set(line)
         return press(.enter)
@@ -136,7 +136,7 @@ package struct ChatModel {
         }
     }
 
-    /// Without a node, whatever needs it is refused in words: the line, the question and the rest stay as they were.
+    /// Without a node, a key that needs it is refused in words: the line, the question and the rest stay as they were.
     private mutating func unlessLost(_ body: (inout ChatModel) -> [ChatEffect]) -> [ChatEffect] {
         guard let lostConnection else { return body(&self) }
         var changed = self

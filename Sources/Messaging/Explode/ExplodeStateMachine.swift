@@ -147,7 +147,7 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         member == record.creator ? record.receipt : nil
     }
 
-    /// What a notice is answered with that came to the copy with this key: its receipt, else that of the latest copy.
+    /// The answer to a notice that came to the copy with this key: its receipt, else that of the latest copy.
     package func answer(toNoticeFor copy: PublicKey, _ random: inout some RandomNumberGenerator) -> [UInt8]? {
         record.earlierCopies.first { $0.receipt.member == copy }?.receipt.sealed(&random) ?? record.receipt
     }

@@ -31,7 +31,7 @@ package struct InboxLifecycleStateMachine {
 
     private var tracked: Set<InboxEntry> = []
     private var awake: Set<InboxEntry> = []
-    /// Those that were woken to deliver and have not finished; some may have had their time.
+    /// Inboxes that were woken to deliver and have not finished; some may have had their time.
     private var delivering: Set<InboxEntry> = []
     /// How many inboxes are to be awake.
     package private(set) var capacity: Int
@@ -186,7 +186,7 @@ package struct InboxLifecycleStateMachine {
         let reasons = protection(inbox)
         guard reasons.isEmpty else { throw .protected(reasons) }
         fallAsleep(inbox, now: now)
-        // Its user wants it to sleep, whatever it has to deliver.
+        // Its user wants it to sleep, also with something to deliver.
         inbox.retries = max(inbox.retries, 1)
         return true
     }
@@ -257,13 +257,13 @@ package struct InboxLifecycleStateMachine {
         } else {
             victims = Self.first(excess, of: resting.filter { protection($0).isEmpty }, by: precedes)
         }
-        // What is woken to deliver can wait for the others.
+        // An inbox that is woken to deliver can wait for the others.
         guard awake.count + 1 - victims.count > stayLimit, reason != .activityRanking else { return victims }
         let free = awake.filter { protection($0).isEmpty }
         let over = free.count + 1 - victims.count - stayLimit
         guard over > 0 else { return victims }
-        // What was woken longest ago has had the most time. What has not yet done what it was woken for keeps its time:
-        // otherwise many dials at once would put every inbox to sleep before its member is served.
+        // The inbox that was woken longest ago has had the most time. One that was woken just now keeps its time: otherwise
+        // many dials at once would put every inbox to sleep before its member is served.
         let served = free.filter { isStaying($0, now: now) && now - since($0) >= Limits.inboxStayForToken }
         return victims
             + Self.first(over, of: served) { one, other in

@@ -54,7 +54,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     private var upgrade: Upgrade?
     private var failures = 0
     private var slowness: Slowness?
-    /// Whatever the reason to dial, it is not done sooner.
+    /// No reason to dial is good enough before this time.
     private var notBefore: Timestamp?
     /// The link in use is given up if nothing comes over it by then: it may stand on an address that is gone.
     private var answerBy: Timestamp?

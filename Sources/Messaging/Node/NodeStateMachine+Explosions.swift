@@ -131,7 +131,7 @@ extension NodeStateMachine {
         }
     }
 
-    /// A conversation of which there are more copies.
+    /// The node has more copies of this conversation.
     private func isOneOfSeveral(_ entry: InboxEntry) -> Bool {
         entry.listing.map { inboxes.directory.copies(of: $0.conversation).count > 1 } ?? false
     }

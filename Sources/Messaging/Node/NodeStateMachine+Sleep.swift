@@ -421,7 +421,7 @@ extension NodeStateMachine {
 
 /// Inboxes that sleep and have something for their members, in the order in which they are woken for it.
 struct DeliveryLine {
-    /// Those that have not tried in vain since they last delivered something come first.
+    /// Inboxes that have not tried in vain since they last delivered something come first.
     var first: Deque<InboxEntry> = []
     var later: Deque<InboxEntry> = []
 

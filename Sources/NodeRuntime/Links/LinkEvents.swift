@@ -68,7 +68,7 @@ final class LinkEvents: CorePart {
         services.stoodStill = { [weak self] since in self?.stoodStill(since: since) }
     }
 
-    /// Nobody knows when the kernel received what is read next.
+    /// The node cannot tell when the kernel received the bytes that are read next.
     private func stoodStill(since: Timestamp) {
         let pings = links.all.map { ($0.id, $0.stoodStill(since: since)) }
         guard !pings.isEmpty else { return }

@@ -310,7 +310,7 @@ extension Node {
         if core.machine.isSleeping(client) { return nil }
         guard let machine = core.machine.conversation(client), !machine.record.isRemoved else { return false }
         let creator = machine.record.genesis.creator
-        // After the creator has left, nobody is removed any more.
+        // After the creator has left, no member is removed any more.
         guard machine.currentMembers.contains(where: { $0.key == creator }) else { return true }
         return machine.isShownOnline(creator) ? true : nil
     }

@@ -21,7 +21,7 @@ extension Collection<UInt8> {
     }
 }
 
-/// What a file or a page begins with: its kind, and the number of its format, a digit.
+/// The first bytes of a file or a page: its kind, and the number of its format, a digit.
 struct Magic: Sendable {
     let bytes: [UInt8]
 

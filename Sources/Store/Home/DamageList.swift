@@ -1,4 +1,4 @@
-/// What is wrong on the disk, in words for `doctor` and `status`; each thing once, the newest ones.
+/// Damage on the disk in words, for `doctor` and `status`: each thing once, the newest ones.
 final class DamageList {
     /// Most entries; beyond it the oldest go.
     private static let limit = 100

@@ -122,7 +122,7 @@ final class Grid {
         self.controlRow = controlRow
     }
 
-    /// Wipes every secret. What is sealed already can still be written.
+    /// Wipes every secret. Bytes that are sealed already can still be written.
     func wipe() {
         rowsAtLock = rows.mapValues(\.directoryOnce)
         for row in rows.values { row.wipe() }

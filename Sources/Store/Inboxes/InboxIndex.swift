@@ -89,7 +89,7 @@ final class InboxIndex {
         if case .resting = row.contents { resting.open(row) }
         guard !row.isOpen else { return }
         try recovery.settle(row)
-        // What only the journal has is found, too.
+        // Segments that only the journal has are found, too.
         let unwritten = services.commits.backlog.lazy.map(\.place)
             .filter { $0.kind == .segment && $0.directory == row.names.directory.name }.map(\.fileName)
         let directory: FileDescriptor?

@@ -316,7 +316,7 @@ final class GroupCommit {
             for (file, erasures) in submission.erasures {
                 for erasure in erasures where erasure.span.offset >= file.written { file.zero(erasure.span) }
             }
-            // What of an earlier run the disk has not taken was written to the other half again.
+            // The other half holds the backlog of the earlier run again.
             holdsEarlierRun = submission.hasBacklog
             let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
             let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
@@ -329,7 +329,7 @@ final class GroupCommit {
         checkpointFailures += 1
         damage.report("\(journal.path) cannot be written out", of: error)
         for (file, _) in submission.checkpoint ?? [] { file.checkpointFailed() }
-        // What a full disk does not take is written again from memory or the journal.
+        // A full disk loses nothing: memory or the journal has the bytes, and they are written again.
         if error.kind != .full { for place in directories { unsettled[place.directoryName] = .refused } }
         failedAt = now
         checkpointAt = now + Retry.interval
@@ -388,7 +388,7 @@ final class GroupCommit {
     /// The disk has taken what the journal had of a directory, or its inbox is destroyed.
     func settled(_ directory: Bytes16) { backlog.removeAll { $0.place.directory == directory } }
 
-    /// What an earlier run has left of a file and the disk has not taken.
+    /// Bytes of a file that an earlier run has left in the journal and the disk has not taken.
     func backlog(of place: FilePlace) -> FileTask? { backlog.first { $0.place == place } }
 
     /// The file has in memory what the journal has of it, and the next checkpoint writes that.

@@ -370,7 +370,7 @@ package final class LinkTransport: @unchecked Sendable {
             remote: race.dial.remote,
             route: number
         )
-        // Who lost the bytes is told that they were not acknowledged; the other side is told of a reset.
+        // The side that lost the bytes is told that they were not acknowledged; the other side is told of a reset.
         let loss = loss(of: race.dial.remote)
         dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
         let name: UInt64

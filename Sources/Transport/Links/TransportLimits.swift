@@ -36,14 +36,14 @@ package struct TransportLimits: Sendable {
     package var connectTimeout = TimeAmount.seconds(10)
     /// How long one way to an inbox is tried before the next one is, too (RFC 8305, section 8).
     package var dialStagger = TimeAmount.milliseconds(250)
-    /// How long UDP is waited for when nobody answers over TCP: a node that is down says nothing over UDP. The first act
+    /// The wait for UDP when no answer comes over TCP: a node that is down says nothing over UDP. The first act
     /// is sent again after a second, and what comes may take as long.
     package var datagramPatience = TimeAmount.milliseconds(2_500)
     /// How long UDP is ahead of TCP in a dial to a peer whose last link was lost over TCP.
     package var datagramHeadStart = TimeAmount.seconds(1)
     /// How long a loss of a link is remembered.
     package var lossMemory = TimeAmount.minutes(10)
-    /// Peers of which such a loss is remembered.
+    /// The number of peers whose last loss is remembered.
     package var lossCount = 1_024
     /// Bytes of the longest TCP segment in a connection that we make, but on the loopback. With its headers a packet is
     /// no longer than those over UDP: a path that drops larger ones, and the message that says so, carries links.

@@ -1,4 +1,5 @@
 import Control
+import Dispatch
 import Glibc
 import Synchronization
 
@@ -10,11 +11,13 @@ final class OutputQueue: Sendable {
     private struct State {
         var bytes: [UInt8] = []
         var droppedCount = 0
-        /// Of ``droppedCount``, those of which `whenDropped` has been told.
+        /// The part of ``droppedCount`` that `whenDropped` was told.
         var toldCount = 0
         var isWriting = false
     }
 
+    /// Idle, it takes no thread of the system.
+    private let thread = DispatchQueue(label: "mayfly.output")
     private let descriptor: Int32
     private let whenDropped: @Sendable (OutputQueue, Int) -> Void
     private let state = Mutex(State())
@@ -39,27 +42,7 @@ final class OutputQueue: Sendable {
             defer { state.isWriting = true }
             return !state.isWriting
         }
-        if startsThread { startThread() }
-    }
-
-    /// The thread lives until the queue is empty: an idle node has none.
-    private func startThread() {
-        var thread = pthread_t()
-        let code = pthread_create(
-            &thread,
-            nil,
-            { pointer in
-                guard let pointer else { return nil }
-                Unmanaged<OutputQueue>.fromOpaque(pointer).takeRetainedValue().drain()
-                return nil
-            },
-            Unmanaged.passRetained(self).toOpaque()
-        )
-        guard code == 0 else {
-            Unmanaged.passUnretained(self).release()
-            return state.withLock { $0.isWriting = false }
-        }
-        pthread_detach(thread)
+        if startsThread { thread.async { self.drain() } }
     }
 
     private func drain() {

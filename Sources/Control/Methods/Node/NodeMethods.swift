@@ -387,6 +387,9 @@ package enum UnlockMethod: ControlMethod {
     package static let summary = "Opens the storage with its passphrase."
     package typealias Result = Acknowledged
 
+    /// They are done one after the other, each with a slow derivation of a key.
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `unlock` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""

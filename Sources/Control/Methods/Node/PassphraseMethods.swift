@@ -31,6 +31,9 @@ package enum PassphraseChangeMethod: ControlMethod {
     package static let summary = "Replaces the passphrase; the old one opens nothing any more."
     package typealias Result = ProtectionResult
 
+    /// They are done one after the other, each with a slow derivation of a key.
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `passphrase.change` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
@@ -56,6 +59,9 @@ package enum PassphraseSetMethod: ControlMethod {
     package static let summary = "Protects a home that has a key file with a passphrase, and destroys the key file."
     package typealias Result = ProtectionResult
 
+    /// They are done one after the other, each with a slow derivation of a key.
+    package static func waits(_ params: Params) -> Bool { true }
+
     /// What `passphrase.set` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var newPassphrase = ""
@@ -77,6 +83,9 @@ package enum PassphraseDropMethod: ControlMethod {
     package static let name = "passphrase.drop"
     package static let summary = "Puts a key file in place of the passphrase."
     package typealias Result = ProtectionResult
+
+    /// They are done one after the other, each with a slow derivation of a key.
+    package static func waits(_ params: Params) -> Bool { true }
 
     /// What `passphrase.drop` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {

@@ -26,7 +26,7 @@ struct FileUpload {
     /// - Parameter text: what is said to the file.
     /// - Returns: what the node answers: the message.
     func upload(text: String?, _ progress: Progress) throws -> JSONValue {
-        // Only a time that was given: who writes a pipe may take as long as it likes.
+        // Without a time that was given, the writer of a pipe may take as long as it likes.
         let deadline = command.timeout.map { ContinuousClock.now + $0.duration }
         let descriptor = try InputFile.open(path)
         defer { if path != "-" { close(descriptor) } }
@@ -122,7 +122,7 @@ struct FileUpload {
         return status
     }
 
-    /// What another process changes when it writes to a file.
+    /// Another process changes one of these when it writes to a file.
     private static func change(_ status: stat) -> [Int] {
         [Int(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
     }

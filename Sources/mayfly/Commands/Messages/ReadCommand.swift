@@ -191,7 +191,7 @@ private struct History {
             do {
                 try show(client, last: nil, since: newest)
                 isSkippingOld = false
-                // What is not printed by now has expired.
+                // A message that is not printed by now has expired.
                 announced = []
                 return
             } catch let error as ControlError where error.kind == .notFound && newest != nil {
@@ -208,7 +208,7 @@ private struct History {
     /// not asked for are not printed.
     private var isSkippingOld = false
 
-    /// Of a member's message an event tells, whatever its clock says; of our own the clock is ours.
+    /// An event tells of a member's message, also when that member's clock is wrong; our own messages go by our clock.
     private func isNew(_ message: Message) -> Bool {
         !isSkippingOld || announced.contains(message.message.description)
             || message.from == "me" && message.sentAt.milliseconds >= startedAt.milliseconds

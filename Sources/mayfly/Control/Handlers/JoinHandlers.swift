@@ -113,7 +113,7 @@ private final class JoinWait: @unchecked Sendable {
 
     /// An invite of a conversation that this node has: its creator may have removed us while one of us was away.
     struct Membership {
-        /// What the conversation is called from then on, if we are still a member.
+        /// The alias of the conversation from then on, if we are still a member.
         let alias: String?
         /// Joins by the invite, if we are not.
         let begin: Beginning

@@ -15,7 +15,7 @@ enum EventView {
         )
     }
 
-    /// Tells without a look at the message or the conversation: most events are wanted by nobody.
+    /// Tells without a look at the message or the conversation: no subscriber wants most events.
     static func kind(of event: Messaging.Event) -> EventKind {
         switch event.kind {
         case .message: .message
