@@ -9,10 +9,12 @@ import pathlib
 import re
 import sys
 
+import codes
 import datagrams
 import frames
 import links
 import primitives
+import ristretto
 import services
 import store
 import values
@@ -26,6 +28,7 @@ PAGES = {
     MESSAGING / "DatagramLinks.md": datagrams.blocks,
     MESSAGING / "Relay.md": services.relay,
     MESSAGING / "Mailbox.md": services.mailbox,
+    MESSAGING / "SpokenCodes.md": codes.blocks,
     ROOT / "Sources/Store/Store.docc/Store.md": store.blocks,
 }
 WIDTH = 96
@@ -44,6 +47,7 @@ def lines(block):
 
 def main():
     primitives.check()
+    ristretto.check()
     isWrong = False
     for page, make in PAGES.items():
         blocks, used = make(), set()
