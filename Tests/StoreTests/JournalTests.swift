@@ -48,6 +48,102 @@ import Testing
         }
     }
 
+    /// A store whose commits wait until `run` is called, with a new home.
+    private final class WaitingStore {
+        let disk: SimulatedDisk
+        let store: Store
+        let rows: [RowID]
+        /// The rows whose second commit has succeeded.
+        private(set) var answered: Set<Int> = []
+        /// What was refused before a commit.
+        private(set) var failures: [any Error] = []
+        private let work: Work
+
+        private final class Work {
+            var items: [@Sendable () -> Void] = []
+        }
+
+        init(rowCount: Int) throws {
+            disk = try makeHome()
+            nonisolated(unsafe) let work = Work()
+            self.work = work
+            store = try openHome(disk, committingOn: .later { work.items.append($0) })
+            rows = try (0..<rowCount).map { [store] _ in try store.createRow() }
+            run()
+        }
+
+        func run() {
+            while !work.items.isEmpty { work.items.removeFirst()() }
+        }
+
+        /// Two commits for each row. The second erases a state that the journal has, so it has a checkpoint.
+        func submitAll() {
+            nonisolated(unsafe) let target = self
+            for (number, row) in rows.enumerated() where !answered.contains(number) {
+                do {
+                    try store.saveState(row, text("first"))
+                    store.commit { _ in }
+                    try store.put(row, number, at: start + hour, "message \(number)")
+                    try store.saveState(row, text("second"))
+                } catch {
+                    failures.append(error)
+                    continue
+                }
+                store.commit { if case .success = $0 { target.answered.insert(number) } }
+            }
+            run()
+        }
+
+        /// What was answered with success is there after a power cut that leaves nothing but what is durable.
+        func check(_ comment: Comment) throws {
+            let again = try openHome(disk.durableCopy())
+            for number in answered {
+                #expect(try again.get(rows[number], number, now: start) == "message \(number)", comment)
+                #expect(try again.loadState(rows[number]) == text("second"), comment)
+            }
+            again.close()
+        }
+    }
+
+    @Test func `checkpoints in a queue write every record once`() throws {
+        func operationCount(_ rowCount: Int) throws -> Int {
+            let waiting = try WaitingStore(rowCount: rowCount)
+            let before = waiting.disk.operations
+            waiting.submitAll()
+            #expect(waiting.failures.isEmpty && waiting.answered.count == rowCount)
+            let count = waiting.disk.operations - before
+            try waiting.check("\(rowCount) rows")
+            return count
+        }
+        #expect(try operationCount(40) < 3 * operationCount(20))
+    }
+
+    @Test(arguments: [true, false])
+    func `a checkpoint in a queue rests on those before it: power cut, and failure, at every operation`(isCut: Bool)
+        throws
+    {
+        let whole = try WaitingStore(rowCount: 3)
+        let first = whole.disk.operations
+        whole.submitAll()
+        for operation in first + 1...whole.disk.operations {
+            let waiting = try WaitingStore(rowCount: 3)
+            waiting.disk.with { state in
+                if isCut {
+                    state.crashAt = operation
+                } else {
+                    state.fault = .init(at: operation, code: EIO, isLasting: false)
+                }
+            }
+            waiting.submitAll()
+            if !isCut {
+                // A failure is answered, and the next attempt succeeds.
+                for _ in 0..<3 where waiting.answered.count < 3 { waiting.submitAll() }
+                #expect(waiting.answered.count == 3, "operation \(operation): \(waiting.failures)")
+            }
+            try waiting.check("operation \(operation)")
+        }
+    }
+
     @Test func `a commit is one write and one barrier, whatever inboxes and states it is for`() throws {
         try fill()
         for (number, row) in rows.enumerated() {

@@ -1,7 +1,7 @@
 import Crypto
 import Glibc
 
-/// The clock's high-water mark (protocol.md, section 9): two copies of value and check, in sectors of their own, written
+/// The clock's high-water mark (Store.md, "clock"): two copies of value and check, in sectors of their own, written
 /// in turn.
 struct ClockMark {
     static let name = "clock"

@@ -100,12 +100,12 @@ final class RowLifecycle {
     private func withdraw(_ row: Row) {
         grid.remove(row)
         row.isGone = true
-        // No later commit knows the directory; those under way must not make it again.
         let (gate, directory) = (services.writer.gate, row.names.directory.name)
+        row.wipe()
+        // No later commit knows the directory; those under way must not make it again. The gate may wait for the disk.
         gate.close(directory)
         services.commits.settled(directory)
         services.commits.committer.whenFinished { gate.forget(directory) }
-        row.wipe()
         resting.forget(row)
         refused.remove(row)
         destroyed.append(row)

@@ -226,8 +226,10 @@ final class GroupCommit {
         for file in unwritten {
             guard let owner = file.owner else { continue }
             var making = FileTask.Making.exists
-            if !file.isPlaced { making = owner.sidecarBytes.map { .withSidecar($0) } ?? .replacing }
-            let pieces = file.takeUnwritten(all: !file.isPlaced)
+            if !file.isPlaced, !file.isBeingPlaced {
+                making = owner.sidecarBytes.map { .withSidecar($0) } ?? .replacing
+            }
+            let pieces = file.takeUnwritten()
             files.append((file, file.end))
             if pieces.isEmpty { continue }
             tasks.append(

@@ -90,6 +90,8 @@ final class RecordFile {
     private(set) var submitted: Int64
     /// The file and its name are durable.
     var isPlaced: Bool
+    /// A checkpoint under way makes the file.
+    private(set) var isBeingPlaced = false
     /// Complete chunks, and the one that takes appends.
     private var chunks: [Chunk] = []
     private var tail: Chunk?
@@ -219,15 +221,15 @@ final class RecordFile {
     /// The commit has failed: the next one takes what is in doubt again, as its owner has left it.
     func commitFailed() { submitted = durable }
 
-    /// What a checkpoint has to write.
-    /// - Parameter all: also what an earlier one is writing: of a file that is made anew.
-    func takeUnwritten(all: Bool) -> [FilePiece] {
+    /// What a checkpoint has to write beside the checkpoints under way: it fails if one of them does.
+    func takeUnwritten() -> [FilePiece] {
         if let tail {
             chunks.append(tail)
             self.tail = nil
         }
+        isBeingPlaced = !isPlaced
         return chunks.compactMap { chunk in
-            guard all || !chunk.isInFlight else { return nil }
+            guard !chunk.isInFlight else { return nil }
             chunk.isInFlight = true
             return FilePiece(offset: chunk.offset, buffer: chunk.buffer)
         }
@@ -239,10 +241,12 @@ final class RecordFile {
         written = max(written, offset)
         durable = max(durable, offset)
         isPlaced = true
+        isBeingPlaced = false
     }
 
     /// The checkpoint has failed: the next one writes all of it again.
     func checkpointFailed() {
+        isBeingPlaced = false
         for chunk in chunks { chunk.isInFlight = false }
     }
 
