@@ -243,4 +243,4 @@ proto:
 		--swift_out=Sources/Wire --proto_path=Sources/Wire Sources/Wire/mayfly.proto
 
 clean:
-	rm -rf $(SCRATCH)
+	rm -rf $(SCRATCH) $(FUZZ_SCRATCH) $(COVERAGE_SCRATCH) .build-tsan .build-asan

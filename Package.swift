@@ -163,7 +163,7 @@ let package = Package(
         ),
         tests("CryptoTests", ["Crypto", "CSodium"], exclude: ["Vectors"]),
         tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
-        tests("SimulationTests", ["Simulation", "Messaging", "Crypto"]),
+        tests("SimulationTests", ["Simulation"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
         tests("WireTests", ["TestSupport", "Wire", "Messaging", "Crypto"]),
         tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Crypto"]),
@@ -185,8 +185,7 @@ let package = Package(
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Control", "Crypto", nioCore,
-                nioPosix,
+                "Adversary", "TestSupport", "Store", "Wire", "Messaging", "Control", "Crypto",
             ],
             path: "Tests/Benchmarks",
             exclude: ["expiry.py"],
@@ -205,7 +204,7 @@ let package = Package(
             path: "Tests/Allocations",
             swiftSettings: settings
         ),
-        tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
+        tests("ControlTests", ["Control", nioCore, nioPosix]),
         tests("ChatTests", ["Chat", "Control"]),
     ]
 )

@@ -2,7 +2,7 @@ import Crypto
 
 /// What one turn of the core is given from outside: the time, random numbers, and what the shell knows.
 package struct Turn {
-    /// The node's own wall clock; never goes back (section 9).
+    /// The node's own wall clock; never goes back (Store.md, "clock").
     package let now: Timestamp
     /// Advances with each use, so that a seeded run replays.
     package var random: Randomness

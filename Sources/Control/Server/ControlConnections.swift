@@ -96,14 +96,32 @@ final class ControlAcceptHandler: ChannelDuplexHandler {
         }
     }
 
-    /// accept(2) that fails for want of a descriptor would fail at once again, since the listener stays readable.
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        switch (error as? IOError)?.errnoCode {
-        case EMFILE, ENFILE, ENOBUFS, ENOMEM: break
-        // Of that one connection, which is gone.
-        default: return
+        let code = (error as? IOError)?.errnoCode
+        if code.map(AcceptPause.isExhaustion) ?? false, connections.freeDescriptor() { return }
+        context.fireErrorCaught(error)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        resumption?.cancel()
+        resumption = nil
+        context.fireChannelInactive()
+    }
+}
+
+/// accept(2) that fails for want of a descriptor would fail at once again, since the listener stays readable: it pauses.
+package final class AcceptPause: ChannelInboundHandler {
+    package typealias InboundIn = Channel
+
+    private static let pause = TimeAmount.milliseconds(50)
+    private var resumption: Scheduled<Void>?
+
+    package init() {}
+
+    package func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        guard let code = (error as? IOError)?.errnoCode, AcceptPause.isExhaustion(code), resumption == nil else {
+            return
         }
-        guard !connections.freeDescriptor(), resumption == nil else { return }
         let options = context.channel.syncOptions
         try? options?.setOption(.autoRead, value: false)
         resumption = context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [self] in
@@ -112,7 +130,10 @@ final class ControlAcceptHandler: ChannelDuplexHandler {
         }
     }
 
-    func channelInactive(context: ChannelHandlerContext) {
+    /// Any other error is of that one connection, which is gone.
+    static func isExhaustion(_ code: CInt) -> Bool { [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(code) }
+
+    package func channelInactive(context: ChannelHandlerContext) {
         resumption?.cancel()
         resumption = nil
         context.fireChannelInactive()

@@ -54,7 +54,10 @@ package final class ControlServer: Sendable {
                 .serverChannelOption(.maxMessagesPerRead, value: 1)
                 .serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(ControlAcceptHandler(connections.value))
+                        try channel.pipeline.syncOperations.addHandlers(
+                            ControlAcceptHandler(connections.value),
+                            AcceptPause()
+                        )
                     }
                 }
                 .childChannelOption(.allowRemoteHalfClosure, value: true)

@@ -98,7 +98,7 @@ package final class ControlSession: @unchecked Sendable {
         case dropped
     }
 
-    /// The line of an event, for any number of subscribers.
+    /// The line of an event.
     package static func line(of event: some JSONWritable) -> ByteBuffer {
         var writer = JSONWriter()
         writer.notification(ControlResponse.eventMethod, event)

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The files on their way to us in one conversation: the receiver pulls them in chunks (section 3).
+/// The files on their way to us in one conversation: the receiver pulls them in chunks (Contents.md).
 struct IncomingFiles: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 

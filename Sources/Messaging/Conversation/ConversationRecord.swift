@@ -71,7 +71,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var missed: [PublicKey: UInt64] = [:]
     /// The creator's invites; `nil` for others.
     package var issuer: IssuerStateMachine.Record?
-    /// Agreements and policy (section 6).
+    /// Agreements and policy (Lifetime.md).
     package var lifetime = LifetimeStateMachine.Record()
     /// Whether others are told what we have read; `nil` follows the node's default.
     package var sendsReadReceipts: Bool?
@@ -79,7 +79,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var relay = RelayGenerations()
     /// Which slots come next in the boxes of the members, and in ours.
     package var mailbox = MailboxRecord()
-    /// A scheduled explosion (section 7).
+    /// A scheduled explosion (Explode.md).
     package var schedule: ExplosionSchedule?
 
     package init(

@@ -340,7 +340,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    // MARK: Sleep (section 10): a decision about this node's memory, not about the session. Links are closed with a word
+    // MARK: Sleep (Inbox.md): a decision about this node's memory, not about the session. Links are closed with a word
     // that says so, and neither side counts the time.
 
     /// A conversation that wakes.

@@ -155,9 +155,9 @@ package struct ConversationStateMachine: Sendable {
         names.event(kind, turn)
     }
 
-    // MARK: Agreements about keeping messages (section 6)
+    // MARK: Agreements about keeping messages (Lifetime.md)
 
-    /// Proposes how long messages are kept (section 6).
+    /// Proposes how long messages are kept (Lifetime.md).
     /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
     package mutating func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         // Nothing comes of it without everybody's signature.
@@ -300,7 +300,7 @@ package struct ConversationStateMachine: Sendable {
         }
     }
 
-    // MARK: The end (section 7)
+    // MARK: The end (Explode.md)
 
     var endingContext: ConversationEnding.Context {
         ConversationEnding.Context(

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The end of the conversation (section 7).
+/// The end of the conversation (Explode.md).
 ///
 ///     ready ──schedule, ours or a notice──▶ scheduled ──earlier notice──▶ scheduled
 ///       │                                       │ ──its time──▶ exploded

@@ -1,6 +1,6 @@
 import Crypto
 
-/// What is left of an exploded conversation: who has confirmed, who must still be told (section 7). It lives from the
+/// What is left of an exploded conversation: who has confirmed, who must still be told (Explode.md). It lives from the
 /// moment the keys are gone, in a tombstone, and knows no content, no name and no endpoint.
 ///
 ///     prepared ──its time──▶ waiting ──receipt of the last member──▶ confirmed

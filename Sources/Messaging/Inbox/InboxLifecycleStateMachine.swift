@@ -1,6 +1,6 @@
 import Crypto
 
-/// Which inboxes are awake (section 10): at most ``capacity`` of them, the most recently active first.
+/// Which inboxes are awake (Inbox.md): at most ``capacity`` of them, the most recently active first.
 ///
 ///                     track                      wake: makes room first
 ///     not tracked ─────────▶ sleeping ─────────────────────────────▶ awake

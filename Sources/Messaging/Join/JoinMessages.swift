@@ -1,6 +1,6 @@
 import Crypto
 
-/// The joiner's first frame: proof of the invite and where to find the joiner (section 5). Who the joiner is, the
+/// The joiner's first frame: proof of the invite and where to find the joiner (Join.md). Who the joiner is, the
 /// handshake has shown.
 package struct JoinRequest: Hashable, Sendable {
     package var invite: SignedInvite

@@ -1,4 +1,4 @@
-/// How many join requests this node looks at, and how many it refuses in words (section 5). What is too much is answered
+/// How many join requests this node looks at, and how many it refuses in words (Join.md). What is too much is answered
 /// by silence: the link is closed, and an honest joiner comes again after a wait.
 package struct JoinRates: Hashable, Sendable {
     /// Taken before a signature is looked at; of each invite on our list, so that the holders of one do not keep out those

@@ -1,6 +1,6 @@
 import Crypto
 
-/// What the members of one conversation agree on about keeping messages (section 6), and what follows from it for this
+/// What the members of one conversation agree on about keeping messages (Lifetime.md), and what follows from it for this
 /// inbox. The newest saved state and the user's settings are part of the record (``ConversationRecord/lifetime``).
 struct ConversationAgreement: Sendable {
     typealias Members = [PublicKey: ConversationMember]

@@ -1,6 +1,6 @@
 import Crypto
 
-/// One member's side of the lifetime negotiation of a conversation (section 6). Two members or more.
+/// One member's side of the lifetime negotiation of a conversation (Lifetime.md). Two members or more.
 ///
 ///                     propose                      receive a proposal
 ///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐

@@ -1,7 +1,7 @@
 import Crypto
 
 /// The link between one inbox and one other inbox: dialling, the choice when both dial at once, keepalive, and dialling
-/// again (section 2).
+/// again (Links.md).
 ///
 ///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
 ///                      ├──failed──▶ idle (after a longer wait)

@@ -145,7 +145,7 @@ package enum NodeAction: Hashable, Sendable {
         case contact([UInt8])
     }
 
-    /// A sealed message without a handshake (section 7).
+    /// A sealed message without a handshake (Explode.md).
     package enum Knock: Hashable, Sendable {
         /// Tell a member of an exploded conversation; the shell has its endpoints and tokens in the fan-out list.
         case deliver(ConversationID, PublicKey)

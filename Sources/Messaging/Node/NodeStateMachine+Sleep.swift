@@ -1,7 +1,7 @@
 import Crypto
 import DequeModule
 
-/// Sleep and waking (section 10): what the lifecycle decides becomes actions, and what sleeps is woken when it is due.
+/// Sleep and waking (Inbox.md): what the lifecycle decides becomes actions, and what sleeps is woken when it is due.
 extension NodeStateMachine {
     // MARK: What there is
 

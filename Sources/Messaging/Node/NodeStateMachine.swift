@@ -26,7 +26,7 @@ package final class NodeStateMachine {
     /// When members are dialled because this machine's addresses have changed.
     var changeDials = ChangeDials()
 
-    /// Which inboxes are awake (section 10).
+    /// Which inboxes are awake (Inbox.md).
     var lifecycle: InboxLifecycleStateMachine
     /// Inboxes that are to be woken, some in each turn from `wakesAt` on.
     var pendingWakes: Deque<(inbox: InboxEntry, reason: WakeReason)> = []

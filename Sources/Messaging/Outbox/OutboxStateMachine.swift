@@ -1,7 +1,7 @@
 import DequeModule
 import HeapModule
 
-/// One's own messages on their way to one member (section 8): in order, at most ``Limits/inFlightCount`` without an
+/// One's own messages on their way to one member (Outbox.md): in order, at most ``Limits/inFlightCount`` without an
 /// acknowledgement, again and again until they are acknowledged or come to their end.
 ///
 ///     queued ──link──▶ sent ──acknowledged──▶ gone (delivered)

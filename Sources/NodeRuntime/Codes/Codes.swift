@@ -101,11 +101,12 @@ final class Codes: CorePart {
 
     var nextDeadline: Timestamp? { codes.nextDeadline }
 
-    func advance() {
+    /// - Parameter looks: also at the machine's interfaces; see ``Pace``.
+    func advance(looks: Bool) {
         guard !codes.entries.isEmpty else { return }
         perform(codes.advance(now: now))
         look()
-        responder.look()
+        if looks { responder.look() }
     }
 
     // MARK: Connections

@@ -255,7 +255,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             throw HomeFileError(
                 kind: .malformed,
                 path: path,
-                line: nil,
+                line: HomeFile.line(of: ["capacity"], in: bytes),
                 reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
             )
         }

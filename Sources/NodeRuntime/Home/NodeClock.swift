@@ -1,7 +1,7 @@
 import Glibc
 import Messaging
 
-/// The node's wall clock (section 9): never goes back, whatever is done to the system's.
+/// The node's wall clock (Store.md, "clock"): never goes back, whatever is done to the system's.
 ///
 /// Between two readings as much time passes as `CLOCK_BOOTTIME` says, at least. A step forward of more than five minutes
 /// hides what it makes overdue at once, and counts only when it has lasted for a minute, so that a glitch of a time

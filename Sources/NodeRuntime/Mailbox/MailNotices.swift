@@ -62,6 +62,7 @@ final class MailNotices: CorePart {
             )
         }
         let list = List(mailNotices: conversation, until: now + Limits.tombstoneLifetime, entries: entries)
+        rounds[conversation]?.timer?.cancel()
         rounds[conversation] = Round(list: list)
         save(conversation)
         schedule(conversation, in: Self.delay)
@@ -124,6 +125,8 @@ final class MailNotices: CorePart {
         round.list.entries.removeAll { record?.confirmed[$0.member] != nil || MailboxAddress($0.address) == nil }
         rounds[conversation] = round
         guard record != nil, round.list.until > now, !round.list.entries.isEmpty else { return remove(conversation) }
+        // One that cannot be opened ends at once: the round has failed when all have ended.
+        rounds[conversation]?.underWayCount = round.list.entries.count
         for entry in round.list.entries {
             guard let address = MailboxAddress(entry.address) else { continue }
             let remote = MailboxLinks.Remote(
@@ -131,7 +134,6 @@ final class MailNotices: CorePart {
                 key: address.key,
                 routingSecret: address.routingSecret
             )
-            rounds[conversation]?.underWayCount += 1
             var isAnswered = false
             let isOpen = links.open(
                 remote,

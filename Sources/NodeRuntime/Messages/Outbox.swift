@@ -70,7 +70,11 @@ struct Outbox {
     /// - Parameter text: the beginning of a message's id.
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     func item(_ text: String) throws(NodeError) -> OutboxItem {
-        let matches = try items().filter { $0.entry.message.description.hasPrefix(text.lowercased()) }
+        let prefix = text.lowercased()
+        let whole = MessageID(hex: prefix)
+        let matches = try items().filter { item in
+            whole.map { $0 == item.entry.message } ?? item.entry.message.description.hasPrefix(prefix)
+        }
         guard let first = matches.first, !text.isEmpty else { throw .unknownMessage(text) }
         guard Set(matches.map(\.entry.message)).count == 1 else {
             throw .ambiguous(text, matches: matches.map(\.entry.message.description))

@@ -64,7 +64,7 @@ final class NetworkCheck: CorePart {
         if underWay == 0 { promise.succeed(()) }
     }
 
-    // MARK: RendezvousNodes nodes
+    // MARK: Rendezvous nodes
 
     private struct Target {
         let name: String?

@@ -86,9 +86,9 @@ final class NodeNetwork: CorePart {
     }
 
     /// With every tick.
-    func look() {
+    func look(asksGateways: Bool = true) {
         noteAddresses()
-        gateways.look()
+        if asksGateways { gateways.look() }
         announce()
     }
 

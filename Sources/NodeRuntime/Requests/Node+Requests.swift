@@ -322,7 +322,7 @@ extension Node {
     /// Forgets an invitation; an unknown one is no error.
     package func dismissInvitation(_ id: Messaging.MessageID) { peers.dismissInvitation(id) }
 
-    // MARK: RendezvousNodes nodes
+    // MARK: Rendezvous nodes
 
     /// Lets others reach us through a peer, or no longer; see ``Peers/setRendezvous(_:_:)``.
     package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {

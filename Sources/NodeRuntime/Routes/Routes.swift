@@ -122,7 +122,7 @@ final class Routes: CorePart {
     func entries(of inbox: Inbox) -> (routes: [InboxTableEntry.Route], invites: [InviteID]) {
         var routes: [InboxTableEntry.Route] = []
         var invites: [InviteID] = []
-        for (route, number) in inbox.routes {
+        for (route, number) in inbox.routes.sorted(by: { $0.value < $1.value }) {
             switch route {
             case .member(let remote):
                 guard let secret = table.secretBytes(ofMember: number) else { continue }

@@ -124,9 +124,10 @@ struct CommitLedger {
     private mutating func end(_ sequence: UInt64) -> [EffectQueue] {
         completed = max(completed, sequence)
         var ended: [EffectQueue] = []
+        var seen: Set<ObjectIdentifier> = []
         while let first = changes.first, first.sequence <= completed {
             changes.removeFirst()
-            if !ended.contains(where: { $0 === first.queue }) { ended.append(first.queue) }
+            if seen.insert(ObjectIdentifier(first.queue)).inserted { ended.append(first.queue) }
         }
         return ended.count > 1 ? ended.sorted { $0.client < $1.client } : ended
     }

@@ -93,12 +93,12 @@ final class NodeTimer: CorePart {
         }
         routes.roll(to: now.day)
         summaries.saveIfDue(now: now)
-        lookForHome()
-        network.look()
+        if looks { lookForHome() }
+        network.look(asksGateways: looks)
         core.turn { core.machine.advance(&$0) }
         mailboxes.own.settle()
         rendezvous.noteStandings()
-        codes.advance()
+        codes.advance(looks: looks)
     }
 
     private func lookForHome() {

@@ -32,6 +32,13 @@ final class MetricsServer: Sendable {
             let listener = try await ServerBootstrap(group: loop)
                 .serverChannelOption(.backlog, value: 16)
                 .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+                // A failed accept is told between two reads only.
+                .serverChannelOption(.maxMessagesPerRead, value: 1)
+                .serverChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(AcceptPause())
+                    }
+                }
                 .childChannelInitializer { channel in
                     guard open.value < connectionCount else { return channel.close() }
                     open.value += 1

@@ -172,7 +172,7 @@ package enum PeerPingMethod: ControlMethod {
     }
 }
 
-/// `peer.block`: refuses links from a named node.
+/// `peer.block`: refuses pings and invitations of a named node.
 package enum PeerBlockMethod: ControlMethod {
     package static let name = "peer.block"
     package static let summary = "Refuses pings and invitations of a named node."
