@@ -19,6 +19,7 @@ layout() {
     zsh=$share/zsh/site-functions
     [ "$1" != /usr ] || zsh=$share/zsh/vendor-completions
     units=$root/lib/systemd/system
+    user_units=$root/lib/systemd/user
     users=$root/lib/sysusers.d
     directories=$root/lib/tmpfiles.d
 }
@@ -31,7 +32,7 @@ put() {
     program=$1
     prefix=$2
     layout "$prefix" "${3:-}"
-    mkdir -p "$bin" "$bash" "$fish" "$zsh" "$units" "$users" "$directories" \
+    mkdir -p "$bin" "$bash" "$fish" "$zsh" "$units" "$user_units" "$users" "$directories" \
         "$share/man/man1" "$share/man/man5" "$share/man/man7"
     # .swift_modhash is of the compiler's command lines, which name the directory of the build.
     strip --remove-section=.swift_modhash -o "$bin/mayfly.new" "$program"
@@ -49,6 +50,7 @@ put() {
     done
     rm -r "$pages"
     sed "s|/usr/bin/|$prefix/bin/|" "$here/mayfly.service" >"$units/mayfly.service"
+    sed "s|/usr/bin/|$prefix/bin/|" "$here/mayfly.user.service" >"$user_units/mayfly.service"
     cp "$here/mayfly.socket" "$units/mayfly.socket"
     cp "$here/mayfly.sysusers" "$users/mayfly.conf"
     cp "$here/mayfly.tmpfiles" "$directories/mayfly.conf"
@@ -57,6 +59,7 @@ put() {
 take() {
     layout "$1" "${2:-}"
     rm -f "$bin/mayfly" "$bash/mayfly" "$fish/mayfly.fish" "$zsh/_mayfly" "$units/mayfly.service" "$units/mayfly.socket" \
+        "$user_units/mayfly.service" \
         "$users/mayfly.conf" \
         "$directories/mayfly.conf" "$share"/man/man1/mayfly.1.gz "$share"/man/man1/mayfly-*.1.gz \
         "$share"/man/man5/mayfly-*.5.gz "$share"/man/man7/mayfly-*.7.gz

@@ -14,15 +14,28 @@ struct ReadmeTests {
     private static let readme = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "README.md")
 
-    private func steps() throws -> [Step] {
+    private func section(_ title: String) throws -> String {
         let text = try String(contentsOf: Self.readme, encoding: .utf8)
-        let section = text.components(separatedBy: "\n## Quick start\n").dropFirst().first?.components(
-            separatedBy: "\n## "
-        ).first
+        let rest = try #require(text.components(separatedBy: "\n## \(title)\n").dropFirst().first)
+        return rest.components(separatedBy: "\n## ")[0]
+    }
+
+    @Test func `The six lines for one machine run as they are written`() throws {
+        try withDirectory { directory in
+            #expect(mkdir("\(directory)/bin", 0o700) == 0 && symlink(Program.mayfly, "\(directory)/bin/mayfly") == 0)
+            let block = try #require(try section("On one machine").components(separatedBy: "```sh\n").dropFirst().first)
+            let lines = block.components(separatedBy: "```")[0].replacing("/tmp/", with: "\(directory)/")
+            let path = "PATH=\(directory)/bin:\(ProcessInfo.processInfo.environment["PATH"] ?? "")"
+            let answer = try Program.run(["env", path, "bash", "-ec", lines], in: directory)
+            #expect(answer.code == 0 && answer.output.contains("hello"), "\(answer)")
+        }
+    }
+
+    private func steps() throws -> [Step] {
         var steps: [Step] = []
         var machines: [Int] = []
         var isBlock = false
-        for line in try #require(section).split(separator: "\n") {
+        for line in try section("Quick start").split(separator: "\n") {
             if line.hasPrefix("```") {
                 isBlock = line == "```sh"
             } else if isBlock {

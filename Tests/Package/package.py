@@ -155,7 +155,8 @@ class Root:
         return run(CHROOT, self.path, *words, code=code, env=environment, stdin=subprocess.DEVNULL, **options)
 
     def user(self, *words, **options):
-        return self.run(*USER, "mayfly", *words, "--home", HOME, **options)
+        """Without --home: the user of the service has the service's home."""
+        return self.run(*USER, "mayfly", *words, **options)
 
     def has(self, path):
         return os.path.lexists(f"{self.path}{path}")
@@ -223,10 +224,21 @@ def complete(root, *words):
     return done.stdout.split()
 
 
+def person(root):
+    """The first command of the user's unit, twice."""
+    with open(f"{root.path}/usr/lib/systemd/user/mayfly.service", encoding="utf-8") as file:
+        command = re.search("^ExecStartPre=/bin/sh -c '(.*)'$", file.read(), re.M)[1].replace("$$", "$")
+    command = command.replace("mayfly init", "mayfly init --json")
+    words = ["setpriv", "--reuid", "65000", "--regid", "65000", "--clear-groups", "env", "HOME=/tmp/person"]
+    root.run("install", "-d", "-o", "65000", "/tmp/person")
+    return "".join(root.run(*words, "/bin/sh", "-c", command).stdout for _ in range(2))
+
+
 def live(package, root):
     """From the installation to the purge. Nobody reads what the node tells the watchdog meanwhile."""
     shutil.copy(package, f"{root.path}/tmp/mayfly.deb")
-    root.run("dpkg", "-i", "/tmp/mayfly.deb")
+    hint = root.run("dpkg", "-i", "/tmp/mayfly.deb").stdout
+    check("the installation says how to start a node", "systemctl --user enable --now mayfly" in hint, hint)
     status = os.stat(f"{root.path}{HOME}")
     number = int(root.run("id", "-u", "mayfly").stdout)
     check("the service has its own user and an empty home for it alone",
@@ -260,6 +272,8 @@ def live(package, root):
         page = root.run("man", "-l", "/usr/share/man/man7/mayfly-operations.7.gz")
         check("man shows a page", "Argon2id" in page.stdout and page.stderr == "", page.stderr)
 
+    own = person(root)
+    check("the user's unit makes a home once", own.count("contactCard") == 1, own)
     root.run("dpkg", "-i", "/tmp/mayfly.deb")
     check("an upgrade keeps the home", len(root.user("conversation", "list", "--json").stdout.splitlines()) == 2)
     service.stop()

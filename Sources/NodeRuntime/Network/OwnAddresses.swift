@@ -36,6 +36,7 @@ final class OwnAddresses: NodePart {
     private var met: Set<LanAddress> = []
     private var interfacesNow: [LanInterface]?
     private var interfacesBefore: [LanInterface] = []
+    private var refreshedAt: Timestamp?
     private var seen: Seen?
     /// A look is planned.
     private var isLookPlanned = false
@@ -63,6 +64,13 @@ final class OwnAddresses: NodePart {
     }
 
     func forgetInterfaces() { interfacesNow = nil }
+
+    /// The system tells of changes. A look a minute finds those whose message was lost.
+    func refresh(at now: Timestamp) {
+        if watch?.isActive ?? false, let refreshedAt, now - refreshedAt < .minute { return }
+        refreshedAt = now
+        forgetInterfaces()
+    }
 
     /// Whether an address is of a network that this machine is on, other than its own loopback.
     func isNeighbour(_ address: SocketAddress) -> Bool {

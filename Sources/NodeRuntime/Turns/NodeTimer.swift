@@ -74,7 +74,7 @@ final class NodeTimer: CorePart {
         let now = reading.confirmed
         let looks = expiry.looks(at: now)
         addresses.forgetAdvertised()
-        if looks { addresses.forgetInterfaces() }
+        if looks { addresses.refresh(at: now) }
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.machine.sleepersDue(now: now) { sleep.wakeIfPossible(client, .activityRanking) }
         explosions.explodeAsleep(now: now)

@@ -30,7 +30,7 @@ extension Sockets: LanNetwork {
         return nil
     }
 
-    /// By rtnetlink(7), which needs no rights: links, and addresses of either family.
+    /// By rtnetlink(7), which needs no rights: links, and addresses and routes of either family.
     package func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void)
         -> EventLoopFuture<any Channel>
     {
@@ -40,8 +40,10 @@ extension Sockets: LanNetwork {
         let type = CInt(SOCK_RAW.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
         let descriptor = socket(AF_NETLINK, type, 0)  // NETLINK_ROUTE
         guard descriptor >= 0 else { return loop.makeFailedFuture(IOError(errnoCode: errno, reason: "socket")) }
-        // struct sockaddr_nl: family, padding, port, groups: RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
-        let address: (UInt16, UInt16, UInt32, UInt32) = (UInt16(AF_NETLINK), 0, 0, 0x1 | 0x10 | 0x100)
+        // struct sockaddr_nl: family, padding, port, groups: RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE,
+        // RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE.
+        let groups: UInt32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400
+        let address: (UInt16, UInt16, UInt32, UInt32) = (UInt16(AF_NETLINK), 0, 0, groups)
         let result = withUnsafeBytes(of: address) { bytes in
             bytes.withMemoryRebound(to: sockaddr.self) { Glibc.bind(descriptor, $0.baseAddress!, 12) }
         }

@@ -10,7 +10,11 @@ struct GlobalOptions: ParsableArguments {
     @Flag(help: "One JSON object a line on standard output, errors included.")
     var json = false
 
-    /// Where the node lives: `--home`, MAYFLY_HOME, $XDG_STATE_HOME/mayfly, ~/.local/state/mayfly.
+    /// The home of the package's service, whose user owns it.
+    private static let serviceHome = "/var/lib/mayfly"
+
+    /// Where the node lives: `--home`, MAYFLY_HOME, /var/lib/mayfly for its owner, $XDG_STATE_HOME/mayfly,
+    /// ~/.local/state/mayfly.
     func resolvedHome() throws -> String {
         if let home {
             // Of a variable that is not set: the default would be another node's.
@@ -20,6 +24,8 @@ struct GlobalOptions: ParsableArguments {
             return Self.absolute(home)
         }
         if let home = try environment("MAYFLY_HOME") { return Self.absolute(home) }
+        var status = stat()
+        if geteuid() != 0, stat(Self.serviceHome, &status) == 0, status.st_uid == geteuid() { return Self.serviceHome }
         // The XDG specification asks to ignore a relative path.
         if let state = try environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
         if let user = try environment("HOME") { return "\(user)/.local/state/mayfly" }
