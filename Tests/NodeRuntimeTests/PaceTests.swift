@@ -5,6 +5,7 @@ import SimulatedDisk
 import Store
 import Synchronization
 import Testing
+import Transport
 
 @testable import NodeRuntime
 
@@ -51,12 +52,73 @@ import Testing
             #expect((before + 5...before + 6).contains(machine.askedCount))
         }
     }
+
+    @Test func `interfaces of a system that tells of changes are listed once a minute, others with every look`()
+        async throws
+    {
+        for isTold in [true, false] {
+            let machine = Machine(isTold: isTold)
+            try await machine.withNode { node in
+                await node.reapNow()
+                // Until the socket that tells of changes is open.
+                for _ in 0..<1_000 where isTold && machine.network.listCount != machine.network.notedCount {
+                    machine.network.note()
+                    machine.wait(5 * .second)
+                    await node.reapNow()
+                }
+                machine.wait(.minute)
+                await node.reapNow()
+                let before = machine.network.listCount
+                for _ in 0..<10 {
+                    machine.wait(5 * .second)
+                    await node.reapNow()
+                }
+                #expect(machine.network.listCount == before + (isTold ? 0 : 10))
+                machine.wait(11 * .second)
+                await node.reapNow()
+                #expect(machine.network.listCount == before + (isTold ? 1 : 11))
+            }
+        }
+    }
+}
+
+/// The system's network, which counts how often its interfaces are listed.
+private final class CountingNetwork: LanNetwork {
+    private let lists = Mutex(0)
+    private let noted = Mutex(0)
+    private let isTold: Bool
+    var notedCount: Int { noted.withLock { $0 } }
+    func note() { noted.withLock { $0 = listCount } }
+    var listCount: Int { lists.withLock { $0 } }
+
+    init(isTold: Bool) { self.isTold = isTold }
+
+    func interfaces() -> [LanInterface]? {
+        lists.withLock { $0 += 1 }
+        return []
+    }
+
+    func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel> {
+        isTold ? Sockets().watch(on: loop) {} : loop.makeFailedFuture(ChannelError.operationUnsupported)
+    }
+
+    func open(
+        _ role: LanSocketRole,
+        port: UInt16,
+        on loop: any EventLoop,
+        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
+        loop.makeFailedFuture(ChannelError.operationUnsupported)
+    }
 }
 
 /// A clock of the test's, and how often the room on the disk was asked for.
 private final class Machine: Sendable {
     private let time = Mutex<Milliseconds>(0)
     private let asked = Mutex(0)
+    let network: CountingNetwork
+
+    init(isTold: Bool = true) { network = CountingNetwork(isTold: isTold) }
 
     var askedCount: Int { asked.withLock { $0 } }
     func wait(_ more: Milliseconds) { time.withLock { $0 += more } }
@@ -74,6 +136,7 @@ private final class Machine: Sendable {
         let node = try await Node.quiet(home: "/home", on: disk, group.next()) {
             $0.realtime = { [self] in 1_700_000_000_000 + time.withLock { $0 } }
             $0.boottime = { [self] in time.withLock { $0 } }
+            $0.lan = network
             $0.space = { [self] _ in
                 asked.withLock { $0 += 1 }
                 return DiskSpace(total: 1 << 40, available: 1 << 39)
