@@ -150,16 +150,16 @@ def play(scene, ann, bob):
     ann.sees("KEPT 1 DAY on disk")
     ann.say("rotate the key?")
     bob.sees("rotate the key?")
-    ann.sees("this message: kept until tomorrow", "1d 0h")
+    ann.sees("What you send now is kept until tomorrow", "1d 0h")
 
     # An answer and a reaction, without an id.
     bob.press("M-Up")
-    bob.sees("r reply")
-    bob.press("r")
+    bob.sees("Enter replies")
+    bob.press("Enter")
     bob.sees("answers ann: rotate the key?")
     bob.say("done")
     ann.sees("↳ you: rotate the key?", "done")
-    ann.press("M-Up", "e", "1")
+    ann.press("M-Up", "M-e", "1")
     bob.sees("👍 ann")
 
     # A file.
@@ -185,7 +185,7 @@ def play(scene, ann, bob):
     ann.say(f"/file {image}")
     bob.sees("▤ map.png", "image)")
     if os.path.exists("/usr/bin/chafa"):
-        bob.press("M-Up", "v")
+        bob.press("M-Up", "M-v")
         bob.sees("map.png", "any key goes on", without=["rotate the key?"])
         bob.press("Escape")
         bob.sees("rotate the key?")
@@ -195,7 +195,7 @@ def play(scene, ann, bob):
     ann.say(f"/file {image}")
     bob.sees("map.png (1000", "bytes, image)")
     if os.path.exists("/usr/bin/chafa"):
-        bob.press("Escape", "M-Up", "v")
+        bob.press("Escape", "M-Up", "M-v")
         bob.sees("this file cannot be shown as an image")
         bob.press("Escape")
 

@@ -173,7 +173,7 @@ struct ChatDesk {
                 " ── Monday 23 November ──",
                 "08:41 bob  rotate the key?                                               23h 58m",
                 "08:42 me   done ✓✓ 2/2                                                   23h 59m",
-                ">", "this message: kept until tomorrow 08:43                                    /help",
+                ">", "What you send now is kept until tomorrow 08:43                             /help",
             ]
         )
     }
@@ -182,7 +182,7 @@ struct ChatDesk {
         var desk = ChatDesk()
         desk.open([ChatDesk.message(1, from: "bob", "hi")])
         #expect(desk.lines.first == " room · bob● carl○                                                  MEMORY ONLY")
-        #expect(desk.lines.last?.hasPrefix("this message: in memory only, gone when a node stops") == true)
+        #expect(desk.lines.last?.hasPrefix("What you send now is in memory only, gone when a node stops") == true)
     }
 
     @Test func `what is written is sent, answered and shown as the node says`() {
@@ -211,8 +211,8 @@ struct ChatDesk {
             desk.lines.suffix(5) == [
                 "┌ 7 days, unopened: gone after 6h 0m, proposed by bob (now 1 day) · waits for ─┐",
                 "│ you and carl                                                                 │",
-                "└ Alt-A accept · Alt-R reject · Alt-D details ─────────────────────────────────┘",
-                ">", "this message: kept until tomorrow 08:41                                    /help",
+                "└ Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details ───┘",
+                ">", "What you send now is kept until tomorrow 08:41                             /help",
             ]
         )
         // A letter that is typed answers nothing.
@@ -221,7 +221,7 @@ struct ChatDesk {
         desk.press(.alt("a"))
         #expect(
             desk.takeCalls() == [
-                #"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"abcdef0123456789"}"#
+                #"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"abcdef0123456789","renew":true}"#
             ]
         )
     }
@@ -233,7 +233,9 @@ struct ChatDesk {
         #expect(desk.text.contains("The agreement of 1 day has ended: in memory only now"))
         desk.effects = []
         desk.press(.alt("p"))
-        #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d"}"#])
+        #expect(
+            desk.takeCalls() == [#"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","renew":true}"#]
+        )
         #expect(!desk.text.contains("has ended"))
     }
 
@@ -324,19 +326,21 @@ struct ChatDesk {
         desk.effects = []
         #expect(desk.text.contains("▤ report.pdf (1.2 MiB)"))
         desk.press(.selectUp)
-        #expect(desk.text.contains("r reply · e react"))
-        desk.press(.character("s"))
+        #expect(desk.text.contains("Enter replies · Alt-E react"))
+        desk.press(.alt("s"))
         guard case .save(ChatDesk.room, String(repeating: "2", count: 32), nil)? = desk.effects.last else {
             return #expect(Bool(false), "nothing is saved")
         }
         desk.effects = []
-        desk.press(.selectUp, .character("e"), .character("1"))
+        desk.press(.selectUp, .alt("e"), .character("a"))
+        #expect(desk.takeCalls().isEmpty && desk.text.contains("or an emoji"))
+        desk.press(.character("1"))
         #expect(
             desk.takeCalls() == [
                 #"react {"conversation":"\#(ChatDesk.room)","message":"\#(String(repeating: "1", count: 32))","reaction":"👍"}"#
             ]
         )
-        desk.press(.selectUp, .selectUp, .character("r"))
+        desk.press(.selectUp, .selectUp, .enter)
         #expect(desk.text.contains("answers bob: rotate the key?"))
         desk.type("yes")
         desk.press(.enter)
@@ -345,6 +349,85 @@ struct ChatDesk {
                 #"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(String(repeating: "1", count: 32))","text":"yes"}"#
             ]
         )
+    }
+
+    @Test func `letters typed while a message is selected go to the line, and send nothing by themselves`() {
+        var desk = ChatDesk()
+        desk.open([ChatDesk.message(1, from: "bob", "rotate the key?")])
+        desk.effects = []
+        desk.press(.selectUp)
+        desk.type("see you")
+        #expect(desk.effects.isEmpty && desk.lines.contains("> see you"))
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"see you"}"#])
+        desk.press(.selectUp)
+        desk.type("/reply to it")
+        desk.press(.enter)
+        let id = String(repeating: "1", count: 32)
+        #expect(
+            desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(id)","text":"to it"}"#]
+        )
+    }
+
+    @Test func `a lock takes everything from the screen, and after the unlock everything is asked for again`() {
+        var desk = ChatDesk()
+        desk.open([ChatDesk.message(1, from: "bob", "rotate the key?")])
+        desk.type("half a line")
+        desk.effects = []
+        desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
+        for secret in ["rotate", "half", "room", "bob"] { #expect(!desk.text.contains(secret), "\(secret)") }
+        #expect(desk.text.contains("`mayfly unlock` opens it") && desk.effects.isEmpty)
+        desk.press(.character("x"), .enter)
+        #expect(desk.effects.isEmpty)
+        desk.handle(.event(["event": "unlocked", "cursor": 8, "at": "2026-11-23T08:42:00.000Z"]))
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        #expect(desk.takeCalls().contains { $0.hasPrefix("read ") })
+        #expect(desk.text.contains("room") && !desk.text.contains("locked"))
+    }
+
+    @Test func `a chat that begins at a locked node says so, and shows the conversations after the unlock`() {
+        var desk = ChatDesk()
+        desk.answer("conversation.list", .failure(ControlError(.locked, "the node is locked")))
+        #expect(desk.text.contains("`mayfly unlock` opens it"))
+        desk.handle(.event(["event": "unlocked", "cursor": 8, "at": "2026-11-23T08:42:00.000Z"]))
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        #expect(desk.text.contains("room") && !desk.text.contains("locked"))
+    }
+
+    @Test func `words of what was under way go with the next event or connection`() {
+        var desk = ChatDesk(opening: nil)
+        desk.answer("conversation.list", ["conversations": []])
+        desk.type("/join mayfly:join/x")
+        desk.press(.enter)
+        #expect(desk.text.contains("joining …"))
+        desk.handle(.event(["event": "memberJoined", "conversation": .string(ChatDesk.room), "cursor": 9]))
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        #expect(!desk.text.contains("joining …"))
+        desk.handle(.disconnected("the node has gone"))
+        desk.type("/create x")
+        desk.press(.enter)
+        #expect(desk.text.contains("not done, there is no node"))
+        desk.effects += desk.model.begin()
+        #expect(!desk.text.contains("not done"))
+    }
+
+    @Test func `words find the newest message with them, then the one before`() {
+        var desk = ChatDesk()
+        desk.open([
+            ChatDesk.message(1, from: "bob", "Rotate the key"), ChatDesk.message(2, from: "bob", "the key is new"),
+        ])
+        desk.effects = []
+        for number in ["2", "1"] {
+            desk.type("/find KEY")
+            desk.press(.enter)
+            desk.press(.alt("e"), .character("1"))
+            let id = String(repeating: number, count: 32)
+            #expect(desk.takeCalls().contains { $0.contains(#""message":"\#(id)""#) })
+            if number == "2" { desk.press(.selectUp) }
+        }
+        desk.type("/find nothing like it")
+        desk.press(.enter)
+        #expect(desk.text.contains("no earlier message here has these words"))
     }
 
     @Test func `a paste of several lines is asked about`() {
@@ -529,6 +612,8 @@ struct ChatDesk {
         #expect(desk.effects.isEmpty && desk.text.contains("look again"))
         desk.pass(1_000)
         desk.press(.alt("a"))
-        #expect(desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb"}"#])
+        #expect(
+            desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb","renew":true}"#]
+        )
     }
 }

@@ -138,6 +138,17 @@ import Testing
         #expect(desk.text.contains("text 90."))
     }
 
+    @Test func `who is scrolled up is told how many messages have come`() {
+        var desk = desk(messages: numbered(90))
+        desk.handle(.resized(desk.size))
+        desk.press(.pageUp)
+        #expect(desk.text.contains("scrolled up"))
+        for _ in 0..<2 { desk.event("message", ["member": "bob000000000"]) }
+        #expect(desk.text.contains("2 new below"))
+        desk.press(.escape)
+        #expect(!desk.text.contains("new below"))
+    }
+
     @Test func `a selected message far above is shown with what stands around it`() {
         var desk = desk(messages: numbered(90))
         for _ in 0..<80 { desk.press(.selectUp) }
@@ -203,7 +214,7 @@ import Testing
 
     @Test func `a reply whose original is gone is sent as a text of its own only after the person was told`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?", expires: 5_000)])
-        desk.press(.selectUp, .character("r"))
+        desk.press(.selectUp, .enter)
         desk.type("yes")
         #expect(desk.text.contains("answers bob: rotate the key?"))
         desk.pass(5_000)
@@ -217,7 +228,7 @@ import Testing
 
     @Test func `a reply stays one while another room is on the screen, and when its original has left the page`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
-        desk.press(.selectUp, .character("r"))
+        desk.press(.selectUp, .enter)
         desk.type("yes")
         desk.press(.alt("2"))
         #expect(!desk.text.contains("answers"))
@@ -234,7 +245,7 @@ import Testing
 
     @Test func `a text that could not be sent comes back as the reply that it was`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
-        desk.press(.selectUp, .character("r"))
+        desk.press(.selectUp, .enter)
         desk.type("yes")
         desk.press(.enter)
         desk.answer("send", .failure(ControlError(.noNode, "the node has gone")))
@@ -247,7 +258,7 @@ import Testing
         #expect(desk.takeCalls().isEmpty && desk.text.contains("not sent, the message that it answers is gone"))
     }
 
-    @Test(arguments: ["/accept", "/propose 1d", "/invite", "/join mayfly:join/x", "//slashed", "/lock"])
+    @Test(arguments: ["/accept", "/propose 1d", "/invite", "/join mayfly:join/x", "//slashed", "/joins off"])
     func `what needs the node is refused in words while there is none, and the line stays`(line: String) {
         var desk = ChatDesk()
         let proposal: JSONValue = [

@@ -70,7 +70,7 @@ import Testing
             lifetime: ["lifetime": "1d", "state": "agreed", "proposal": .null, "agreement": agreement]
         )
         #expect(
-            desk.lines.last?.hasPrefix("this message: kept until tomorrow 08:41 · mailbox on disk") == true,
+            desk.lines.last?.hasPrefix("What you send now is kept until tomorrow 08:41 · mailbox on disk") == true,
             "\(desk.text)"
         )
     }
@@ -83,14 +83,16 @@ import Testing
         desk.press(.enter)
         #expect(
             desk.takeCalls() == [
-                #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk"}"#
+                #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk","renew":true}"#
             ]
         )
         for line in ["/propose 1d no", "/propose 1d"] {
             desk.type(line)
             desk.press(.enter)
             #expect(
-                desk.takeCalls() == [#"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d"}"#]
+                desk.takeCalls() == [
+                    #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","renew":true}"#
+                ]
             )
         }
         for line in ["/propose 1d floppy", "/propose 1d disk ram", "/propose disk"] {

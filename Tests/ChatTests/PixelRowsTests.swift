@@ -69,13 +69,13 @@ import Testing
             desk = ChatDesk()
             desk.open([image(type, state)])
             desk.effects = []
-            desk.press(.selectUp, .character("v"))
+            desk.press(.selectUp, .alt("v"))
             #expect(desk.effects.isEmpty && desk.text.contains(words))
         }
         desk = ChatDesk()
         desk.open([image("image/png", "complete")])
         desk.effects = []
-        desk.press(.selectUp, .character("v"))
+        desk.press(.selectUp, .alt("v"))
         guard case .preview(ChatDesk.room, _, "map.png", let size)? = desk.effects.first else {
             Issue.record("nothing is shown")
             return

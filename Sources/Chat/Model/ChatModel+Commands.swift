@@ -53,16 +53,23 @@ extension ChatModel {
         switch command {
         case .propose:
             let words = rest.split(separator: " ").map(String.init)
-            guard (1...2).contains(words.count), let value = LifetimeValue(rawValue: words[0]) else {
+            guard (1...3).contains(words.count), let value = LifetimeValue(rawValue: words[0]) else {
                 return usage(command)
             }
             var mailbox: LifetimeMailbox?
-            if words.count == 2 {
-                guard let named = LifetimeMailbox(rawValue: words[1]) else { return usage(command) }
-                mailbox = named == .no ? nil : named
+            let isOnce = words.last == "once"
+            for word in words.dropFirst() where word != "once" {
+                guard mailbox == nil, let named = LifetimeMailbox(rawValue: word) else { return usage(command) }
+                mailbox = named
             }
+            if mailbox == .no { mailbox = nil }
             change(room.id) { $0.endedLifetime = nil }
-            let params = LifetimeProposeMethod.Params(conversation: room.id, lifetime: value, mailbox: mailbox)
+            let params = LifetimeProposeMethod.Params(
+                conversation: room.id,
+                lifetime: value,
+                mailbox: mailbox,
+                renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true
+            )
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: nobody else is here" : "proposed: all others have to accept"
@@ -73,19 +80,30 @@ extension ChatModel {
                 notice = ("nothing is proposed", true)
                 return []
             }
-            let params = LifetimeAcceptMethod.Params(conversation: room.id, proposal: proposal)
+            guard rest.isEmpty || rest == "once" else { return usage(command) }
+            let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
+            let params = LifetimeAcceptMethod.Params(
+                conversation: room.id,
+                proposal: proposal,
+                renew: rest.isEmpty && isKept ? true : nil
+            )
             return [.call(.action(.say("accepted")), method: LifetimeAcceptMethod.name, params: JSONValue(of: params))]
         case .reject: return simple(LifetimeRejectMethod.name, "rejected")
         case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
-        case .lock: return simple(ConversationLockMethod.name, "nobody can join any more")
-        case .unlock: return simple(ConversationUnlockMethod.name, "new invitations admit again")
+        case .joins:
+            switch rest {
+            case "off": return simple(ConversationLockMethod.name, "nobody can join any more")
+            case "on": return simple(ConversationUnlockMethod.name, "new invitations admit again")
+            default: return usage(command)
+            }
+        case .find: return find(rest, in: room)
         case .agreement: overlay = .text(title: "How long messages are kept", lines: agreement(room))
         case .who: overlay = .text(title: "Members of \(room.title)", lines: members(room))
         case .invite: return invite(rest, room)
         case .file:
             let (path, text) = Self.path(rest)
             guard !path.isEmpty else { return usage(command) }
-            notice = ("sending \(ShownText.line(path)) …", false)
+            sayUntilChange("sending \(ShownText.line(path)) …")
             change(room.id) { $0.reply = nil }
             let replyTo = room.reply?.message.description
             return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
@@ -99,7 +117,10 @@ extension ChatModel {
         case .reply, .react:
             let (target, text) = target(rest, room)
             guard let target, !text.isEmpty else { return usage(command) }
-            if command == .react { return react(room, target.message.description, text) }
+            if command == .react {
+                guard Self.isEmoji(text) else { return usage(command) }
+                return react(room, target.message.description, text)
+            }
             change(room.id) { $0.reply = ReplyTarget(target) }
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
@@ -118,6 +139,10 @@ extension ChatModel {
             let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]
             return [.call(.action(.say("removed")), method: ConversationRemoveMethod.name, params: params)]
         case .explode:
+            guard !room.isExploded else {
+                notice = ("it has exploded: Alt-X closes it", true)
+                return []
+            }
             var params = ExplodeMethod.Params(conversation: room.id)
             if !rest.isEmpty {
                 guard let delay = Interval(text: rest) else { return usage(command) }
@@ -133,6 +158,19 @@ extension ChatModel {
         return []
     }
 
+    /// Selects the newest message with these words, before the selected one if there is one.
+    private mutating func find(_ words: String, in room: Room) -> [ChatEffect] {
+        guard !words.isEmpty else { return usage(.find) }
+        let messages = room.messages.filter { !$0.isOfNode }
+        let end = selection.flatMap { id in messages.firstIndex { $0.message == id } } ?? messages.count
+        let wanted = words.lowercased()
+        let found = messages[..<end].last { message in
+            [message.text, message.file?.name].contains { $0?.lowercased().contains(wanted) ?? false }
+        }
+        if let found { selection = found.message } else { notice = ("no earlier message here has these words", true) }
+        return []
+    }
+
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
         notice = ("write /\(command.rawValue) \(command.arguments)", true)
         return []
@@ -140,7 +178,7 @@ extension ChatModel {
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
         guard !slug.isEmpty else { return usage(.join) }
-        notice = ("joining …", false)
+        sayUntilChange("joining …")
         let params = JoinMethod.Params(slug: slug)
         return [.call(.action(.join(from: currentID)), method: JoinMethod.name, params: JSONValue(of: params))]
     }

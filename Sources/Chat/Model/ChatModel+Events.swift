@@ -4,6 +4,13 @@ extension ChatModel {
     /// Something has happened at the node.
     mutating func happened(_ event: JSONValue) -> [ChatEffect] {
         guard let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)) else { return [] }
+        switch kind {
+        case .locked: return locked()
+        case .unlocked: return unlocked()
+        case .gap: return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
+        default: break
+        }
+        if isNoticePassing { notice = nil }
         let at = event["at"]?.stringValue.flatMap { Timestamp(iso8601: $0) } ?? now
         guard let id = event["conversation"]?.stringValue, room(id) != nil else {
             return ask(.conversations) + ask(.joins)
@@ -60,16 +67,25 @@ extension ChatModel {
         case .explosionScheduled, .explosionReminder: return ask(.conversation(id)) + ask(.explosion(id))
         case .deletionReceipt: return ask(.explosion(id))
         case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
-        case .locked:
-            for index in rooms.indices { rooms[index].forget() }
-            forgetList()
-            forgetWhatIsShown()
-            notice = ("the node is locked: `mayfly unlock`", true)
-            return ask(.conversations)
-        case .unlocked: return ask(.conversations) + (currentID.map { refresh($0) } ?? [])
-        case .joinRequested, .inboxAwake, .inboxAsleep, .codeEnded: return []
-        case .gap: return currentID.map { refresh($0) } ?? []
+        case .joinRequested, .inboxAwake, .inboxAsleep, .codeEnded, .locked, .unlocked, .gap: return []
         }
+    }
+
+    /// Nothing that was said stays, on the screen or in memory.
+    mutating func locked() -> [ChatEffect] {
+        isLocked = true
+        rooms = []
+        joins = []
+        forgetList()
+        forgetWhatIsShown()
+        return []
+    }
+
+    /// Everything is asked for again.
+    private mutating func unlocked() -> [ChatEffect] {
+        isLocked = false
+        notice = nil
+        return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
     }
 
     /// Nothing that was quoted or looked at stays.
@@ -81,7 +97,10 @@ extension ChatModel {
     }
 
     private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {
-        if currentID == id { return ask(.messages(id)) }
+        if currentID == id {
+            if scroll > 0, event["member"]?.stringValue != nil { newBelow += 1 }
+            return ask(.messages(id))
+        }
         guard event["member"]?.stringValue != nil, event["reactsTo"] == nil else { return [] }
         let isFirst = room(id)?.unreadCount == 0
         change(id) { $0.unreadCount += 1 }

@@ -15,7 +15,7 @@ extension ChatModel {
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
-        case _ where isTooSmall: return []
+        case _ where isTooSmall || isLocked: return []
         case .alt(let digit) where digit.isASCII && digit.isNumber: return openNumber(digit)
         default: break
         }
@@ -23,8 +23,8 @@ extension ChatModel {
             switch key {
             case .up: overlayScroll = max(0, overlayScroll - 1)
             case .down: overlayScroll += 1
-            case .pageUp: overlayScroll = max(0, overlayScroll - Self.scrollRows)
-            case .pageDown: overlayScroll += Self.scrollRows
+            case .pageUp: overlayScroll = max(0, overlayScroll - pageRows)
+            case .pageDown: overlayScroll += pageRows
             default: return close(shown, key)
             }
             overlayScroll = min(overlayScroll, lines(of: shown).count)
@@ -33,7 +33,7 @@ extension ChatModel {
         switch key {
         case .pageUp: return scrollUp()
         case .pageDown:
-            scroll = max(0, scroll - Self.scrollRows)
+            scroll = max(0, scroll - pageRows)
             return []
         default: break
         }
@@ -55,12 +55,12 @@ extension ChatModel {
         return []
     }
 
-    /// Rows of a page.
-    private static let scrollRows = 10
+    /// One row stays in sight.
+    private var pageRows: Int { max(1, bodyCount(size) - 1) }
 
     private mutating func scrollUp() -> [ChatEffect] {
         guard let room else { return [] }
-        let wanted = scroll + Self.scrollRows
+        let wanted = scroll + pageRows
         let rows = MessageRows(self, room, size.columns).rows(last: wanted + size.rows)
         scroll = max(scroll, min(wanted, rows.count - bodyCount(size)))
         guard !room.isWhole, rows.count < wanted + size.rows else { return [] }
@@ -128,6 +128,7 @@ extension ChatModel {
             return []
         }
         scroll = 0
+        selection = nil
         let reply = room.reply
         change(room.id) { $0.reply = nil }
         let params = SendMethod.Params(conversation: room.id, text: text, replyTo: reply?.message.description)
@@ -171,24 +172,27 @@ extension ChatModel {
     private mutating func pressOnMessage(_ key: Key) -> [ChatEffect]? {
         guard let room, let message = room.message(selection) else { return nil }
         switch key {
-        case .selectUp, .up: return select(-1)
-        case .selectDown, .down: return select(1)
+        case .selectUp: return select(-1)
+        case .selectDown: return select(1)
+        case .up where editor.isEmpty: return select(-1)
+        case .down where editor.isEmpty: return select(1)
         case .escape: selection = nil
-        case .character("r"), .enter:
+        case .enter where editor.isEmpty:
             change(room.id) { $0.reply = ReplyTarget(message) }
             selection = nil
-        case .character("e"): question = .reaction(message: message.message.description)
-        case .character("s"): return save(message, to: nil)
-        case .character("v"): return view(message)
-        case .character("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
-        case .character("c"): return cancel(message)
-        case .character: notice = (Self.selectionHelp, false)
+        case .alt("e"): question = .reaction(message: message.message.description)
+        case .alt("s"): return save(message, to: nil)
+        case .alt("v"): return view(message)
+        case .alt("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
+        case .alt("c"): return cancel(message)
+        // A letter begins a text.
         default: return nil
         }
         return []
     }
 
-    static let selectionHelp = "r reply · e react · s save · v view · w who has it · c cancel · Esc"
+    static let selectionHelp =
+        "Enter replies · Alt-E react · Alt-S save · Alt-V view · Alt-W who has it · Alt-C cancel · Esc"
 
     private mutating func view(_ message: Message) -> [ChatEffect] {
         guard let file = message.file, file.mediaType.hasPrefix("image/"), let room else {
@@ -200,7 +204,7 @@ extension ChatModel {
             return []
         }
         let title = ShownText.line(file.name)
-        notice = ("looking at \(title) …", false)
+        sayUntilChange("looking at \(title) …")
         let body = Picture.Size(columns: size.columns, rows: max(1, bodyCount(size) - 2))
         return [.preview(conversation: room.id, message: message.message.description, title: title, size: body)]
     }
@@ -249,13 +253,14 @@ extension ChatModel {
         guard let room else { return nil }
         let proposal = room.lifetime?.proposal
         switch key {
-        case .alt("a") where proposal?.member != nil, .alt("r") where proposal?.member != nil:
+        case .alt("a") where proposal?.member != nil, .alt("o") where proposal?.member != nil,
+            .alt("r") where proposal?.member != nil:
             // Nobody reads a card in less.
             if let changedAt = room.proposalChangedAt, now.milliseconds - changedAt.milliseconds < 1_000 {
                 notice = ("the proposal has just changed: look again", true)
                 return []
             }
-            return command(key == .alt("a") ? "/accept" : "/reject")
+            return command(key == .alt("a") ? "/accept" : key == .alt("o") ? "/accept once" : "/reject")
         case .alt("w") where proposal != nil && proposal?.member == nil: return command("/withdraw")
         case .alt("d") where proposal != nil: return command("/agreement")
         case .alt("p") where proposal == nil && room.endedLifetime != nil:
@@ -334,12 +339,22 @@ extension ChatModel {
             return []
         case .reaction(let message):
             guard case .character(let sign) = key, let room else { return [] }
-            question = nil
-            selection = nil
             let number = sign.wholeNumberValue.map { $0 - 1 } ?? -1
             let emoji = Self.reactions.indices.contains(number) ? Self.reactions[number] : String(sign)
+            guard Self.isEmoji(emoji) else {
+                notice = ("a number from 1 to \(Self.reactions.count), or an emoji", true)
+                return []
+            }
+            question = nil
+            selection = nil
             return react(room, message, emoji)
         }
+    }
+
+    /// An emoji, or `+1` and its like: no plain letter.
+    static func isEmoji(_ text: String) -> Bool {
+        if text == "+1" || text == "-1" { return true }
+        return !text.isEmpty && text.unicodeScalars.allSatisfy { !$0.isASCII && !$0.properties.isWhitespace }
     }
 
     /// Takes an emoji back that is ours already.

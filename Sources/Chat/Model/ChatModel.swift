@@ -37,7 +37,11 @@ package struct ChatModel {
     private var listDraft = LineEditor()
     var selection: HexID?
     /// Rows by which the messages are scrolled up.
-    var scroll = 0
+    var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
+    /// Messages of others that have come since.
+    var newBelow = 0
+    /// The storage is locked: nothing is shown.
+    var isLocked = false
     /// The screen is too small to show what a key would do.
     var isTooSmall = false
     /// How many columns and rows there are; 80 and 24 until it is said.
@@ -47,7 +51,9 @@ package struct ChatModel {
     var overlayScroll = 0
     var question: Question?
     /// What the node or the chat has to say, until the next key.
-    var notice: (text: String, isFailure: Bool)?
+    var notice: (text: String, isFailure: Bool)? { didSet { isNoticePassing = false } }
+    /// See ``sayUntilChange(_:isFailure:)``.
+    private(set) var isNoticePassing = false
     /// Why there is no node any more.
     package internal(set) var lostConnection: String?
     package var now: Timestamp
@@ -76,6 +82,8 @@ package struct ChatModel {
     /// What is to be asked when there is a connection. Events come first: then nothing is missed between.
     package mutating func begin() -> [ChatEffect] {
         lostConnection = nil
+        isLocked = false
+        if isNoticePassing { notice = nil }
         pending = [:]
         isNew = true
         // The node may have been away: what it knew of agreements is not known any more.
@@ -148,7 +156,7 @@ package struct ChatModel {
             }
         }
         if needsNode {
-            notice = ("not done, there is no node: \(lostConnection)", true)
+            sayUntilChange("not done, there is no node: \(lostConnection)", isFailure: true)
             return []
         }
         self = changed
@@ -314,6 +322,12 @@ package struct ChatModel {
     }
 
     private mutating func failed(_ request: ChatRequest, _ error: ControlError) -> [ChatEffect] {
+        if error.kind == .locked {
+            switch request {
+            case .subscription, .action: break
+            case .conversations, .joins, .messages, .conversation, .lifetime, .explosion: return locked()
+            }
+        }
         switch request {
         case .messages(let id), .conversation(let id), .lifetime(let id):
             // It may have exploded, or have been left, a moment ago.
@@ -334,6 +348,12 @@ package struct ChatModel {
         case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
         }
         return []
+    }
+
+    /// Says something that an event or a new connection makes stale.
+    mutating func sayUntilChange(_ text: String, isFailure: Bool = false) {
+        notice = (text, isFailure)
+        isNoticePassing = true
     }
 
     static func words(_ error: ControlError) -> String {

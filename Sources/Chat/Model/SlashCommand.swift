@@ -5,13 +5,16 @@ package enum SlashCommand: String, CaseIterable, Sendable {
     case propose, accept, reject, withdraw, agreement
     case invite, join, decline, create, list, open
     case file, save, reply, react
-    case who, profile, rename, lock, unlock, remove
+    case who, profile, rename, joins, find, remove
     case explode, leave, help, quit
 
     /// What follows it.
     var arguments: String {
         switch self {
-        case .propose: "1h|6h|1d|7d|30d|ephemeral [ram|disk]"
+        case .propose: "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]"
+        case .accept: "[once]"
+        case .joins: "on|off"
+        case .find: "WORDS"
         case .invite: "[24h] [single]"
         case .join: "INVITE"
         case .decline: "INVITATION"
@@ -23,14 +26,14 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .react: "[@N] EMOJI"
         case .remove: "MEMBER"
         case .explode: "[2h]"
-        case .accept, .reject, .withdraw, .agreement, .list, .who, .lock, .unlock, .leave, .help, .quit: ""
+        case .reject, .withdraw, .agreement, .list, .who, .leave, .help, .quit: ""
         }
     }
 
     var summary: String {
         switch self {
-        case .propose: "propose how long messages are kept, and whether mailboxes may hold them"
-        case .accept: "accept what is proposed"
+        case .propose: "propose how long messages are kept, and the same again after a restart"
+        case .accept: "accept what is proposed, and the same again after a restart; once: this time only"
         case .reject: "reject it"
         case .withdraw: "take your own proposal back"
         case .agreement: "who has agreed to what"
@@ -47,8 +50,8 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .who: "members, and how they are reached"
         case .profile: "your own name in this conversation"
         case .rename: "rename it (creator)"
-        case .lock: "let nobody join any more (creator)"
-        case .unlock: "let new invitations admit again (creator)"
+        case .joins: "whether invitations admit new members (creator)"
+        case .find: "select the newest message with these words; again: the one before"
         case .remove: "remove a member (creator)"
         case .explode: "destroy it on every machine (creator)"
         case .leave: "leave it and destroy the copy here"
@@ -60,8 +63,8 @@ package enum SlashCommand: String, CaseIterable, Sendable {
     /// The command of the shell that does the same; nothing when there is none.
     var equivalent: String {
         switch self {
-        case .propose: "mayfly lifetime propose C VALUE --mailbox ram"
-        case .accept: "mayfly lifetime accept C"
+        case .propose: "mayfly lifetime propose C VALUE --mailbox ram --renew"
+        case .accept: "mayfly lifetime accept C --renew"
         case .reject: "mayfly lifetime reject C"
         case .withdraw: "mayfly lifetime withdraw C"
         case .agreement: "mayfly lifetime show C"
@@ -77,12 +80,11 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .who: "mayfly conversation members C"
         case .profile: "mayfly conversation profile C NAME"
         case .rename: "mayfly conversation rename C NAME"
-        case .lock: "mayfly conversation lock C"
-        case .unlock: "mayfly conversation unlock C"
+        case .joins: "mayfly conversation unlock C, lock C"
         case .remove: "mayfly conversation remove C MEMBER"
         case .explode: "mayfly explode C"
         case .leave: "mayfly conversation leave C"
-        case .open, .help, .quit: ""
+        case .open, .find, .help, .quit: ""
         }
     }
 
@@ -93,6 +95,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         return [
             "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: what was written before",
             "Alt-Up selects a message · PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "✓ sent · ✓✓ 1/2 one of two members has it · ⇡ in a mailbox · ● linked · ○ not linked",
             "A text that begins with a slash: write it twice.", "",
         ]
             + zip(allCases, usages).map { command, usage in

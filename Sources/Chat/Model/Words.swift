@@ -88,7 +88,7 @@ package enum Words {
     /// `3.2 MiB`
     package static func size(_ byteCount: Int64) -> String {
         var value = Double(byteCount)
-        if byteCount < 1_024 { return "\(byteCount) bytes" }
+        if byteCount < 1_024 { return byteCount == 1 ? "1 byte" : "\(byteCount) bytes" }
         for unit in ["KiB", "MiB"] {
             value /= 1_024
             if value < 1_024 { return "\((value * 10).rounded() / 10) \(unit)" }

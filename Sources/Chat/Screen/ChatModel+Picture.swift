@@ -33,6 +33,7 @@ extension ChatModel {
     // MARK: The first line
 
     private func headerRow(_ columns: Int) -> Row {
+        if isLocked { return Row(Span(" mayfly · locked", .bar)) }
         guard let room else {
             let unread = rooms.reduce(0) { $0 + $1.unreadCount }
             let count = rooms.count == 1 ? "1 conversation" : "\(rooms.count) conversations"
@@ -131,19 +132,22 @@ extension ChatModel {
             )
         }
         if case .leave = question { return ("your copy is destroyed, and the others are told", .warning) }
+        if isLocked { return ("Ctrl-C ends the chat", .dim) }
         guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
         if room.isExploded { return ("Alt-X closes", .dim) }
         if selection != nil { return (ChatModel.selectionHelp, .strong) }
         if let reply = room.reply { return answered(reply, in: room) }
-        if scroll > 0 { return ("scrolled up: PageDown, Esc to the end", .strong) }
+        if scroll > 0 {
+            return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
+        }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
         let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
         guard let length = Words.milliseconds(room.retention) else {
-            return ("this message: in memory only, gone when a node stops\(mailbox)", .dim)
+            return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
         }
         let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)
         let time = Words.time(Timestamp(milliseconds: end), now: now, calendar)
-        return ("this message: kept until \(time)\(mailbox)", .dim)
+        return ("What you send now is kept until \(time)\(mailbox)", .dim)
     }
 
     private func answered(_ reply: ReplyTarget, in room: Room) -> (String, Tone) {
@@ -170,7 +174,9 @@ extension ChatModel {
                 "\(head) (now \(Words.lifetime(room.retention))) · waits for \(Words.list(waiting))",
                 isOurs
                     ? "Alt-W withdraw · Alt-D details"
-                    : isForUs ? "Alt-A accept · Alt-R reject · Alt-D details" : "Alt-R reject · Alt-D details",
+                    : isForUs
+                        ? "Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details"
+                        : "Alt-R reject · Alt-D details",
                 columns
             )
         }
@@ -209,6 +215,12 @@ extension ChatModel {
         let rows: [Row]
         if let overlay {
             let shown = overlayRows(overlay, columns: columns, count: count)
+            return shown + [Row](repeating: Row(), count: count - shown.count)
+        }
+        if isLocked {
+            let words = ["The storage is locked: its keys are wiped, nothing is shown.", "`mayfly unlock` opens it."]
+            let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
+            let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
             return shown + [Row](repeating: Row(), count: count - shown.count)
         }
         guard let room else {

@@ -30,7 +30,7 @@ final class FileJobs: Sendable {
             if let replyTo { arguments += ["--reply-to", replyTo] }
             let command = try SendCommand.parse(arguments)
             _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
-            return .said("\(safe(path)) is on its way", isFailure: false)
+            return .said("\(safe(path)) was handed to the node", isFailure: false)
         }
     }
 
