@@ -162,6 +162,21 @@ def play(scene, ann, bob):
     ann.press("M-Up", "M-e", "1")
     bob.sees("👍 ann")
 
+    # Letters typed while a message is selected are a text.
+    bob.press("M-Up")
+    bob.sees("Enter replies")
+    bob.keys("see you")
+    bob.sees("> see you")
+    bob.press("Enter")
+    ann.sees("bob  see you")
+
+    # A lock takes everything from the screen, and an unlock brings it back.
+    ann.command("lock")
+    ann.sees("mayfly · locked", "`mayfly unlock` opens it", without=["rotate the key?", "bob"])
+    bob.say("said meanwhile")
+    ann.command("unlock")
+    ann.sees("rotate the key?", "said meanwhile", without=["locked"])
+
     # A file.
     path, saved = os.path.join(scene.directory, "report.txt"), os.path.join(scene.directory, "saved")
     content = os.urandom(200_000)
@@ -184,16 +199,18 @@ def play(scene, ann, bob):
         file.write(png(64, 32))
     ann.say(f"/file {image}")
     bob.sees("▤ map.png", "image)")
+    ann.sees("map.png (113 bytes) ✓✓ 1/1")
     if os.path.exists("/usr/bin/chafa"):
         bob.press("M-Up", "M-v")
-        bob.sees("map.png", "any key goes on", without=["rotate the key?"])
+        bob.sees("map.png", "any key goes on", without=["report.txt"])
         bob.press("Escape")
-        bob.sees("rotate the key?")
+        bob.sees("report.txt")
     # What only says that it is one is not.
     with open(image, "wb") as file:
         file.write(os.urandom(1_000))
     ann.say(f"/file {image}")
     bob.sees("map.png (1000", "bytes, image)")
+    ann.sees("map.png (1000 bytes) ✓✓ 1/1")
     if os.path.exists("/usr/bin/chafa"):
         bob.press("Escape", "M-Up", "M-v")
         bob.sees("this file cannot be shown as an image")
@@ -222,9 +239,12 @@ def play(scene, ann, bob):
     bob.node = subprocess.Popen([MAYFLY, "run", "--home", bob.home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                 text=True)
     bob.node.stdout.readline()
-    # A restart ends an agreement, and the screen says so.
-    bob.sees(" room · ann", "MEMORY", "has ended", without=["no node", "KEPT"])
-    ann.sees("MEMORY ONLY", "has ended")
+    # A restart ends the agreement. Both have agreed to renew it, so what is said is kept again.
+    bob.sees(" room · ann●", "KEPT 1 DAY", without=["no node", "MEMORY"])
+    ann.sees("KEPT 1 DAY on disk", "bob●", without=["has ended: in memory only now"])
+    ann.say("after the lid")
+    bob.sees("after the lid")
+    ann.sees("after the lid ✓✓ 1/1", "What you send now is kept until")
 
     # The chat as lines, from a pipe.
     plain = subprocess.run([MAYFLY, "chat", "room", "--plain", "--home", ann.home], input="said from a pipe\n/leave\nroom\n",
