@@ -170,7 +170,7 @@ struct AliasTests {
             try bob.wait("exploded", in: ids[0], after: before)
             try ann.ok("explode", ids[1], "--in", "1s", "--force")
             try bob.wait("exploded", in: ids[1], after: before)
-            try bob.ok("conversation", "leave", names[2])
+            try bob.ok("conversation", "leave", names[2], "--force")
             for name in names { try bob.fails(7, "conversation", "show", name) }
             #expect(!(try bob.ok("explode", "list")).output.contains("alias-"))
             for name in names { #expect(try bob.ok("conversation", "create", "--alias", name)["alias"].string == name) }

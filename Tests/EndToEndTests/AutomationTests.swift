@@ -4,6 +4,16 @@ import Testing
 /// What scripts and bots rely on: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
 @Suite("Automation", .script)
 struct AutomationTests {
+    @Test("Text from a pipe is sent without a dash")
+    func piped() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("send", "room", input: "from a pipe\n")
+            try bob.wait("message:text=from a pipe")
+            // A command without a pipe has nothing to send.
+            try ann.fails(64, "send", "room")
+        }
+    }
+
     @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
     func schema() throws {
         try withHomes("ann") { nodes in
@@ -67,7 +77,7 @@ struct AutomationTests {
             try say("one", ann)
             try ann.ok("lock")
             try ann.ok("unlock")
-            try bob.ok("conversation", "leave", "room")
+            try bob.ok("conversation", "leave", "room", "--force")
             try ann.wait("memberLeft")
             try ann.ok("explode", "room", "--force")
             let schema = try ann.ok("schema")

@@ -147,7 +147,7 @@ struct ChatTests {
             try say("before", ann)
             try bob.writtenOut()
             #expect(bob.files(".seg") != [])
-            try bob.ok("conversation", "leave", "room")
+            try bob.ok("conversation", "leave", "room", "--force")
             try ann.wait("memberLeft")
             try bob.fails(7, "read", id)
             try eventually("the files are gone") { bob.files(".seg") == [] }

@@ -165,7 +165,7 @@ struct CrashTests {
             ann.crash()
             try ann.start()
             #expect(try ann.ok("conversation", "show", "room")["locked"].bool == true)
-            try bob.ok("conversation", "leave", "room")
+            try bob.ok("conversation", "leave", "room", "--force")
             bob.crash()
             try bob.start()
             #expect(try bob.ok("conversation", "list").lines.isEmpty)

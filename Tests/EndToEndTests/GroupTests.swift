@@ -84,7 +84,7 @@ struct GroupTests {
             #expect(try nodes[2].ok("conversation", "show", "room")["state"].string == "removed")
             try nodes[2].fails(1, "send", "room", "hello?")
             #expect(try !nodes[2].texts().contains("without eve"))
-            try nodes[2].ok("conversation", "leave", "room")
+            try nodes[2].ok("conversation", "leave", "room", "--force")
             try nodes[2].fails(7, "conversation", "show", "room")
         }
     }
@@ -101,7 +101,7 @@ struct GroupTests {
         }
     }
 
-    @Test("leaving on a terminal asks for the name, and not with --force or from a script")
+    @Test("leaving asks for the name on a terminal, and needs --force without one")
     func leaveAsks() throws {
         try withRoom { ann, bob, id in
             try ann.ok("conversation", "create", "--name", "other")
@@ -120,7 +120,8 @@ struct GroupTests {
             try bob.fails(7, "conversation", "show", "room")
             let forced = try terminal.child(leave + ["room", "--force", "--home", ann.home])
             #expect(forced.wait(seconds: 30) == 0)
-            try ann.ok("conversation", "leave", "other")
+            try ann.fails(64, "conversation", "leave", "other")
+            try ann.ok("conversation", "leave", "other", "--force")
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
         }
     }
@@ -142,7 +143,7 @@ struct GroupTests {
     func leaving() throws {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             try nodes[0].stop()
-            try nodes[3].ok("conversation", "leave", "room")
+            try nodes[3].ok("conversation", "leave", "room", "--force")
             for node in nodes[1...2] { try node.wait("memberLeft") }
             try nodes[0].start()
             try nodes[0].wait("memberLeft")

@@ -203,7 +203,7 @@ struct InboxTests {
             // And leaving is heard.
             try ann.ok("inbox", "sleep", "room")
             let cursor = try bob.cursor()
-            try ann.ok("conversation", "leave", "room")
+            try ann.ok("conversation", "leave", "room", "--force")
             try bob.wait("memberLeft", after: cursor)
         }
     }

@@ -258,7 +258,7 @@ struct GroupLifetimeTests {
             try nodes[0].ok("lifetime", "propose", "room", "1d")
             try accept([nodes[1], nodes[2]], "1d")
             for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
-            try nodes[2].ok("conversation", "leave", "room")
+            try nodes[2].ok("conversation", "leave", "room", "--force")
             try nodes[0].wait("memberLeft")
             #expect(try nodes[0].ok("lifetime", "show", "room")["lifetime"].string == "1d")
             try say("still kept", nodes[0])

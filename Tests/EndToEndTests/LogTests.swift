@@ -99,7 +99,7 @@ struct LogTests {
             let void = try ann.ok("invite", "create", "other")["slug"].string ?? ""
             try ann.ok("invite", "revoke", "other")
             try bob.fails(2, "join", void, "--timeout", "90")
-            try ann.ok("conversation", "leave", "other")
+            try ann.ok("conversation", "leave", "other", "--force")
             try body(ann, bob, clients)
             expect("info", "conversation left", of: other["inbox"].string, at: ann)
             #expect(clients.ann != clients.bob)

@@ -226,7 +226,7 @@ final class MemoryTests {
     func left() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()
-            try room.bob.ok("conversation", "leave", "room")
+            try room.bob.ok("conversation", "leave", "room", "--force")
             try room.ann.ok("conversation", "close", "room")
             try room.expectNothing(in: room.nodes, "left and closed")
         }

@@ -35,7 +35,7 @@ struct PassphraseTests {
                 ["conversation", "list"], ["conversation", "create"], ["conversation", "show", "x"], ["read", "x"],
                 ["send", "x", "y"], ["invite", "create", "x"], ["invite", "list", "x"], ["join", "list"],
                 ["lifetime", "show", "x"], ["lifetime", "propose", "x", "1d"], ["explode", "x", "--force"],
-                ["outbox", "list"], ["inbox", "list"], ["peer", "card"], ["conversation", "leave", "x"],
+                ["outbox", "list"], ["inbox", "list"], ["peer", "card"], ["conversation", "leave", "x", "--force"],
                 ["conversation", "lock", "x"], ["outbox", "cancel", "x"], ["explode", "status", "x"],
             ]
             for command in commands {
@@ -184,6 +184,33 @@ struct PassphraseTests {
             child.signal(number)
             #expect(child.wait(seconds: 30) == -number)
             #expect(terminal.shows)
+        }
+    }
+
+    @Test("`run` on a terminal asks without echo, again after a wrong passphrase, and gives up after three")
+    func runAsks() throws {
+        try withProtected { ann, _, _ in
+            let run = ["setsid", "--ctty", Program.mayfly, "run", "--home", ann.home]
+            func answer(_ text: String, _ terminal: PseudoTerminal) throws {
+                try terminal.expect("Passphrase: ")
+                try eventually("nothing is shown", seconds: 30) { !terminal.shows }
+                try terminal.type(text + "\n")
+            }
+            let terminal = try PseudoTerminal()
+            let node = try terminal.child(run)
+            try answer("incorrect", terminal)
+            try terminal.expect("the passphrase does not open the keystore")
+            try answer("correct horse battery staple", terminal)
+            try terminal.expect("ready")
+            #expect(try ann.ok("status")["locked"].bool == false)
+            #expect(!terminal.text.contains("correct"))
+            try ann.ok("stop")
+            #expect(node.wait(seconds: 30) == 0)
+            let second = try PseudoTerminal()
+            let refused = try second.child(run)
+            for _ in 1...3 { try answer("nothing", second) }
+            #expect(refused.wait(seconds: 60) == 1)
+            #expect(second.shows)
         }
     }
 

@@ -97,7 +97,7 @@ struct PeopleTests {
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
             try eventually("the message") { following.lines.contains { $0["text"].string == "one" } }
-            try bob.ok("conversation", "leave", "room")
+            try bob.ok("conversation", "leave", "room", "--force")
             #expect(following.end() == 7)
         }
     }

@@ -214,7 +214,7 @@ extension ExplodeTests {
                 #expect(try node.ok("conversation", "show", id)["expiresAt"].time == end)
             }
             // Leaving takes what was prepared along.
-            try bob.ok("conversation", "leave", "room")
+            try bob.ok("conversation", "leave", "room", "--force")
             bob.crash()
             try bob.start()
             try bob.fails(7, "explode", "status", id)

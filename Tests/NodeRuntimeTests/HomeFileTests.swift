@@ -82,6 +82,12 @@ import Testing
         #expect(error.description.contains("two peers are named `a`"))
     }
 
+    @Test func `a configuration without advertise tells others where it listens`() throws {
+        let bytes = Array(#"{"listen":["tcp://192.0.2.1:7440"],"policy":"ask"}"#.utf8)
+        let configuration = try NodeConfiguration.parse(bytes, path: "/home/config.json")
+        #expect(configuration.advertised.isEmpty && configuration.listen.count == 1)
+    }
+
     @Test func `the example of a peers file is valid`() throws {
         let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().appending(path: "peers.example.json").path()

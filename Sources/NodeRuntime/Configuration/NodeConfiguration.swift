@@ -9,8 +9,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var name: String?
     /// Where the node listens.
     package var listen: [Endpoint]
-    /// What it tells others, where that differs from `listen` (a port forwarding, a name).
-    package var advertise: [Endpoint]
+    /// The endpoints that others are told in place of `listen` (a port forwarding, a name); absent: none.
+    package var advertise: [Endpoint]?
+    package var advertised: [Endpoint] { advertise ?? [] }
     /// The answer to proposals in conversations that have none of their own.
     package var policy: String
     /// How many inboxes are awake at a time; absent: ``Limits/inboxCapacity``.

@@ -152,8 +152,8 @@ final class OwnAddresses: NodePart {
     /// - Parameter count: endpoints that are told before.
     private func reachable(besides count: Int) -> ReachableAddresses {
         let room = Limits.endpointCount - count
-        if !configuration.advertise.isEmpty {
-            return ReachableAddresses(advertised: configuration.advertise, interfaces: interfaces, room: room)
+        if !configuration.advertised.isEmpty {
+            return ReachableAddresses(advertised: configuration.advertised, interfaces: interfaces, room: room)
         }
         let bound = listening.endpoints
         return ReachableAddresses(

@@ -97,10 +97,10 @@ package struct ReachableAddresses: Hashable, Sendable {
 
     /// Of a home whose node does not run: ports that the system will choose are not known yet.
     package init(_ configuration: NodeConfiguration, _ interfaces: [LanInterface]) {
-        if configuration.advertise.isEmpty {
+        if configuration.advertised.isEmpty {
             self.init(listeners: configuration.listen.filter { $0.port != 0 }, interfaces: interfaces)
         } else {
-            self.init(advertised: configuration.advertise, interfaces: interfaces)
+            self.init(advertised: configuration.advertised, interfaces: interfaces)
         }
     }
 

@@ -1,3 +1,5 @@
+import Crypto
+
 /// What can be seen of a home without its lock and without its keys: for `mayfly doctor`.
 package struct HomeInspection: Sendable {
     /// How many of the two copies of the keystore can be read.
@@ -6,13 +8,14 @@ package struct HomeInspection: Sendable {
     /// The latest time ever saved, in milliseconds since the epoch; `nil` when neither copy can be read.
     package let clockMark: Int64?
     package let erasurePromise: ErasurePromise
+    private let keystore: Keystore
 
     /// Checks owner, modes and the directories above, and changes nothing.
     /// - Throws: what ``Store/open(home:fileSystem:now:argon2Floor:committingOn:)`` would say of the place.
     package init(home path: String, fileSystem disk: any FileSystem = PosixFileSystem()) throws(StoreError) {
         let home = try HomeDirectory(path, disk: disk)
         defer { home.close() }
-        let keystore = try Keystore(in: home)
+        keystore = try Keystore(in: home)
         try home.checkFiles()
         for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
             disk.close(try home.open(name, []))
@@ -24,6 +27,12 @@ package struct HomeInspection: Sendable {
         defer { disk.close(file) }
         erasurePromise = disk.erasurePromise(home: home.descriptor, smallFile: file)
         clockMark = ClockMark.read(file, disk)
+    }
+
+    /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``,
+    ///   ``StoreError/outOfMemory(byteCount:)``.
+    package func check(passphrase: borrowing SecretBytes?) throws(StoreError) {
+        _ = try keystore.open(passphrase: passphrase, keyFile: nil, floor: .standard)
     }
 }
 

@@ -18,6 +18,8 @@ struct DaemonOptions: Sendable {
     /// Replaces the configured endpoints when not empty.
     let listen: [String]
     let passphraseFile: String?
+    /// Typed at the terminal; `nil` when it was not asked.
+    let passphrase: SecretBox?
     /// How long a lost link counts as the same session; `nil` for the configured value.
     let sessionGrace: Duration?
     /// How many inboxes are awake at a time; `nil` for the configured value.
@@ -84,6 +86,7 @@ enum Daemon {
         let service = NodeService(
             options: nodeOptions,
             passphraseFile: options.passphraseFile,
+            passphrase: options.passphrase,
             loop: group.next(),
             controlLoop: group.next(),
             metrics: options.metrics,
@@ -140,10 +143,17 @@ enum Daemon {
     }
 }
 
+/// Carries a secret out of a closure that cannot return one.
+final class SecretBox: Sendable {
+    let value: SecretBytes
+    init(_ value: consuming SecretBytes) { self.value = value }
+}
+
 /// The node as a service: started, announced, stopped.
 private struct NodeService: Service {
     let options: Node.Options
     let passphraseFile: String?
+    let passphrase: SecretBox?
     let loop: any EventLoop
     /// Of the control socket.
     let controlLoop: any EventLoop
@@ -267,18 +277,12 @@ private struct NodeService: Service {
     private func start(_ node: Node) async throws {
         if let passphraseFile {
             let passphrase = try Passphrase.withBytes(option: passphraseFile, Terminal(json: false)) {
-                Box(SecretBytes(copying: $0))
+                SecretBox(SecretBytes(copying: $0))
             }
             try await node.start(passphrase: passphrase.value.clone())
         } else {
-            try await node.start(passphrase: nil)
+            try await node.start(passphrase: passphrase?.value.clone())
         }
-    }
-
-    /// Carries a secret out of a closure that cannot return one.
-    private final class Box: Sendable {
-        let value: SecretBytes
-        init(_ value: consuming SecretBytes) { self.value = value }
     }
 
     private func announce(_ node: Node, _ figures: MetricsServer?, _ output: OutputQueue) async {

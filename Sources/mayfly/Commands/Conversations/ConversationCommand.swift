@@ -242,7 +242,7 @@ extension ConversationCommand {
 
     struct Profile: NodeCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show or set your own name in a conversation; the members of others do not learn it."
+            abstract: "Show or set your own name in a conversation; other conversations are not affected."
         )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
@@ -291,8 +291,8 @@ extension ConversationCommand {
         static let configuration = CommandConfiguration(
             abstract: "Leave a conversation and destroy the copy here.",
             discussion: """
-                On a terminal it asks to type what the conversation is called here; --force does not ask. A script is \
-                not asked. It cannot be undone.
+                Asks to type what the conversation is called here; --force does not ask and is needed without a \
+                terminal. It cannot be undone.
                 """
         )
 
@@ -301,9 +301,11 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            if !force, isatty(STDIN_FILENO) != 1 {
+                throw ControlError(.usage, "not left: there is no terminal to confirm on", hint: "use --force")
+            }
             let client = try connect()
-            var target = conversation
-            if !force, isatty(STDIN_FILENO) == 1 { target = try confirm(client) }
+            let target = force ? conversation : try confirm(client)
             let value = try client.call(ConversationLeaveMethod.self, .init(conversation: target))
             if terminal.json { return terminal.result(value) }
             ConversationCommand.show(try understand(value, as: Conversation.self), terminal)

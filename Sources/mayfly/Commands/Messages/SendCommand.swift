@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Glibc
 import Messaging
 
 struct SendCommand: NodeCommand {
@@ -41,7 +42,7 @@ struct SendCommand: NodeCommand {
     private static let payloadByteLimit = Limits.payloadByteCount
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Argument(help: "The text, or `-`; with --file what to say to it, or nothing.") var text: String?
+    @Argument(help: "The text; `-`, or nothing, for standard input. With --file what to say to it.") var text: String?
     @Option(help: "End only when it has come this far; mailed: to everybody, or to the mailbox of who is away.")
     var wait: Wait?
     @Option(
@@ -67,12 +68,18 @@ struct SendCommand: NodeCommand {
     var fallback: String?
     @OptionGroup var global: GlobalOptions
 
+    /// Standard input is a pipe or a file, so it holds the text when nothing else is given.
+    private static let isPiped: Bool = {
+        var status = stat()
+        return fstat(STDIN_FILENO, &status) == 0 && [S_IFIFO, S_IFREG].contains(status.st_mode & S_IFMT)
+    }()
+
     func validate() throws {
         if file == "-", text == "-" { throw ValidationError("only one of TEXT and --file can be standard input") }
         if lines, text != nil || file != nil || type != nil || replyTo != nil {
             throw ValidationError("--lines goes with no TEXT, --file, --type or --reply-to")
         }
-        if text == nil, file == nil, type == nil, !lines {
+        if text == nil, file == nil, type == nil, !lines, !Self.isPiped {
             throw ValidationError("there is nothing to send: give TEXT or --file")
         }
         if type != nil, text != nil || file != nil || replyTo != nil {
@@ -119,7 +126,7 @@ struct SendCommand: NodeCommand {
     }
 
     func body() throws -> String? {
-        guard text == "-" else { return text }
+        guard text == "-" || text == nil && type == nil && file == nil else { return text }
         let bytes = try InputFile.read(
             "-",
             byteLimit: Self.textByteLimit + 2,

@@ -214,8 +214,8 @@ struct HomeChecks {
     }
 
     private func advertise(_ configuration: NodeConfiguration) -> [HealthCheck] {
-        let isExplicit = !configuration.advertise.isEmpty
-        let told = isExplicit ? configuration.advertise : configuration.listen
+        let isExplicit = !configuration.advertised.isEmpty
+        let told = isExplicit ? configuration.advertised : configuration.listen
         func warning(_ message: String, _ hint: String) -> [HealthCheck] {
             [HealthCheck(name: "advertise", state: .warning, message: message, hint: hint)]
         }

@@ -1,6 +1,9 @@
 import ArgumentParser
 import Control
+import Crypto
+import Glibc
 import NodeRuntime
+import Store
 
 struct RunCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -10,6 +13,9 @@ struct RunCommand: AsyncParsableCommand {
             Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly, and \
             so do Ctrl-C and the end of the terminal. Where SIGHUP cannot mean the end of a terminal - under a service \
             manager (NOTIFY_SOCKET), without a terminal, under nohup - it does what `mayfly config reload` does.
+
+            A home with a passphrase asks for it on a terminal, three times at most. Without a terminal and without \
+            --passphrase-file the node starts locked; `mayfly unlock` opens it.
 
             The log goes to standard error. At notice, the default, it says what somebody has to look at; at info \
             what becomes of each conversation: created, joined or not and why, members, agreements, explosions and \
@@ -85,12 +91,37 @@ struct RunCommand: AsyncParsableCommand {
         return endpoint
     }
 
+    /// Asks before the node handles signals, so that Ctrl-C ends the question. A job in the background is not asked: the
+    /// question would stop it.
+    private func askPassphrase(_ home: String) throws -> SecretBox? {
+        guard tcgetpgrp(STDIN_FILENO) == getpgrp(), let inspection = try? HomeInspection(home: home),
+            inspection.protection == .passphrase
+        else { return nil }
+        let terminal = Terminal(json: global.json)
+        var attemptCount = 0
+        while true {
+            let typed = try Passphrase.withBytes(option: nil, terminal) { SecretBox(SecretBytes(copying: $0)) }
+            attemptCount += 1
+            do throws(StoreError) {
+                try inspection.check(passphrase: typed.value.clone())
+                return typed
+            } catch {
+                let refusal = controlError(error)
+                guard case .wrongPassphrase = error, attemptCount < 3 else { throw refusal }
+                terminal.warn(refusal.message)
+            }
+        }
+    }
+
     func run() async throws {
         do {
+            let home = try global.resolvedHome()
+            let file = try Passphrase.file(option: passphraseFile)
             let options = DaemonOptions(
-                home: try global.resolvedHome(),
+                home: home,
                 listen: listen,
-                passphraseFile: try Passphrase.file(option: passphraseFile),
+                passphraseFile: file,
+                passphrase: file == nil ? try askPassphrase(home) : nil,
                 sessionGrace: sessionGrace?.duration,
                 capacity: try checkedCapacity(capacity),
                 datagrams: udp,

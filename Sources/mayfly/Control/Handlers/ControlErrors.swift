@@ -430,8 +430,8 @@ private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError
     case .refused:
         ControlError(
             .refused,
-            "the code was refused: its words are others, and it is void now",
-            hint: "ask for a new code; this one must not be used again"
+            "wrong code",
+            hint: "it is void now; ask for a new one"
         )
     case .foreign:
         ControlError(
