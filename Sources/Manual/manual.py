@@ -242,7 +242,8 @@ def overview(root, date):
         lines += [f".It Xr mayfly-{each['commandName']} 1"] + prose(each["abstract"])
     lines += [
         ".El", ".Sh ENVIRONMENT", ".Bl -tag -width Ds", ".It Ev MAYFLY_HOME", "The node's directory, without",
-        ".Fl -home .", "Without both it is", ".Pa $XDG_STATE_HOME/mayfly ,", "else", ".Pa ~/.local/state/mayfly .",
+        ".Fl -home .", "Without both it is", ".Pa /var/lib/mayfly", "for the user that owns it,", "else",
+        ".Pa $XDG_STATE_HOME/mayfly ,", "else", ".Pa ~/.local/state/mayfly .",
         ".It Ev MAYFLY_PASSPHRASE_FILE", "The file with the passphrase, without", ".Fl -passphrase-file .",
         ".It Ev CREDENTIALS_DIRECTORY", "Set by", ".Xr systemd 1 :", "the file", ".Pa mayfly-passphrase",
         "there is the passphrase where neither names another file.",

@@ -154,7 +154,7 @@ def play(scene, ann, bob):
 
     # An answer and a reaction, without an id.
     bob.press("M-Up")
-    bob.sees("Enter replies")
+    bob.sees("Enter, Alt-E")
     bob.press("Enter")
     bob.sees("answers ann: rotate the key?")
     bob.say("done")
@@ -164,7 +164,7 @@ def play(scene, ann, bob):
 
     # Letters typed while a message is selected are a text.
     bob.press("M-Up")
-    bob.sees("Enter replies")
+    bob.sees("Enter, Alt-E")
     bob.keys("see you")
     bob.sees("> see you")
     bob.press("Enter")

@@ -326,7 +326,7 @@ struct ChatDesk {
         desk.effects = []
         #expect(desk.text.contains("▤ report.pdf (1.2 MiB)"))
         desk.press(.selectUp)
-        #expect(desk.text.contains("Enter replies · Alt-E react"))
+        #expect(desk.text.contains("Enter reply · Alt-E react"))
         desk.press(.alt("s"))
         guard case .save(ChatDesk.room, String(repeating: "2", count: 32), nil)? = desk.effects.last else {
             return #expect(Bool(false), "nothing is saved")
@@ -379,6 +379,17 @@ struct ChatDesk {
         #expect(desk.text.contains("`mayfly unlock` opens it") && desk.effects.isEmpty)
         desk.press(.character("x"), .enter)
         #expect(desk.effects.isEmpty)
+        // An answer from before the lock opens nothing.
+        let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
+        desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
+        desk.handle(.answer(.conversations, .success(["conversations": [ChatDesk.conversation()]])))
+        desk.handle(.said("saved /home/ann/plan.pdf", isFailure: false))
+        for secret in ["Invitation", "mayfly:join", "room", "plan.pdf"] {
+            #expect(!desk.text.contains(secret), "\(secret)")
+        }
+        // A line of the plain chat is refused in words.
+        #expect(desk.model.say("hello").isEmpty && desk.model.refusal?.contains("locked") == true)
+        #expect(desk.model.enter(line: "/create x").isEmpty && desk.model.refusal?.contains("locked") == true)
         desk.handle(.event(["event": "unlocked", "cursor": 8, "at": "2026-11-23T08:42:00.000Z"]))
         desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
         #expect(desk.takeCalls().contains { $0.hasPrefix("read ") })
@@ -428,6 +439,51 @@ struct ChatDesk {
         desk.type("/find nothing like it")
         desk.press(.enter)
         #expect(desk.text.contains("no earlier message here has these words"))
+    }
+
+    @Test func `every key of a card and of a selected message is on the screen, however narrow it is`() {
+        var desk = ChatDesk(size: .init(columns: 40, rows: 14))
+        let proposal: JSONValue = [
+            "lifetime": "7d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000", "waiting": ["me"],
+            "proposedAt": "2026-11-23T08:41:00Z",
+        ]
+        desk.open(
+            [ChatDesk.message(1, from: "bob", "hi")],
+            lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal)
+        )
+        for key in ["Alt-A", "Alt-O", "Alt-R", "Alt-D"] { #expect(desk.text.contains(key), "\(key)\n\(desk.text)") }
+        desk.press(.selectUp)
+        #expect(desk.text.contains("Enter, Alt-E/S/V/W/C, Esc: see /help"))
+        desk.size = .init(columns: 80, rows: 14)
+        #expect(desk.text.contains("Alt-C cancel"))
+    }
+
+    @Test(arguments: [
+        ("👍", true), ("❤️", true), ("👩‍👩‍👧", true), ("+1", true), ("e", false), ("é", false), ("漢", false), ("1", false),
+        ("👍👍", false),
+    ])
+    func `a reaction is one emoji, or +1`(text: String, isOne: Bool) {
+        var desk = ChatDesk()
+        desk.open([ChatDesk.message(1, from: "bob", "hi")])
+        desk.effects = []
+        desk.type("/react \(text)")
+        desk.press(.enter)
+        #expect(desk.takeCalls().contains { $0.hasPrefix("react ") } == isOne)
+    }
+
+    @Test func `a proposal that says once, wherever it says so, is not renewed`() {
+        var desk = ChatDesk()
+        desk.open([])
+        for line in ["/propose 1d once disk", "/propose 1d disk once"] {
+            desk.effects = []
+            desk.type(line)
+            desk.press(.enter)
+            #expect(
+                desk.takeCalls() == [
+                    #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk"}"#
+                ]
+            )
+        }
     }
 
     @Test func `a paste of several lines is asked about`() {

@@ -144,6 +144,8 @@ import Testing
         desk.press(.pageUp)
         #expect(desk.text.contains("scrolled up"))
         for _ in 0..<2 { desk.event("message", ["member": "bob000000000"]) }
+        // A reaction is no message.
+        desk.event("message", ["member": "bob000000000", "reactsTo": .string(String(repeating: "1", count: 32))])
         #expect(desk.text.contains("2 new below"))
         desk.press(.escape)
         #expect(!desk.text.contains("new below"))

@@ -61,8 +61,9 @@ import Transport
             try await machine.withNode { node in
                 await node.reapNow()
                 // Until the socket that tells of changes is open.
-                for _ in 0..<1_000 where isTold && machine.network.listCount != machine.network.notedCount {
-                    machine.network.note()
+                var lists = 0
+                for _ in 0..<1_000 where isTold && machine.network.listCount != lists {
+                    lists = machine.network.listCount
                     machine.wait(5 * .second)
                     await node.reapNow()
                 }
@@ -85,10 +86,7 @@ import Transport
 /// The system's network, which counts how often its interfaces are listed.
 private final class CountingNetwork: LanNetwork {
     private let lists = Mutex(0)
-    private let noted = Mutex(0)
     private let isTold: Bool
-    var notedCount: Int { noted.withLock { $0 } }
-    func note() { noted.withLock { $0 = listCount } }
     var listCount: Int { lists.withLock { $0 } }
 
     init(isTold: Bool) { self.isTold = isTold }

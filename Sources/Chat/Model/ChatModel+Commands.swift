@@ -57,7 +57,7 @@ extension ChatModel {
                 return usage(command)
             }
             var mailbox: LifetimeMailbox?
-            let isOnce = words.last == "once"
+            let isOnce = words.contains("once")
             for word in words.dropFirst() where word != "once" {
                 guard mailbox == nil, let named = LifetimeMailbox(rawValue: word) else { return usage(command) }
                 mailbox = named
@@ -167,8 +167,15 @@ extension ChatModel {
         let found = messages[..<end].last { message in
             [message.text, message.file?.name].contains { $0?.lowercased().contains(wanted) ?? false }
         }
-        if let found { selection = found.message } else { notice = ("no earlier message here has these words", true) }
-        return []
+        if let found {
+            selection = found.message
+            return []
+        }
+        notice = ("no earlier message here has these words", true)
+        guard !room.isWhole else { return [] }
+        notice = ("not in the newest \(room.messages.count) messages: more are read, find again", true)
+        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
+        return ask(.messages(room.id))
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {

@@ -71,13 +71,15 @@ extension ChatModel {
         }
     }
 
-    /// Nothing that was said stays, on the screen or in memory.
+    /// No message, name or draft stays, on the screen or in memory.
     mutating func locked() -> [ChatEffect] {
         isLocked = true
         rooms = []
         joins = []
         forgetList()
         forgetWhatIsShown()
+        // The plain chat has no page that says so.
+        notice = ("the storage is locked", true)
         return []
     }
 
@@ -98,7 +100,7 @@ extension ChatModel {
 
     private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {
         if currentID == id {
-            if scroll > 0, event["member"]?.stringValue != nil { newBelow += 1 }
+            if scroll > 0, event["member"]?.stringValue != nil, event["reactsTo"] == nil { newBelow += 1 }
             return ask(.messages(id))
         }
         guard event["member"]?.stringValue != nil, event["reactsTo"] == nil else { return [] }

@@ -191,8 +191,12 @@ extension ChatModel {
         return []
     }
 
-    static let selectionHelp =
-        "Enter replies · Alt-E react · Alt-S save · Alt-V view · Alt-W who has it · Alt-C cancel · Esc"
+    /// - Parameter columns: of the screen. Where the words have no room, the keys stand alone, and `/help` names them.
+    static func selectionHelp(_ columns: Int) -> String {
+        columns < 80
+            ? "Enter, Alt-E/S/V/W/C, Esc: see /help"
+            : "Enter reply · Alt-E react · Alt-S save · Alt-V view · Alt-W who · Alt-C cancel"
+    }
 
     private mutating func view(_ message: Message) -> [ChatEffect] {
         guard let file = message.file, file.mediaType.hasPrefix("image/"), let room else {
@@ -351,10 +355,11 @@ extension ChatModel {
         }
     }
 
-    /// An emoji, or `+1` and its like: no plain letter.
+    /// One emoji, or `+1` or `-1`: no plain letter.
     static func isEmoji(_ text: String) -> Bool {
         if text == "+1" || text == "-1" { return true }
-        return !text.isEmpty && text.unicodeScalars.allSatisfy { !$0.isASCII && !$0.properties.isWhitespace }
+        // ASCII digits have the property, too.
+        return text.count == 1 && text.unicodeScalars.contains { $0.properties.isEmoji && !$0.isASCII }
     }
 
     /// Takes an emoji back that is ours already.

@@ -41,7 +41,7 @@ package struct ChatModel {
     /// Messages of others that have come since.
     var newBelow = 0
     /// The storage is locked: nothing is shown.
-    var isLocked = false
+    package internal(set) var isLocked = false
     /// The screen is too small to show what a key would do.
     var isTooSmall = false
     /// How many columns and rows there are; 80 and 24 until it is said.
@@ -101,7 +101,13 @@ package struct ChatModel {
 
     /// A text, whatever it begins with.
     package mutating func say(_ text: String) -> [ChatEffect] {
-        text.contains { !$0.isWhitespace } ? send(text) : []
+        if isLocked { return refuseLocked() }
+        return text.contains { !$0.isWhitespace } ? send(text) : []
+    }
+
+    private mutating func refuseLocked() -> [ChatEffect] {
+        notice = ("not done, the storage is locked: `mayfly unlock` opens it", true)
+        return []
     }
 
     /// Why the last text was not sent.
@@ -109,6 +115,7 @@ package struct ChatModel {
 
     /// A whole line, as somebody would type it.
     package mutating func enter(line: String) -> [ChatEffect] {
+        if isLocked { return refuseLocked() }
         // The plain chat does not show a reply that an earlier line has left.
         if let currentID { change(currentID) { $0.reply = nil } }
         editor.set(line)
@@ -126,7 +133,7 @@ package struct ChatModel {
             isTooSmall = size.columns < Self.smallest.columns || size.rows < Self.smallest.rows
             return []
         case .said(let text, let isFailure):
-            notice = (ShownText.line(text), isFailure)
+            if !isLocked { notice = (ShownText.line(text), isFailure) }
             return []
         case .image(let id, let message, let title, let rows):
             show(image: rows, of: message, title: title, in: id)
@@ -247,6 +254,8 @@ package struct ChatModel {
         _ answer: Result<JSONValue, ControlError>
     ) -> [ChatEffect] {
         let isDirty = pending.removeValue(forKey: request) ?? false
+        // The answer is from before the lock.
+        if isLocked, case .success = answer { return [] }
         var effects: [ChatEffect]
         switch answer {
         case .success(let value):

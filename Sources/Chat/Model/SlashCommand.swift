@@ -94,7 +94,9 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         let width = usages.map(\.count).max() ?? 0
         return [
             "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: what was written before",
-            "Alt-Up selects a message · PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "Alt-Up selects a message: Enter replies, Alt-E reacts, Alt-S saves its file, Alt-V shows its image,",
+            "Alt-W shows who has it, Alt-C cancels it while it is queued, Esc leaves it. A letter begins a text.",
+            " PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
             "✓ sent · ✓✓ 1/2 one of two members has it · ⇡ in a mailbox · ● linked · ○ not linked",
             "A text that begins with a slash: write it twice.", "",
         ]

@@ -116,13 +116,13 @@ extension ChatModel {
         let others = rooms.enumerated().filter { $1.id != currentID && $1.unreadCount > 0 }
             .map { "[\($0 + 1) \($1.title) \($1.unreadCount)]" }.joined(separator: " ")
         let right = others.isEmpty ? Span("/help", .dim) : Span(others, .strong)
-        let (text, tone) = status
+        let (text, tone) = status(columns)
         let width = max(0, columns - CellWidth.of(right.text) - 1)
         if CellWidth.of(text) > width { return Row(Span(Wrapping.cut(text, width: columns), tone)) }
         return Row(Span(text, tone), right: right)
     }
 
-    private var status: (String, Tone) {
+    private func status(_ columns: Int) -> (String, Tone) {
         if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
         if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
@@ -135,7 +135,7 @@ extension ChatModel {
         if isLocked { return ("Ctrl-C ends the chat", .dim) }
         guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
         if room.isExploded { return ("Alt-X closes", .dim) }
-        if selection != nil { return (ChatModel.selectionHelp, .strong) }
+        if selection != nil { return (ChatModel.selectionHelp(columns), .strong) }
         if let reply = room.reply { return answered(reply, in: room) }
         if scroll > 0 {
             return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
@@ -203,9 +203,13 @@ extension ChatModel {
                     : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card))
             )
         }
-        let shown = Wrapping.cut(keys, width: width - 2)
-        let fill = max(0, width - 2 - CellWidth.of(shown))
-        rows.append(Row(Span("└ \(shown) \(String(repeating: "─", count: fill))┘", .card)))
+        // Every key is shown: what answers a proposal is not cut off.
+        let keyRows = Wrapping.wrap(keys, width: width - 2)
+        for (index, line) in keyRows.enumerated() {
+            let fill = max(0, width - 2 - CellWidth.of(line))
+            let (left, rule, right) = index == keyRows.count - 1 ? ("└", "─", "┘") : ("│", " ", "│")
+            rows.append(Row(Span("\(left) \(line) \(String(repeating: rule, count: fill))\(right)", .card)))
+        }
         return rows
     }
 

@@ -86,7 +86,7 @@ final class NodeNetwork: CorePart {
     }
 
     /// With every tick.
-    func look(asksGateways: Bool = true) {
+    func look(asksGateways: Bool) {
         noteAddresses()
         if asksGateways { gateways.look() }
         announce()

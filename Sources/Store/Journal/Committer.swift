@@ -20,7 +20,7 @@ struct CommitJob: Sendable {
     let checkpointFailures: Int
     let key: JournalKey
     let batch: JournalBatch
-    /// Everything that record files lack, what this job has included.
+    /// Everything that record files lack and no checkpoint before it writes, what this job has included.
     let checkpoint: [FileTask]?
     /// The batch is not written to the journal: the checkpoint makes it durable.
     let isDirect: Bool

@@ -4,9 +4,10 @@ import DequeModule
 /// The store's side of the group commit: what record files have in memory, and what is under way to the disk.
 ///
 /// A commit copies what is new into the journal. A checkpoint writes everything that only memory and the journal have into
-/// the record files, and overwrites the journal: when half a journal is used, a few seconds after the first commit, before
-/// a record is erased that the journal still has, and before an inbox rests or the store is locked. A commit that is large
-/// is a checkpoint itself, and does without the journal.
+/// the record files, apart from what the checkpoints before it in the queue write, and overwrites the journal. It comes
+/// when half a journal is used, a few seconds after the first commit, before a record is erased that the journal still
+/// has, and before an inbox rests or the store is locked. A commit that is large is a checkpoint itself, and does without
+/// the journal.
 final class GroupCommit {
     /// From so many bytes for each file on, a commit writes into the files at once.
     private static let directByteCount = 128 << 10

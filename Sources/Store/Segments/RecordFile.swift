@@ -221,7 +221,7 @@ final class RecordFile {
     /// The commit has failed: the next one takes what is in doubt again, as its owner has left it.
     func commitFailed() { submitted = durable }
 
-    /// What a checkpoint has to write beside the checkpoints under way: it fails if one of them does.
+    /// The pieces that no checkpoint under way writes. The checkpoint that takes them fails if one of those fails.
     func takeUnwritten() -> [FilePiece] {
         if let tail {
             chunks.append(tail)

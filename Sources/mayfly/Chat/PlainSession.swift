@@ -76,7 +76,9 @@ final class PlainSession {
             _ = model.handle(.said(error.message, isFailure: true))
         case .text(let line):
             let effects = takesCommands ? model.enter(line: line) : model.say(line)
-            if effects.isEmpty, failure == nil, let refusal = model.refusal { failure = ControlError(.usage, refusal) }
+            if effects.isEmpty, failure == nil, let refusal = model.refusal {
+                failure = ControlError(model.isLocked ? .locked : .usage, refusal)
+            }
             try perform(effects)
         }
         return true

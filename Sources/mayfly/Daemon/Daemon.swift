@@ -9,6 +9,7 @@ import NIOPosix
 import NodeRuntime
 import ServiceLifecycle
 import Store
+import Synchronization
 import Transport
 import UnixSignals
 
@@ -143,10 +144,15 @@ enum Daemon {
     }
 }
 
-/// Carries a secret out of a closure that cannot return one.
+/// Carries a secret out of a closure that cannot return one, until it is taken. Nothing keeps a passphrase that has opened
+/// the storage: a lock could not wipe it.
 final class SecretBox: Sendable {
-    let value: SecretBytes
-    init(_ value: consuming SecretBytes) { self.value = value }
+    private let secret: Mutex<SecretBytes?>
+
+    init(_ secret: consuming SecretBytes?) { self.secret = Mutex(secret) }
+
+    /// The box is empty afterwards.
+    func take() -> SecretBytes? { secret.withLock { $0.take() } }
 }
 
 /// The node as a service: started, announced, stopped.
@@ -279,9 +285,9 @@ private struct NodeService: Service {
             let passphrase = try Passphrase.withBytes(option: passphraseFile, Terminal(json: false)) {
                 SecretBox(SecretBytes(copying: $0))
             }
-            try await node.start(passphrase: passphrase.value.clone())
+            try await node.start(passphrase: passphrase.take())
         } else {
-            try await node.start(passphrase: passphrase?.value.clone())
+            try await node.start(passphrase: passphrase?.take())
         }
     }
 

@@ -98,16 +98,18 @@ struct RunCommand: AsyncParsableCommand {
             inspection.protection == .passphrase
         else { return nil }
         let terminal = Terminal(json: global.json)
-        var attemptCount = 0
+        var attempt = 0
         while true {
-            let typed = try Passphrase.withBytes(option: nil, terminal) { SecretBox(SecretBytes(copying: $0)) }
-            attemptCount += 1
-            do throws(StoreError) {
-                try inspection.check(passphrase: typed.value.clone())
-                return typed
-            } catch {
+            attempt += 1
+            do {
+                return try Passphrase.withBytes(option: nil, terminal) { bytes in
+                    let secret: SecretBytes? = SecretBytes(copying: bytes)
+                    try inspection.check(passphrase: secret)
+                    return SecretBox(secret)
+                }
+            } catch let error as StoreError {
                 let refusal = controlError(error)
-                guard case .wrongPassphrase = error, attemptCount < 3 else { throw refusal }
+                guard error == .wrongPassphrase, attempt < 3 else { throw refusal }
                 terminal.warn(refusal.message)
             }
         }
