@@ -11,7 +11,7 @@ import NodeRuntime
 import Store
 
 /// `make allocations`: how many blocks of memory one stored message takes at its sender, at its receiver and in the
-/// control socket. Fails above the limits, which only go down.
+/// control socket, and an idle tick of a node with 10,000 inboxes. Fails above the limits, which only go down.
 ///
 ///     allocations [DIRECTORY]
 @main enum Allocations {
@@ -19,6 +19,9 @@ import Store
     private static let limits: [(name: String, limit: Double)] = [
         ("sender", 14.5), ("receiver", 6.2), ("control socket", 2.6),
     ]
+    /// Blocks a tick that has nothing to do; they do not grow with the inboxes.
+    private static let tickLimit = 26.2
+    private static let inboxes = 10_000
     private static let messages = 4_096
     private static let batch = 32
     private static let inFlight = 256
@@ -40,7 +43,44 @@ import Store
             isOver = isOver || !isMet
             print("allocations of a stored message, \(name): \(figure), limit \(limit): \(isMet ? "met" : "MISSED")")
         }
+        let (tick, microseconds) = try await idleTick("\(directory)/cat")
+        isOver = isOver || tick > tickLimit
+        print(
+            "allocations of an idle tick, \(inboxes) inboxes: \(tick), limit \(tickLimit):",
+            tick <= tickLimit ? "met" : "MISSED",
+            "(\(microseconds) us)"
+        )
         if isOver { exit(1) }
+    }
+
+    /// Blocks and processor time of a tick with nothing due, in a row of ticks: what the system takes to wake a thread
+    /// after ten seconds of sleep is not in it.
+    private static func idleTick(_ home: String) async throws -> (blocks: Double, microseconds: Double) {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let node = try await Pair.node(home, group.next())
+        try await node.start(passphrase: nil)
+        for number in 0..<inboxes { _ = try await node.createConversation(name: "c\(number)", profile: nil).get() }
+        let ticks = 1_000
+        // Summaries of the new inboxes are written by a tick ten seconds later at the latest.
+        try await Task.sleep(for: .seconds(11))
+        let (blocks, nanoseconds) = try await node.loop.submit {
+            node.assumeIsolated { node in
+                for _ in 0..<ticks { node.reapNow() }
+                let before = (heap_allocations_of_this_thread(), threadTime())
+                for _ in 0..<ticks { node.reapNow() }
+                return (heap_allocations_of_this_thread() - before.0, threadTime() - before.1)
+            }
+        }.get()
+        await node.stop()
+        try await group.shutdownGracefully()
+        return (Double(blocks) / Double(ticks), Double(nanoseconds) / 1_000 / Double(ticks))
+    }
+
+    /// Processor time of this thread in nanoseconds.
+    private static func threadTime() -> Int {
+        var time = timespec()
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+        return time.tv_sec * 1_000_000_000 + time.tv_nsec
     }
 
     struct Failure: Error, CustomStringConvertible {
@@ -78,7 +118,7 @@ import Store
             _ = try await agreed.get()
         }
 
-        private static func node(_ home: String, _ loop: any EventLoop) async throws -> Node {
+        static func node(_ home: String, _ loop: any EventLoop) async throws -> Node {
             try Store.create(home: home, protection: .keyFile, passphrase: nil)
             var options = Node.Options(home: home, version: "allocations")
             options.listen = [Endpoint(host: "127.0.0.1", port: 0)]

@@ -4,7 +4,7 @@ import Control
 enum Goal: CaseIterable {
     case rate, rateMany, senderTime, receiverTime, stored, memory, file, fileUDP, read, readMost, explode
     case storeExplode, idle, handshakes
-    case rateNeighbours, medianNeighbours, statusNeighbours, idleTick
+    case rateNeighbours, medianNeighbours, statusNeighbours
     case mailboxIn, mailboxOut, mailboxTaken, mailboxShown, mailboxStartShown, mailboxMemory, mailboxMemoryStart,
         mailboxStart
 
@@ -27,7 +27,6 @@ enum Goal: CaseIterable {
         case .rateNeighbours: .rateNeighbours
         case .medianNeighbours: .medianNeighbours
         case .statusNeighbours: .statusNeighbours
-        case .idleTick: .idleTick
         case .mailboxIn: .mailboxIn
         case .mailboxOut: .mailboxOut
         case .mailboxTaken: .mailboxTaken
@@ -52,7 +51,7 @@ enum Goal: CaseIterable {
         case .medianNeighbours: .medianAlone
         case .senderTime, .receiverTime, .file, .fileUDP, .read, .readMost, .idle, .handshakes, .mailboxIn, .mailboxOut,
             .mailboxTaken, .mailboxShown, .mailboxStartShown, .mailboxMemory, .mailboxMemoryStart, .mailboxStart,
-            .statusNeighbours, .idleTick:
+            .statusNeighbours:
             nil
         }
     }
@@ -72,7 +71,6 @@ enum Goal: CaseIterable {
         case .rateNeighbours: .atLeast(0.9)
         case .medianNeighbours: .atMost(1.1)
         case .statusNeighbours: .atMost(15)
-        case .idleTick: .atMost(50)
         case .handshakes: .atLeast(3_000)
         case .mailboxIn, .mailboxOut: .atLeast(10_000)
         case .mailboxTaken, .mailboxShown: .atMost(50)

@@ -45,7 +45,8 @@ extension Run {
         try again.stop()
     }
 
-    /// What one conversation costs beside thousands that nobody uses: messages, `status`, and a tick with nothing due.
+    /// What one conversation costs beside thousands that nobody uses: messages, `status`, and the
+    /// process when nothing is due. `make allocations` measures the tick alone.
     func measureNeighbours(into table: inout Table) throws {
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)

@@ -71,7 +71,7 @@ enum Figure: String, CaseIterable {
     case medianAlone = "message durable, p50, no other inbox"
     case medianNeighbours = "message durable, p50, 10,000 others"
     case statusNeighbours = "mayfly status, 10,000 inboxes"
-    case idleTick = "processor time of an idle tick, 10,000 inboxes"
+    case idleTick = "processor time of an idle node in 10 s, 10,000 inboxes"
     case mailboxIn = "mailbox: contents into 128 boxes"
     case mailboxOut = "mailbox: contents out of 128 boxes"
     case mailboxMemory = "mailbox: resident memory, 128 full boxes"
