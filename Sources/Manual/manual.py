@@ -3,8 +3,8 @@
 
     mayfly --experimental-dump-help | manual.py DIRECTORY        SOURCE_DATE_EPOCH is the date in the pages
 
-The other pages, mayfly-config.5 and mayfly-operations.7, mayfly-promises.7 and mayfly-scripting.7, are written by hand
-and lie beside this file.
+The other pages, mayfly-config.5 and mayfly-concepts.7, mayfly-operations.7, mayfly-promises.7 and mayfly-scripting.7,
+are written by hand and lie beside this file.
 """
 
 import json
@@ -13,7 +13,18 @@ import re
 import sys
 import time
 
-OUTSIDE = [("mayfly-config", "5"), ("mayfly-operations", "7"), ("mayfly-promises", "7"), ("mayfly-scripting", "7")]
+OUTSIDE = [
+    ("mayfly-config", "5"), ("mayfly-concepts", "7"), ("mayfly-operations", "7"), ("mayfly-promises", "7"),
+    ("mayfly-scripting", "7"),
+]
+# The marks of the chat's screen: `MessageRows.mark` and the chat's /help.
+MARKS = [
+    ("…", "The message is queued."), ("✓", "The message was sent."), ("✓✓ 1/2", "One of two members has the message."),
+    ("✓✓ read", "All members have read the message, and send read receipts."),
+    ("⇡", "A mailbox keeps the message for a member that is away."),
+    ("✗", "The message failed, was cancelled, or expired before it arrived."),
+    ("●", "The member has a link to this node."), ("○", "The member has no link to this node."),
+]
 # These stand once in mayfly(1).
 COMMON = {"home", "json", "version", "help"}
 
@@ -211,6 +222,9 @@ def page(command, date, commands):
         ".Pp", "The options", ".Fl -home", "and", ".Fl -json", "of", ".Xr mayfly 1", "are taken, too." if not below
         else "are taken by all of them.",
     ]
+    if name == "chat":
+        lines += [".Sh MARKS", ".Bl -tag -width Ds"]
+        lines += [line for mark, meaning in MARKS for line in (f".It {escape(mark)}", meaning)] + [".El"]
     lines += [".Sh EXIT STATUS", "See", ".Xr mayfly 1 ."]
     if examples:
         lines += [".Sh EXAMPLES"] + examples

@@ -75,8 +75,8 @@ def manual(tree):
     pages = sorted(glob.glob(f"{tree}/usr/share/man/man*/*.gz"))
     names = {os.path.basename(page)[:-3] for page in pages}
     check("there is a page for the program, its commands, its files and its use", {
-        "mayfly.1", "mayfly-send.1", "mayfly-conversation.1", "mayfly-config.5", "mayfly-operations.7",
-        "mayfly-promises.7", "mayfly-scripting.7",
+        "mayfly.1", "mayfly-send.1", "mayfly-conversation.1", "mayfly-config.5", "mayfly-concepts.7",
+        "mayfly-operations.7", "mayfly-promises.7", "mayfly-scripting.7",
     } <= names)
     plain = []
     for page in pages:
