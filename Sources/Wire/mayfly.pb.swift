@@ -1547,6 +1547,9 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var earlierCopies: [ProtoTombstone.EarlierCopy] = []
 
+  /// what this node's user called it
+  package var name: String = String()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated struct Member: Sendable {
@@ -4432,7 +4435,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{3}relay_seeds\0\u{3}earlier_copies\0\u{c}\u{8}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{3}relay_seeds\0\u{3}earlier_copies\0\u{1}name\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4456,6 +4459,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 15: try { try decoder.decodeSingularBytesField(value: &self.creator) }()
       case 16: try { try decoder.decodeSingularBytesField(value: &self.relaySeeds) }()
       case 17: try { try decoder.decodeRepeatedMessageField(value: &self.earlierCopies) }()
+      case 18: try { try decoder.decodeSingularStringField(value: &self.name) }()
       default: break
       }
     }
@@ -4510,6 +4514,9 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.earlierCopies.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.earlierCopies, fieldNumber: 17)
     }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 18)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4530,6 +4537,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.creator != rhs.creator {return false}
     if lhs.relaySeeds != rhs.relaySeeds {return false}
     if lhs.earlierCopies != rhs.earlierCopies {return false}
+    if lhs.name != rhs.name {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

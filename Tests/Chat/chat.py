@@ -17,6 +17,10 @@ import zlib
 
 MAYFLY = os.path.abspath(sys.argv[1])
 PATIENCE = 30
+# Seconds for which a lid is closed. A link is given up after 45 s of silence, and its session 5 s later: 180 shows the
+# default of 30 s (MAYFLY_LID=180).
+LID = int(os.environ.get("MAYFLY_LID", "55"))
+GRACE = 5 if LID < 80 else 30
 
 
 class Failure(Exception):
@@ -30,12 +34,26 @@ class Desk:
         self.scene, self.name = scene, name
         self.home = os.path.join(scene.directory, name)
         self.command("init", "--listen", "tcp://127.0.0.1:0")
-        self.node = subprocess.Popen([MAYFLY, "run", "--home", self.home], stdout=subprocess.PIPE,
-                                     stderr=subprocess.DEVNULL, text=True)
-        if json.loads(self.node.stdout.readline())["event"] != "ready":
-            raise Failure(f"{name}: no node")
+        self.start()
         scene.tmux("new-session", "-d", "-s", name, "-x", str(columns), "-y", str(rows), "sh")
         scene.tmux("set-option", "-t", name, "status", "off")
+
+    def start(self):
+        self.node = subprocess.Popen([MAYFLY, "run", "--home", self.home, "--session-grace", str(GRACE)],
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if json.loads(self.node.stdout.readline())["event"] != "ready":
+            raise Failure(f"{self.name}: no node")
+
+    def close_lid(self, *others):
+        """The whole machine stands still, as the others see; then it goes on."""
+        self.node.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + LID
+        try:
+            for other in others:
+                other.sees(f"{self.name}○", patience=LID)
+            time.sleep(max(0, end - time.monotonic()))
+        finally:
+            self.node.send_signal(signal.SIGCONT)
 
     def command(self, *words):
         done = subprocess.run([MAYFLY, *words, "--home", self.home, "--json"], capture_output=True, text=True,
@@ -62,9 +80,9 @@ class Desk:
     def screen(self):
         return self.scene.tmux("capture-pane", "-p", "-t", self.name).rstrip("\n")
 
-    def sees(self, *texts, without=()):
+    def sees(self, *texts, without=(), patience=PATIENCE):
         """Waits until all of it is on the screen, and writes the screen down."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while True:
             screen = self.screen()
             missing = [text for text in texts if text not in screen] + [text for text in without if text in screen]
@@ -102,20 +120,22 @@ class Scene:
 
 
 def talk(scene):
-    ann, bob = Desk(scene, "ann", 80, 24), Desk(scene, "bob", 40, 12)
+    ann, bob, cat = Desk(scene, "ann", 80, 24), Desk(scene, "bob", 40, 12), Desk(scene, "cat", 80, 24)
     try:
-        play(scene, ann, bob)
+        play(scene, ann, bob, cat)
     finally:
-        for desk in (ann, bob):
+        for desk in (ann, bob, cat):
             desk.end()
 
 
-def play(scene, ann, bob):
+def play(scene, ann, bob, cat):
     ann.chat()
     ann.sees("0 conversations", "No conversation yet")
     ann.say("/create room")
-    ann.sees(" room · nobody else yet", "MEMORY ONLY", "nobody else is here: /invite")
-    ann.say("/profile ann")
+    # Asked once, and remembered.
+    ann.sees("your name, as others see it (Enter for none):")
+    ann.say("ann")
+    ann.sees(" room · nobody else yet", "MEMORY ONLY")
     ann.say("/invite single")
     ann.sees("Invitation to room", "for one", "q shows it as a QR code")
     ann.press("Escape")
@@ -124,8 +144,9 @@ def play(scene, ann, bob):
     bob.chat()
     bob.sees("0 conversations")
     bob.say(f"/join {invite}")
+    bob.sees("your name, as others see it")
+    bob.say("bob")
     bob.sees(" room · ann●", "MEMORY")
-    bob.say("/profile bob")
     ann.sees(" room · bob●")
 
     # Emoji, wide, right-to-left; what a terminal would obey is harmless, at whoever reads and at whoever writes.
@@ -236,15 +257,54 @@ def play(scene, ann, bob):
     # The end of a node, and its return: the chat goes on by itself.
     bob.end()
     bob.sees("no node")
-    bob.node = subprocess.Popen([MAYFLY, "run", "--home", bob.home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                text=True)
-    bob.node.stdout.readline()
+    bob.start()
     # A restart ends the agreement. Both have agreed to renew it, so what is said is kept again.
     bob.sees(" room · ann●", "KEPT 1 DAY", without=["no node", "MEMORY"])
     ann.sees("KEPT 1 DAY on disk", "bob●", without=["has ended: in memory only now"])
+    ann.say("after the restart")
+    bob.sees("after the restart")
+    ann.sees("after the restart ✓✓ 1/1", "What you send now is kept until")
+
+    # A lid that is closed for longer than the grace ends the agreement, and it is there again by itself: one line.
+    bob.close_lid(ann)
+    ann.sees("as before: bob was out of reach for over", "KEPT 1 DAY on disk", "bob●",
+             without=["nothing is stored", "memory only now"])
+    bob.sees("KEPT 1 DAY", "as before", without=["MEMORY"])
     ann.say("after the lid")
     bob.sees("after the lid")
     ann.sees("after the lid ✓✓ 1/1", "What you send now is kept until")
+
+    # Three members: each sees who has signed.
+    ann.command("conversation", "create", "--name", "trio")
+    trio = ann.command("invite", "create", "trio")[0]["url"]
+    for desk in (bob, cat):
+        desk.command("join", trio, "--as", desk.name)
+    cat.chat("trio")
+    cat.sees(" trio · ", "ann●", "bob●")
+    ann.say("/open trio")
+    ann.sees(" trio · ", "bob●", "cat●")
+    bob.say("/open trio")
+    bob.sees(" trio · ")
+    ann.say("/propose 1d")
+    for desk in (bob, cat):
+        desk.sees("1 day, proposed by ann")
+    time.sleep(1.1)  # Nobody reads a card in less: its keys do nothing.
+    bob.press("M-a")
+    ann.sees("waits for cat ")
+    bob.sees("waits for cat")
+    cat.sees("waits for you ")
+    cat.press("M-a")
+    for desk in (ann, bob, cat):
+        desk.sees("KEPT 1 DAY")
+    # What is written is not lost by one key.
+    cat.keys("half a text")
+    cat.press("C-c")
+    cat.sees("> half a text", "Ctrl-C again ends the chat")
+    cat.press("C-c")
+    cat.sees(without=["half a text", "KEPT"])
+    for desk in (ann, bob):
+        desk.say("/open room")
+        desk.sees(" room · ")
 
     # The chat as lines, from a pipe.
     plain = subprocess.run([MAYFLY, "chat", "room", "--plain", "--home", ann.home], input="said from a pipe\n/leave\nroom\n",

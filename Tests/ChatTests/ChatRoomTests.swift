@@ -173,6 +173,69 @@ import Testing
         #expect(desk.effects.contains { if case .quit = $0 { true } else { false } })
     }
 
+    @Test func `Ctrl-C keeps what is written until it is pressed again`() {
+        var desk = desk()
+        func isOver() -> Bool { desk.effects.contains { if case .quit = $0 { true } else { false } } }
+        desk.type("half a text")
+        desk.press(.control("c"))
+        #expect(!isOver() && desk.lines.contains("> half a text") && desk.text.contains("Ctrl-C again"))
+        desk.type("!")
+        desk.press(.control("c"))
+        #expect(!isOver())
+        desk.press(.control("c"))
+        #expect(isOver())
+    }
+
+    @Test func `a code is made by invite, and a named node is blocked`() {
+        var desk = desk()
+        desk.effects = desk.model.enter(line: "/invite --code")
+        desk.answer(
+            "invite.code",
+            [
+                "code": "42-hotel-mango", "number": 1, "conversation": "x", "expiresAt": .null,
+                "endpoints": ["tcp://192.0.2.7:7440"],
+            ]
+        )
+        #expect(desk.text.contains("mayfly join 42-hotel-mango --at 192.0.2.7:7440"), "\(desk.text)")
+        desk.press(.escape)
+        desk.effects = desk.model.enter(line: "/block mallory")
+        #expect(desk.takeCalls() == [#"peer.block {"name":"mallory"}"#])
+    }
+
+    @Test func `Tab completes the path of a file, and goes into a directory`() {
+        var desk = ChatDesk()
+        desk.model = ChatModel(
+            room: "room",
+            now: desk.model.now,
+            calendar: ChatDesk.calendar,
+            paths: { beginning in ["/tmp/notes/", "/tmp/nothing.txt"].filter { $0.hasPrefix(beginning) } }
+        )
+        desk.effects = desk.model.begin()
+        desk.open([])
+        desk.type("/file /tmp/n")
+        desk.press(.tab)
+        #expect(desk.lines.contains("> /file /tmp/not") && desk.text.contains("/tmp/nothing.txt"), "\(desk.text)")
+        desk.type("e")
+        desk.press(.tab)
+        desk.type("x")
+        #expect(desk.lines.contains("> /file /tmp/notes/x"), "\(desk.text)")
+    }
+
+    @Test func `a person without a name is asked once, and the answer is remembered`() {
+        var desk = ChatDesk()
+        desk.model = ChatModel(room: "room", now: desk.model.now, calendar: ChatDesk.calendar, asksName: true)
+        desk.effects = desk.model.begin()
+        desk.open([])
+        desk.effects = desk.model.enter(line: "/create tea")
+        #expect(desk.effects.isEmpty && desk.text.contains("your name, as others see it"), "\(desk.text)")
+        desk.type("ann")
+        desk.press(.enter)
+        #expect(desk.effects.contains { if case .remember(name: "ann") = $0 { true } else { false } })
+        #expect(desk.takeCalls() == [#"conversation.create {"as":"ann","name":"tea"}"#])
+        desk.effects = desk.model.enter(line: "/join mayfly:join/x")
+        #expect(desk.takeCalls() == [#"join {"as":"ann","slug":"mayfly:join/x"}"#])
+    }
+
     @Test func `a message is named from the end with an at sign`() {
         var desk = desk(messages: numbered(3))
         desk.effects += desk.model.enter(line: "/reply @3 yes")

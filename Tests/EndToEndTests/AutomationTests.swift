@@ -44,7 +44,7 @@ struct AutomationTests {
             let commands = Set(verbs(schema["commands"], []))
             let local: Set = [
                 "init", "run", "rpc", "doctor", "watch", "join.with", "explode.now", "read", "send", "save",
-                "gateway-helper", "confine", "chat",
+                "gateway-helper", "confine", "chat", "config.show", "config.set",
             ]
             // `send --file` and `save` go by the methods of attachments, a piece at a time.
             let steps =

@@ -41,6 +41,79 @@ struct CommandTests {
         }
     }
 
+    @Test("config set changes the file and the running node, and a mistake changes neither; new members see the name")
+    func settings() throws {
+        try withPair { ann, bob in
+            #expect(try ann.ok("config", "set", "name", "zoe")["changed"].list.contains { $0.string == "name" })
+            try ann.ok("config", "set", "readReceipts", "true")
+            let file = Program.text("\(ann.home)/config.json")
+            for (key, value) in [
+                ("nme", "x"), ("name", "a b"), ("readReceipts", "maybe"), ("capacity", "0"), ("listen", "here"),
+            ] {
+                let refused = try ann.fails(64, "config", "set", key, value)
+                #expect(refused.message.contains(key), "\(refused)")
+            }
+            #expect(Program.text("\(ann.home)/config.json") == file)
+            let shown = try ann.ok("config", "show")
+            #expect(shown["name"].string == "zoe" && shown["readReceipts"].bool == true, "\(shown)")
+            try ann.ok("config", "set", "readReceipts")
+            #expect(try ann.ok("config", "show")["readReceipts"].isNull)
+            try ann.ok("conversation", "create", "--name", "tea")
+            let slug = try ann.ok("invite", "create", "tea")["slug"].string ?? ""
+            try bob.ok("join", slug, "--as", "", "--timeout", "90")
+            #expect(try bob.ok("conversation", "members", "tea")["members"][0]["profile"].string == "zoe")
+            #expect(try ann.ok("conversation", "members", "tea")["members"][0]["profile"].isNull)
+            try bob.stop()
+            #expect(try bob.ok("config", "set", "name", "rob")["ok"].bool == true)
+            try bob.start()
+            #expect(try bob.ok("peer", "card")["name"].string == "rob")
+        }
+    }
+
+    @Test("read --unread begins at the first unread message, also among one's own")
+    func unread() throws {
+        try withRoom { ann, bob, _ in
+            try say("old", ann)
+            #expect(try bob.ok("read", "room").lines.count == 1)
+            #expect(try bob.ok("read", "room", "--unread").lines.isEmpty)
+            try say("one", ann)
+            try say("mine", bob)
+            try say("two", ann)
+            #expect(try bob.ok("read", "room", "--unread").lines.map { $0["text"].string } == ["one", "mine", "two"])
+            #expect(try bob.ok("read", "room", "--unread").lines.isEmpty)
+            try bob.fails(64, "read", "room", "--unread", "--last", "1")
+        }
+    }
+
+    @Test("read --follow ends when the node is locked")
+    func followLocked() throws {
+        try withRoom { ann, bob, _ in
+            let follower = try Background(ann, ["read", "room", "--follow"])
+            try say("seen", bob)
+            try eventually("the text is there") { follower.lines.contains { $0["text"].string == "seen" } }
+            try ann.ok("lock")
+            #expect(follower.end() == 6)
+            try ann.ok("unlock")
+        }
+    }
+
+    @Test("An open code is among the invitations until it is revoked")
+    func listedCode() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string
+            func listed() throws -> String {
+                let command = [Program.mayfly, "invite", "list", "room", "--home", ann.home]
+                return try Program.run(command, in: ann.directory).output
+            }
+            #expect(try code != nil && listed().contains("code \(code ?? ""), open until"))
+            try ann.ok("invite", "revoke", "room", code ?? "")
+            #expect(try listed().isEmpty)
+        }
+    }
+
     @Test("A conversation that sleeps until it explodes is listed with its end")
     func scheduledAndAsleep() throws {
         try withRoom { ann, _, _ in

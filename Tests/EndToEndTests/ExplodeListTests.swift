@@ -4,13 +4,13 @@ import Testing
 /// Where the ids of exploded conversations are found again.
 @Suite("List of explosions", .script)
 struct ExplodeListTests {
-    @Test("After an explosion its id is in the list, and an unknown name hints at the list")
+    @Test("After an explosion its id and name are in the list, and a text to it ends with 3")
     func listed() throws {
         try withRoom { ann, bob, id in
             #expect(try ann.ok("explode", "list").lines.isEmpty)
             try ann.ok("explode", "room", "--force")
             try ann.wait("deletionReceipt")
-            let missing = try ann.fails(7, "explode", "status", "room")
+            let missing = try ann.fails(7, "explode", "status", "other")
             #expect(missing.json["error"]["hint"].string?.contains("`mayfly explode list") == true, "\(missing)")
             let listed = try ann.ok("explode", "list")
             let status = try ann.ok("explode", "status", id)
@@ -18,8 +18,11 @@ struct ExplodeListTests {
             #expect(listed["state"].string == "exploded" && listed["expiresAt"].time != nil)
             #expect(listed["confirmed"].list.count == 1 && listed["waiting"].list.isEmpty)
             #expect(listed.output == status.output, "the list shows what the status shows")
-            // No tombstone has a name.
-            #expect(listed["name"].isNull && !listed.output.contains("room"))
+            #expect(listed["name"].string == "room")
+            for node in [ann, bob] {
+                #expect(try node.ok("explode", "status", "room")["conversation"].string == id)
+                try node.fails(3, "send", "room", "too late")
+            }
             let table = try Program.run([Program.mayfly, "explode", "list", "--home", ann.home], in: ann.directory)
             #expect(table.output.contains(String(id.prefix(12))) && table.output.contains("exploded"), "\(table)")
             // A member's own tombstone is listed, too; it waits for nobody.
@@ -28,6 +31,10 @@ struct ExplodeListTests {
             try ann.stop()
             try ann.start()
             #expect(try ann.ok("explode", "list").output == listed.output)
+            try ann.fails(3, "send", "room", "too late")
+            // A conversation that is there goes first.
+            let next = try ann.ok("conversation", "create", "--name", "room")["conversation"].string
+            #expect(try ann.ok("explode", "status", "room")["conversation"].string == next)
             try ann.ok("lock")
             try ann.fails(6, "explode", "list")
             try ann.ok("unlock")

@@ -428,7 +428,7 @@ extension PeerTests {
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
             try bob.wait("invited")
-            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
+            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--as", "", "--timeout", "90")
             try ann.wait("peerOnline")
             let member = try ann.ok("conversation", "members", "room")["members"][0]
             let id = try #require(member["member"].string)

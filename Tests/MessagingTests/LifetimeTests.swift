@@ -58,7 +58,7 @@ import Testing
         let old = try #require(talk.agreements[0])
         talk.session(resets: [false, true])
         #expect(talk.agreements == [nil, nil])
-        #expect(talk.told[0].last == .reset(previous: .oneDay))
+        #expect(talk.told[0].last == .reset(previous: .oneDay, .away(talk.machines[1].own)))
         // What was sent meanwhile under the old agreement may still be stored.
         #expect(talk.machines[1].storable(under: old) == .oneDay)
         #expect(talk.propose(.oneDay, .one) == nil)

@@ -344,6 +344,40 @@ struct Pair {
         }
     }
 
+    @Test(arguments: [true, false])
+    func `the end of a session is one line, that of its renewal if there is one`(isRenewed: Bool) throws {
+        var pair = try joined()
+        if isRenewed {
+            for node in [0, 1] {
+                pair.command(node) { (machine, _) throws(CommandError) in machine.setPolicy(.acceptUpTo(.oneDay)) }
+            }
+        }
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        if !isRenewed { pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) } }
+        pair.run()
+        let before = lines(pair)
+        pair.disconnect()
+        pair.now = pair.now + pair.sessionGrace + 1
+        pair.connect(dialer: 0)
+        pair.run()
+        pair.now = pair.now + 5_000
+        for node in [0, 1] { pair.step(node) { core, turn in core.advance(&turn) } }
+        let beginning = isRenewed ? "Messages will be deleted after 1 Day, as before" : "From now on nothing is stored"
+        let lines = zip(lines(pair), before).map { $0.subtracting($1) }
+        #expect(
+            lines == ["two", "one"].map { ["\(beginning): \($0) was out of reach for over 30 s, or restarted"] }
+        )
+        #expect(pair.lifetimes() == (isRenewed ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]))
+    }
+
+    /// What the node itself says in the conversation, at each of the two.
+    private func lines(_ pair: Pair) -> [Set<String>] {
+        pair.archive.map { archive in
+            Set(archive.values.map(\.message.content).filter { $0.type == .systemMessage }.compactMap(\.displayText))
+        }
+    }
+
     @Test(arguments: [0, 1])
     func `a link that is replaced twice at once ends nothing, though one was lost long ago`(dialer: Int) throws {
         var pair = try joined()

@@ -447,6 +447,7 @@ extension Event.Kind {
         case .messageState(_, let state, _): "messageState \(state)"
         case .messageExpired: "messageExpired"
         case .lifetimeProposed(_, let ours, _): ours ? "we proposed" : "peer proposed"
+        case .lifetimeSigned: "signed"
         case .lifetimeAgreed: "agreed"
         case .lifetimeRejected: "rejected"
         case .lifetimeWithdrawn: "withdrawn"

@@ -111,13 +111,19 @@ package struct LineEditor {
         shown = next == history.count ? nil : (next, draft)
     }
 
+    private var blankStart: Int { (text[..<cursor].lastIndex(of: " ") ?? -1) + 1 }
+
+    /// The beginning of a word before the cursor.
+    package var word: String { String(text[blankStart..<cursor]) }
+
     /// Puts the word before the cursor in place of its beginning.
-    /// - Parameter candidates: the words that it may be.
+    /// - Parameters:
+    ///   - candidates: the words that it may be.
+    ///   - isWhole: a blank follows this word when it is the only one.
     /// - Returns: the words that begin like it, when there are several.
-    package mutating func complete(_ candidates: [String]) -> [String] {
-        var start = cursor
-        while start > 0, text[start - 1] != " " { start -= 1 }
-        let word = String(text[start..<cursor])
+    package mutating func complete(_ candidates: [String], isWhole: (String) -> Bool = { _ in true }) -> [String] {
+        let start = blankStart
+        let word = word
         guard !word.isEmpty else { return [] }
         let matches = candidates.filter { $0.lowercased().hasPrefix(word.lowercased()) }
         guard let first = matches.first else { return [] }
@@ -128,7 +134,7 @@ package struct LineEditor {
             while count < min(common.count, characters.count), common[count] == characters[count] { count += 1 }
             common = Array(common.prefix(count))
         }
-        let replacement = matches.count == 1 ? common + [" "] : common
+        let replacement = matches.count == 1 && isWhole(first) ? common + [" "] : common
         guard replacement.count >= word.count else { return matches }
         text.replaceSubrange(start..<cursor, with: replacement)
         cursor = start + replacement.count

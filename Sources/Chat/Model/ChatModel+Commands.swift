@@ -20,14 +20,23 @@ extension ChatModel {
         case .quit: return [.quit]
         case .list: return open(nil)
         case .open: return open(word: rest)
-        case .join: return join(rest)
         case .decline:
             guard !rest.isEmpty else { return usage(command) }
             let params = JSONValue(of: JoinCancelMethod.Params(join: rest))
             return [.call(.action(.decline), method: JoinCancelMethod.name, params: params)]
+        case .block:
+            guard !rest.isEmpty else { return usage(command) }
+            let params = JSONValue(of: PeerBlockMethod.Params(name: rest))
+            return [
+                .call(.action(.say("blocked: it may not ping or invite")), method: PeerBlockMethod.name, params: params)
+            ]
+        case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
+            editor.clear()
+            question = .name(line: line)
+        case .join: return join(rest)
         case .create:
             guard !rest.isEmpty else { return usage(command) }
-            let params = ConversationCreateMethod.Params(name: rest)
+            let params = ConversationCreateMethod.Params(name: rest, profile: ownName)
             return [
                 .call(
                     .action(.create(from: currentID)),
@@ -153,7 +162,7 @@ extension ChatModel {
         case .leave:
             editor.clear()
             question = .leave(room: room.id)
-        case .help, .quit, .list, .open, .join, .decline, .create: break
+        case .help, .quit, .list, .open, .join, .decline, .create, .block: break
         }
         return []
     }
@@ -186,11 +195,15 @@ extension ChatModel {
     private mutating func join(_ slug: String) -> [ChatEffect] {
         guard !slug.isEmpty else { return usage(.join) }
         sayUntilChange("joining …")
-        let params = JoinMethod.Params(slug: slug)
+        let params = JoinMethod.Params(slug: slug, profile: ownName)
         return [.call(.action(.join(from: currentID)), method: JoinMethod.name, params: JSONValue(of: params))]
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
+        if rest == "--code" || rest == "code" {
+            let params = InviteCodeMethod.Params(conversation: room.id)
+            return [.call(.action(.code(room.id)), method: InviteCodeMethod.name, params: JSONValue(of: params))]
+        }
         var params: [String: JSONValue] = ["conversation": .string(room.id)]
         for word in rest.split(separator: " ") {
             if word == "single" {

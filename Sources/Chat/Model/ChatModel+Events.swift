@@ -28,7 +28,7 @@ extension ChatModel {
             let isOurs = event["ours"] == .bool(true)
             say(isOurs ? Words.copies(reportedBy: name()) : Words.copies(of: name()))
             return []
-        case .lifetimeProposed, .lifetimeWithdrawn: return ask(.lifetime(id))
+        case .lifetimeProposed, .lifetimeSigned, .lifetimeWithdrawn: return ask(.lifetime(id))
         case .lifetimeExpired:
             say("the proposal has ended without an answer")
             return ask(.lifetime(id))
@@ -130,6 +130,18 @@ extension ChatModel {
                     "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
                 ],
                 url: invite.url ?? ""
+            )
+            return []
+        case .code(let id):
+            let made = try value.decoded(as: InviteCodeMethod.Result.self)
+            let place = made.endpoints.first?.replacing("tcp://", with: "") ?? "ADDRESS"
+            let until = made.expiresAt.map { Words.time($0, now: now, calendar) } ?? "it is used"
+            overlay = .text(
+                title: "A code for \(room(id)?.title ?? "the conversation")",
+                lines: [
+                    "Say it aloud, to one person; it admits once, until \(until).",
+                    "", made.code, "", "On the other machine: mayfly join \(made.code) --at \(place)",
+                ]
             )
             return []
         case .join(let from):

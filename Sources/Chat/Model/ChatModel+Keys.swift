@@ -11,12 +11,20 @@ extension ChatModel {
 
     mutating func press(_ key: Key) -> [ChatEffect] {
         notice = nil
+        let wasQuitAsked = isQuitAsked
+        isQuitAsked = false
         switch key {
+        case .control("c") where !editor.isEmpty && question == nil && !wasQuitAsked && !isLocked && !isTooSmall:
+            isQuitAsked = true
+            notice = ("what is written is not sent: Ctrl-C again ends the chat", true)
+            return []
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
         case _ where isTooSmall || isLocked: return []
-        case .alt(let digit) where digit.isASCII && digit.isNumber: return openNumber(digit)
+        case .alt(let digit) where digit.isASCII && digit.isNumber:
+            if case .name = question { return [] }
+            return openNumber(digit)
         default: break
         }
         if let shown = overlay {
@@ -93,7 +101,10 @@ extension ChatModel {
         case .selectUp: return select(-1)
         case .selectDown: return select(1)
         case .tab:
-            let matches = editor.complete(candidates)
+            let matches = editor.complete(
+                completesPath ? paths(editor.word) : candidates,
+                isWhole: { !$0.hasSuffix("/") }
+            )
             if !matches.isEmpty { notice = (matches.map(ShownText.line).joined(separator: "  "), false) }
         case .paste(let text):
             let shown = text.replacing("\r\n", with: "\n").replacing("\r", with: "\n")
@@ -139,6 +150,8 @@ extension ChatModel {
     private static func tooLong(_ text: String) -> String {
         "\(text.utf8.count) bytes are more than the \(Limits.textByteCount) of a message: send a file, /file PATH"
     }
+
+    private var completesPath: Bool { ["/file ", "/save "].contains { editor.line.hasPrefix($0) } }
 
     private var candidates: [String] {
         let commands = SlashCommand.allCases.map { "/\($0.rawValue)" }
@@ -244,7 +257,7 @@ extension ChatModel {
             lines.append("from \(ShownText.line(message.from)), sent \(Words.time(message.sentAt, now: now, calendar))")
         }
         lines.append("")
-        lines.append(message.stored ? "on the disk" : "in memory only")
+        lines.append(message.stored ? "on the disk" : "memory only")
         if let expiresAt = message.expiresAt { lines.append("gone \(Words.time(expiresAt, now: now, calendar))") }
         if let agreement = message.agreement { lines.append("agreement \(agreement.prefix(12))") }
         return lines
@@ -305,6 +318,7 @@ extension ChatModel {
             question = nil
             if case .explode = asked { editor.clear() }
             if case .leave = asked { editor.clear() }
+            if case .name(let line) = asked { editor.set(line) }
             notice = ("nothing was done", false)
             return []
         }
@@ -341,6 +355,17 @@ extension ChatModel {
             default: notice = ("a accepts, d declines, Esc leaves it open", false)
             }
             return []
+        case .name(let line):
+            if case .paste(let text) = key { editor.insert(ShownText.line(text)) }
+            guard key == .enter else {
+                _ = editor.edit(key)
+                return []
+            }
+            let name = editor.line.split(separator: " ").joined(separator: " ")
+            editor.clear()
+            (question, asksName) = (nil, false)
+            ownName = name.isEmpty ? nil : name
+            return (name.isEmpty ? [] : [.remember(name: name)]) + command(line)
         case .reaction(let message):
             guard case .character(let sign) = key, let room else { return [] }
             let number = sign.wholeNumberValue.map { $0 - 1 } ?? -1

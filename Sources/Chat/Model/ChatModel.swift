@@ -23,9 +23,19 @@ package struct ChatModel {
         /// What was pasted has several lines or is long.
         case paste(String)
         case reaction(message: String)
+        /// The person's own name is to be typed; then this line is done.
+        case name(line: String)
         case invitation(JoinStatus)
     }
 
+    /// The node knows no name for the person, and nobody has been asked.
+    var asksName: Bool
+    /// What the person has answered.
+    var ownName: String?
+    /// The files and directories whose path begins so; a directory ends with a slash.
+    let paths: @Sendable (String) -> [String]
+    /// Ctrl-C was pressed while something was written.
+    var isQuitAsked = false
     package internal(set) var rooms: [Room] = []
     var joins: [JoinStatus] = []
     /// The id of the room on the screen; the list of rooms when `nil`.
@@ -71,8 +81,12 @@ package struct ChatModel {
         room: String?,
         now: Timestamp,
         calendar: @escaping LocalCalendar,
+        asksName: Bool = false,
+        paths: @escaping @Sendable (String) -> [String] = { _ in [] },
         makeQRCode: @escaping @Sendable (String) -> [String]? = { _ in nil }
     ) {
+        self.asksName = asksName
+        self.paths = paths
         self.makeQRCode = makeQRCode
         wantedRoom = room
         self.now = now

@@ -16,6 +16,8 @@ package enum ChatRequest: Hashable, Sendable {
         /// With the text and what it answers, which are given back when it could not be sent.
         case send(String, text: String?, reply: ReplyTarget?)
         case invite(String)
+        /// A code to say aloud.
+        case code(String)
         /// With the room from which it was asked for, which is `nil` for the list.
         case join(from: String?)
         case create(from: String?)
@@ -36,6 +38,8 @@ package enum ChatEffect {
     case save(conversation: String, message: String, path: String?)
     /// Shows the image of a message, in as many columns and rows.
     case preview(conversation: String, message: String, title: String, size: Picture.Size)
+    /// Remembers the person's name for conversations to come.
+    case remember(name: String)
     case bell
     case quit
 }

@@ -6,7 +6,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
     case invite, join, decline, create, list, open
     case file, save, reply, react
     case who, profile, rename, joins, find, remove
-    case explode, leave, help, quit
+    case block, explode, leave, help, quit
 
     /// What follows it.
     var arguments: String {
@@ -15,7 +15,8 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .accept: "[once]"
         case .joins: "on|off"
         case .find: "WORDS"
-        case .invite: "[24h] [single]"
+        case .invite: "[24h] [single] | --code"
+        case .block: "PEER"
         case .join: "INVITE"
         case .decline: "INVITATION"
         case .create, .profile, .rename: "NAME"
@@ -37,7 +38,8 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .reject: "reject it"
         case .withdraw: "take your own proposal back"
         case .agreement: "who has agreed to what"
-        case .invite: "make an invitation"
+        case .invite: "make an invitation; --code: a code to say aloud"
+        case .block: "refuse pings and invitations of a named node"
         case .join: "join by an invitation"
         case .decline: "decline an invitation"
         case .create: "begin a conversation"
@@ -56,7 +58,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .explode: "destroy it on every machine (creator)"
         case .leave: "leave it and destroy the copy here"
         case .help: "this page"
-        case .quit: "end the chat; the node goes on (Ctrl-C)"
+        case .quit: "end the chat; the node goes on (Ctrl-C, twice when something is written)"
         }
     }
 
@@ -82,6 +84,7 @@ package enum SlashCommand: String, CaseIterable, Sendable {
         case .rename: "mayfly conversation rename C NAME"
         case .joins: "mayfly conversation unlock C, lock C"
         case .remove: "mayfly conversation remove C MEMBER"
+        case .block: "mayfly peer block PEER"
         case .explode: "mayfly explode C"
         case .leave: "mayfly conversation leave C"
         case .open, .find, .help, .quit: ""

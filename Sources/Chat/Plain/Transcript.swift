@@ -49,7 +49,7 @@ package struct Transcript {
         var lines: [String] = []
         let kept =
             room.explodesAt.map { "explodes \(Words.time($0, now: model.now, model.calendar))" }
-            ?? (room.retention == .ephemeral ? "in memory only" : "kept \(Words.lifetime(room.retention)) on disk")
+            ?? (room.retention == .ephemeral ? "memory only" : "kept \(Words.lifetime(room.retention)) on disk")
         // Not before the node has answered.
         if room.lifetime != nil, kept != retention {
             lines.append("* \(room.title): \(kept)")
@@ -138,7 +138,7 @@ package struct Transcript {
         case .explode(let id, _, let isScheduled):
             "* everybody's copy is destroyed \(isScheduled ? "then" : "now"): type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
-        case .paste, .reaction, .invitation, nil: nil
+        case .paste, .reaction, .invitation, .name, nil: nil
         }
     }
 }

@@ -105,6 +105,7 @@ extension ChatModel {
         case .invitation(let join):
             let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
             return "\(name), from \(Words.name(join.from ?? "a stranger")): a accepts · d declines · Esc "
+        case .name: return "your name, as others see it (Enter for none): "
         case .reaction:
             return ChatModel.reactions.enumerated().map { "\($0 + 1) \($1)" }.joined(separator: "  ")
                 + ", or type one: "

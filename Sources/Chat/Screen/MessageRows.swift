@@ -191,7 +191,7 @@ struct MessageRows {
     /// How long a message is still here.
     private func left(_ message: Message) -> Span? {
         guard let expiresAt = message.expiresAt else {
-            return room.retention == .ephemeral ? nil : Span("memory", .memory)
+            return room.retention == .ephemeral ? nil : Span("memory only", .memory)
         }
         let left = expiresAt.milliseconds - model.now.milliseconds
         return Span(Words.left(left), left <= 60_000 ? .warning : .dim)

@@ -10,6 +10,8 @@ struct ConversationMember: Sendable {
     var isEstablished = false
     /// What watchers were told last; a link that takes the place of another is not news.
     var isShownOnline = false
+    /// The member has retired the link in use, so another one is about to open here. If none does it is away by then.
+    var movesUntil: Timestamp?
     /// The session has ended (restart, close): the next link starts with a reset.
     var hasEnded: Bool
     /// What it has asked for of our files.
@@ -57,7 +59,9 @@ struct ConversationMember: Sendable {
     var nextDeadline: Timestamp? {
         var earliest = link.nextDeadline
         let description = laterDescription == nil ? nil : profileBucket.readyAt
-        for deadline in [outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt, description] {
+        for deadline in [
+            outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt, description, movesUntil,
+        ] {
             if let deadline { earliest = min(earliest ?? deadline, deadline) }
         }
         return earliest
@@ -70,6 +74,7 @@ struct ConversationMember: Sendable {
         serving.linkLost()
         (saidReceiptCount, wordPing) = (0, nil)
         isEstablished = false
+        movesUntil = nil
     }
 
     /// Something is said to it now.

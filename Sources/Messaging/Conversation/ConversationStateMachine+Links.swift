@@ -83,14 +83,17 @@ extension ConversationStateMachine {
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
         members[member]!.link.sessionEstablished()
+        let hasRestarted = members[member]!.hasEnded
         lifetimes.noteSession(with: member, saidReset: sent.reset, &members)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true
+        members[member]!.movesUntil = nil
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimes.machine?.sessionEstablished(
             with: member,
             sent: sent,
             received: start,
+            hasRestarted: hasRestarted,
             now: turn.now,
             key: key,
             random: &turn.random
@@ -145,8 +148,25 @@ extension ConversationStateMachine {
     /// A member was copied, or has reported copies of us, at some time.
     var hasShownCopies: Bool { members.values.contains(where: \.runs.haveShownCopies) }
 
+    /// The member has another link, which it uses. It may have opened there before it opens here: then nobody is away.
     mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
-        [.close(link)] + linkClosed(link, to: member, turn)
+        guard members[member]!.link.closed(link, now: turn.now) else { return [.close(link)] }
+        let isShown = members[member]!.isShownOnline
+        members[member]!.isShownOnline = false
+        let result = [.close(link)] + linkLost(to: member, turn)
+        if isShown {
+            members[member]!.isShownOnline = true
+            members[member]!.movesUntil = turn.now + Limits.pingPatience
+        }
+        return result
+    }
+
+    /// The link that was to follow a retired one has not opened.
+    private mutating func endMove(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard members[member]!.movesUntil != nil else { return [] }
+        members[member]!.movesUntil = nil
+        members[member]!.isShownOnline = false
+        return [event(.peerOffline(member), turn)]
     }
 
     /// The transport has lost a link, or the peer has closed it.
@@ -209,12 +229,14 @@ extension ConversationStateMachine {
         // Not worth a write of its own: what is over is so after a restart, too.
         result += forgetInvites(after: Limits.joinLifetime, turn)
         result += advanceRelay(&turn)
+        result += lifetimes.showEndIfDue(record, &turn)
         if let actions = lifetimes.machine?.expire(now: turn.now) { result += perform(actions, &turn) }
         let policy = lifetimes.policy(record, turn)
         if let actions = lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
             result += perform(actions, &turn)
         }
         for member in memberKeys {
+            if let end = members[member]!.movesUntil, end <= turn.now { result += endMove(of: member, turn) }
             for action in members[member]!.link.advance(now: turn.now) {
                 switch action {
                 case .dial: result.append(dial(member, turn))
@@ -390,7 +412,10 @@ extension ConversationStateMachine {
             let open = link(to: member)
             members[member]?.rest()
             // In steps of their own: Swift 6.3.1 fails to compile it otherwise with optimisation (CopyPropagation).
-            guard let open else { continue }
+            guard let open else {
+                result += endMove(of: member, turn)
+                continue
+            }
             result += linkLost(to: member, turn)
             result.append(.transmit(open, .closing(asleep: true)))
             result.append(.close(open))

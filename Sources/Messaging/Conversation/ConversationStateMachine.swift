@@ -101,6 +101,7 @@ package struct ConversationStateMachine: Sendable {
     /// - Parameter changed: leaves the other members out; `nil` for none.
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
         var earliest = lifetimes.machine?.nextDeadline
+        if let end = lifetimes.nextDeadline { earliest = min(earliest ?? end, end) }
         func consider(_ deadline: Timestamp?) {
             if let deadline { earliest = min(earliest ?? deadline, deadline) }
         }

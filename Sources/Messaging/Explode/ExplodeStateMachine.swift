@@ -1,7 +1,7 @@
 import Crypto
 
 /// What is left of an exploded conversation: who has confirmed, who must still be told (Explode.md). It lives from the
-/// moment the keys are gone, in a tombstone, and knows no content, no name and no endpoint.
+/// moment the keys are gone, in a tombstone, and knows no content and no endpoint.
 ///
 ///     prepared ──its time──▶ waiting ──receipt of the last member──▶ confirmed
 ///                               │ ──45 d──▶ gone
@@ -52,6 +52,9 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         package var creator: PublicKey?
         /// The explosion is scheduled for ``explodedAt``; until then this is no explosion.
         package var isPrepared = false
+        /// What this node's user called the conversation, at most ``Limits/nameByteCount`` bytes; the shell knows it. So a
+        /// user who was away learns that it has exploded. `nil` if it is to leave no trace.
+        package var name: String?
         /// Nobody is told actively: there is no list of whom to tell.
         package var isTraceless = false
         /// What late joiners are told, at the creator.
@@ -87,7 +90,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
 
         /// What the shell has derived while there were keys.
-        package mutating func setKnocks(_ knocks: KnockSecrets) {
+        package mutating func set(_ knocks: KnockSecrets, name: String?) {
+            self.name = isTraceless ? nil : name
             memberKnocks = knocks.members
             inviteKnocks = knocks.invites
             openInvites = []
@@ -132,7 +136,7 @@ package struct ExplodeStateMachine: Hashable, Sendable {
     }
 
     /// What the shell has derived while there were keys.
-    package mutating func setKnocks(_ knocks: KnockSecrets) { record.setKnocks(knocks) }
+    package mutating func set(_ knocks: KnockSecrets, name: String?) { record.set(knocks, name: name) }
 
     /// The time of a prepared tombstone has come.
     package mutating func begin() { record.isPrepared = false }

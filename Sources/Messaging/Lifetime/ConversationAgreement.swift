@@ -14,6 +14,8 @@ struct ConversationAgreement: Sendable {
     var unconfirmed: Set<MessageID> = []
     /// Since when no member has been linked; `nil` while one is, or none was yet.
     private var isolatedSince: Timestamp?
+    /// The line about an end that standing policies are about to undo: the renewal is shown in its place if it comes by then.
+    private var heldEnd: (terms: LifetimeTerms, cause: String, until: Timestamp)?
 
     init(_ names: ConversationNames, key: IdentityKey) {
         self.names = names
@@ -106,16 +108,22 @@ struct ConversationAgreement: Sendable {
             case .agreed(let agreement, let previous, let automatic):
                 unconfirmed = []
                 result.append(names.event(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), turn))
-                result += systemMessage(Self.text(agreement.terms, previous: previous), record, &turn)
+                var text = Self.text(agreement.terms, previous: previous)
+                if let held = heldEnd, held.terms == agreement.terms {
+                    heldEnd = nil
+                    text += ", as before: \(held.cause)"
+                }
+                result += showEnd(record, &turn) + systemMessage(text, record, &turn)
             case .asked(let proposal):
                 result.append(names.event(.lifetimeProposed(proposal.terms, ours: false, proposal.id), turn))
+            case .signed(let id, let member): result.append(names.event(.lifetimeSigned(id, by: member), turn))
             case .rejected(let id, let reason): result.append(names.event(.lifetimeRejected(id, reason), turn))
             case .withdrawn(let id): result.append(names.event(.lifetimeWithdrawn(id), turn))
             case .expired(let id): result.append(names.event(.lifetimeExpired(id), turn))
-            case .reset(let previous):
+            case .reset(let previous, let end):
                 result.append(names.event(.lifetimeReset(previous: previous.lifetime), turn))
-                let what = previous.keepsSomething ? "Messages are no longer kept" : Self.noMailbox
-                result += systemMessage("\(what): the session has ended", record, &turn)
+                heldEnd = (previous, text(end, record, turn), turn.now + Self.renewalTime)
+                if machine?.isRenewable != true { result += showEnd(record, &turn) }
             case .suspended(let previous):
                 result.append(names.event(.lifetimeSuspended(previous: previous.lifetime), turn))
                 let what = previous.keepsSomething ? "Messages are not kept" : "A mailbox may not hold messages"
@@ -145,6 +153,36 @@ struct ConversationAgreement: Sendable {
         if !terms.keepsSomething { return "Messages are no longer kept (\(terms.displayName))" }
         return previous.keepsSomething
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
+    }
+
+    /// An agreement that every member's policy renews is there again by then.
+    private static let renewalTime = 5 * Milliseconds.second
+
+    /// When ``showEndIfDue(_:_:)`` has something to show; `nil` for never.
+    var nextDeadline: Timestamp? { heldEnd?.until }
+
+    /// The renewal has not come.
+    mutating func showEndIfDue(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
+        guard let heldEnd, heldEnd.until <= turn.now else { return [] }
+        return showEnd(record, &turn)
+    }
+
+    private mutating func showEnd(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
+        guard let held = heldEnd else { return [] }
+        heldEnd = nil
+        let what = held.terms.keepsSomething ? "From now on nothing is stored" : Self.noMailbox
+        return systemMessage("\(what): \(held.cause)", record, &turn)
+    }
+
+    private func text(_ end: LifetimeStateMachine.SessionEnd, _ record: ConversationRecord, _ turn: Turn) -> String {
+        let who: String
+        switch end {
+        case .away(let key) where key == record.own.key: who = "this node"
+        case .away(let key): who = record.members.first { $0.key == key }?.profile ?? "a member"
+        case .reported: who = "a member"
+        case .alone: return "no other member is left"
+        }
+        return "\(who) was out of reach for over \(turn.sessionGrace / .second) s, or restarted"
     }
 
     private static let noMailbox = "A mailbox may no longer hold messages"

@@ -51,7 +51,8 @@ extension LifetimeStateMachine {
         case .accepted(let open, let accept, _, _):
             if open == proposal { return from == open.proposer ? [.sendTo(from, .accept(accept))] : [.dropped] }
         }
-        guard let ended = endedProposals.last(where: { $0.id == proposal.id }) else { return nil }
+        let ended = endedProposals.last { $0.id == proposal.id && ($0.by == nil || $0.by == proposal.proposer) }
+        guard let ended else { return nil }
         guard let reason = ended.rejected, from == proposal.proposer else { return [.dropped] }
         return [.sendTo(from, .reject(proposal.id, reason))]
     }
@@ -85,6 +86,7 @@ extension LifetimeStateMachine {
             proposal.epoch <= signedEpoch.saturatingAdd(Limits.epochsAhead)
         else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
         learn(proposal.epoch)
+        verifyHeard(proposal)
 
         var actions: [Action] = []
         switch negotiation {
@@ -138,7 +140,7 @@ extension LifetimeStateMachine {
             let agreement = Agreement(proposal: proposal, accepts: accepts + [accept])
             guard agreement.covers(members) else {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
-                return []
+                return [.signed(proposal.id, by: accept.acceptor)]
             }
             // Of two, it tells the acceptor that we hold it, and cannot take it back any more.
             return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now)
@@ -149,8 +151,39 @@ extension LifetimeStateMachine {
             let merged = merge([accept], now: now)
             return merged.isEmpty ? [.dropped] : merged
         }
+        if !isPair, let known = hear(accept, from: from) { return known }
         // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
         return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
+    }
+
+    /// An accept of another member's proposal, from its acceptor, or from the proposer over a new link. It is for
+    /// display: the agreement comes from the proposer.
+    /// - Returns: `nil` when it is not of the open proposal.
+    private mutating func hear(_ accept: LifetimeAccept, from: PublicKey) -> [Action]? {
+        guard accept.acceptor != own, peers[accept.acceptor] != nil else { return nil }
+        let open: LifetimeProposal
+        switch negotiation {
+        case .asked(let proposal, _) where proposal.id == accept.proposal: open = proposal
+        case .accepted(let proposal, _, _, _) where proposal.id == accept.proposal: open = proposal
+        case .settled, .proposed, .asked, .accepted:
+            // It may have overtaken the proposal, which comes over another link. What is verified stays.
+            if from == accept.acceptor, heard[from] == nil || heard[from]?.proposal != pending?.proposal.id {
+                heard[from] = accept
+            }
+            return nil
+        }
+        guard from == accept.acceptor || from == open.proposer, accept.acceptor != open.proposer,
+            heard[accept.acceptor]?.proposal != accept.proposal, accept.fits(open, accept.proposal)
+        else { return [.dropped] }
+        guard accept.isSignatureValid else { return [.forged] }
+        heard[accept.acceptor] = accept
+        return [.signed(accept.proposal, by: accept.acceptor)]
+    }
+
+    /// Drops accepts that came before their proposal and do not fit it.
+    private mutating func verifyHeard(_ proposal: LifetimeProposal) {
+        let id = proposal.id
+        heard = heard.filter { $0.value.proposal != id || ($0.value.fits(proposal, id) && $0.value.isSignatureValid) }
     }
 
     /// Adds signatures to the newest agreement; a new member's accept may put it in force again.
@@ -218,8 +251,12 @@ extension LifetimeStateMachine {
         guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
             record.confirmed != head.id
         else {
-            // It may still come from somebody who does not know it yet.
-            if record.head?.proposal.id != id { noteEnded(id, nil) }
+            // It may still come from somebody who does not know it yet. An open one is for its proposer to take back.
+            if record.head?.proposal.id != id, pending?.proposal.id != id,
+                !endedProposals.contains(where: { $0.id == id })
+            {
+                noteEnded(id, nil, by: from)
+            }
             return [.dropped]
         }
         return rollBack(head, now: now)
@@ -323,7 +360,7 @@ extension LifetimeStateMachine {
             }
             // What one of us cannot have in force, none has: neither theirs nor what it has replaced there.
             return noted + [.dropped, ended(agreement, to: from)]
-                + endStanding(standing, inForce: inForce, telling: own, renewable: nil, now: now)
+                + endStanding(standing, inForce: inForce, .reported, telling: own, renewable: nil, now: now)
         }
     }
 

@@ -30,10 +30,12 @@ extension LifetimeStateMachine {
     }
 
     /// Both sides of a link have said where they stand. They come to the same agreement, or to none.
+    /// - Parameter hasRestarted: our session has ended by ourselves, not by the time without a link.
     package mutating func sessionEstablished(
         with from: PublicKey,
         sent: SessionStart,
         received: SessionStart,
+        hasRestarted: Bool = false,
         now: Timestamp,
         key: IdentityKey,
         random: inout some RandomNumberGenerator
@@ -83,7 +85,8 @@ extension LifetimeStateMachine {
                 // All have signed it since the link was opened: it is of the new session.
                 return actions + resume(with: from, received)
             }
-            actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
+            let end = SessionEnd.away(hasRestarted ? own : from)
+            actions += endStanding(was, inForce: wasInForce, end, telling: from, renewable: sent.renewable, now: now)
             return actions + renew(now: now, key: key, random: &random)
         }
         if let head = record.head, received.inForce == head.id, head.proposal.proposer == from {
@@ -95,7 +98,14 @@ extension LifetimeStateMachine {
         } else if caughtUp ? was != nil || received.inForce != nil : !agrees(with: from, received) {
             if isPair { actions += closeOpen(with: from) }
             allowRenewal()
-            actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
+            actions += endStanding(
+                was,
+                inForce: wasInForce,
+                .reported,
+                telling: from,
+                renewable: sent.renewable,
+                now: now
+            )
             if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
@@ -152,13 +162,15 @@ extension LifetimeStateMachine {
         switch negotiation {
         case .settled: return []
         case .proposed(let proposal, _, let accepts):
-            return accepts.contains { $0.acceptor == from } ? [] : [.sendTo(from, .proposal(proposal))]
+            if accepts.contains(where: { $0.acceptor == from }) { return [] }
+            return [.sendTo(from, .proposal(proposal))] + accepts.map { .sendTo(from, .accept($0)) }
         case .asked(let proposal, _):
             guard proposal.proposer == from, received.open != proposal.id else { return [] }
             close(proposal, nil)
             return [.withdrawn(proposal.id)]
-        case .accepted(let proposal, _, _, _):
-            guard proposal.proposer == from, received.open != proposal.id else { return [] }
+        case .accepted(let proposal, let accept, _, _):
+            guard proposal.proposer == from else { return [.sendTo(from, .accept(accept))] }
+            guard received.open != proposal.id else { return [] }
             voidAccepted(proposal)
             return [.save, .withdrawn(proposal.id)]
         }
@@ -200,6 +212,7 @@ extension LifetimeStateMachine {
     mutating func endStanding(
         _ ended: Agreement?,
         inForce: Agreement?,
+        _ end: SessionEnd,
         telling other: PublicKey,
         renewable: LifetimeTerms?,
         now: Timestamp
@@ -207,11 +220,11 @@ extension LifetimeStateMachine {
         guard let ended else { return [] }
         record.renewable = ended.terms
         allowRenewal()
-        end(ended.id, now: now)
+        self.end(ended.id, now: now)
         record.isStanding = false
         record.before = nil
         var actions: [Action] = [.save]
-        if let inForce { actions.append(.reset(previous: inForce.terms)) }
+        if let inForce { actions.append(.reset(previous: inForce.terms, end)) }
         if !isPair {
             actions += members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
         }
@@ -238,9 +251,22 @@ extension LifetimeStateMachine {
         if record.isStanding {
             ownRenewable = self.renewable(policy)
             // Whoever has told us knows what we would renew only from us.
-            actions = endStanding(standing, inForce: inForce, telling: own, renewable: ownRenewable, now: now)
+            actions = endStanding(
+                standing,
+                inForce: inForce,
+                .reported,
+                telling: own,
+                renewable: ownRenewable,
+                now: now
+            )
         }
         return actions + renew(now: now, key: key, random: &random)
+    }
+
+    /// Every member has said that its policy renews the same terms.
+    var isRenewable: Bool {
+        guard let terms = ownRenewable, !members.isEmpty else { return false }
+        return members.allSatisfy { peers[$0]?.renewable == terms }
     }
 
     /// A standing policy of every member renews the last agreement; the member with the smallest key asks. When it has
@@ -251,7 +277,7 @@ extension LifetimeStateMachine {
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
-            let first = members.first, own < first, members.allSatisfy({ peers[$0]?.renewable == terms })
+            let first = members.first, own < first, isRenewable
         else { return [] }
         guard !key.isWiped else {
             renewsAt = now + Limits.proposalInterval
@@ -343,6 +369,7 @@ extension LifetimeStateMachine {
         self.members = others
         self.membership = membership
         peers = peers.filter { others.contains($0.key) }
+        heard = heard.filter { others.contains($0.key) }
         for member in others where peers[member] == nil { peers[member] = Peer() }
         guard !others.isEmpty else {
             // Alone: what was agreed with those who are gone never comes back.
@@ -355,7 +382,7 @@ extension LifetimeStateMachine {
             end(ended.id, now: now)
             record.isStanding = false
             record.before = nil
-            return actions + [.save] + (was.map { [.reset(previous: $0.terms)] } ?? [])
+            return actions + [.save] + (was.map { [.reset(previous: $0.terms, .alone)] } ?? [])
         }
         let changed = coverage(was: was, automatic: true, now: now)
         return actions + (changed.isEmpty ? [] : [.save]) + changed

@@ -99,7 +99,8 @@ extension LifetimeStateMachine {
                 proposer: proposal.proposer,
                 ballot: proposal.ballot
             )
-            return [.save, .sendTo(proposal.proposer, .accept(accept))]
+            // The others learn who has signed; the proposer gathers the agreement.
+            return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
         }
         let agreement = Agreement(proposal: proposal, accepts: [accept])
         return [.save, .sendTo(proposal.proposer, .accept(accept))]
@@ -120,6 +121,7 @@ extension LifetimeStateMachine {
         record.settledAt = now
         record.renewable = nil
         for member in members { peers[member]?.renewable = nil }
+        heard = [:]
         mayRenew = false
         renewsAt = nil
         adopt(agreement)
@@ -203,9 +205,9 @@ extension LifetimeStateMachine {
         record.accepted = nil
     }
 
-    mutating func noteEnded(_ id: ProposalID, _ rejected: LifetimeRejectReason?) {
+    mutating func noteEnded(_ id: ProposalID, _ rejected: LifetimeRejectReason?, by member: PublicKey? = nil) {
         endedProposals.removeAll { $0.id == id }
-        endedProposals.append(EndedProposal(id: id, rejected: rejected))
+        endedProposals.append(EndedProposal(id: id, rejected: rejected, by: member))
         if endedProposals.count > Limits.endedProposalCount { endedProposals.removeFirst() }
     }
 

@@ -48,6 +48,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     struct EndedProposal: Hashable, Sendable {
         var id: ProposalID
         var rejected: LifetimeRejectReason?
+        /// The member that took it back before it came here, which counts if it is the proposer.
+        var by: PublicKey?
     }
 
     /// What follows from an event, in order.
@@ -61,6 +63,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case agreed(Agreement, previous: LifetimeTerms, automatic: Bool)
         /// Our user is to answer.
         case asked(LifetimeProposal)
+        /// A member has signed the open proposal, and others have not.
+        case signed(ProposalID, by: PublicKey)
         /// The open proposal was turned down.
         case rejected(ProposalID, LifetimeRejectReason)
         /// Another member's proposal is gone.
@@ -68,7 +72,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         /// A proposal was answered by nobody for 24 hours, or the session has ended.
         case expired(ProposalID)
         /// The session has ended and the agreement with it.
-        case reset(previous: LifetimeTerms)
+        case reset(previous: LifetimeTerms, SessionEnd)
         /// A new member has yet to sign.
         case suspended(previous: LifetimeTerms)
         /// We had accepted what the proposer took back: whatever was stored under it goes.
@@ -77,6 +81,16 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case dropped
         /// As `dropped`: its signature does not hold.
         case forged
+    }
+
+    /// Why a session has ended.
+    package enum SessionEnd: Hashable, Sendable {
+        /// This member, or our own node, was out of reach for longer than the grace, or was restarted.
+        case away(PublicKey)
+        /// Another member has seen the end.
+        case reported
+        /// No other member is left.
+        case alone
     }
 
     /// Why our user cannot do this now.
@@ -98,7 +112,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     /// The record as it is to be saved.
     package internal(set) var record: Record
     let conversation: ConversationID
-    let own: PublicKey
+    package let own: PublicKey
     /// Version of the member list.
     package internal(set) var membership: UInt64
     /// Everyone else, in the order of the keys.
@@ -118,6 +132,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     var refusedRenewalCount = 0
     /// Newest last.
     var endedProposals: [EndedProposal] = []
+    /// The newest accept that each other member has told all of; three members or more. Those of the open proposal are
+    /// verified. One of another proposal may have overtaken it, and is verified when that comes.
+    var heard: [PublicKey: LifetimeAccept] = [:]
 
     /// - Parameter members: everyone else, in whatever order.
     package init(
@@ -163,13 +180,19 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Who is still to answer our proposal; for another member's, whether we are.
+    /// The members that have yet to sign the open proposal, as far as this node has heard.
     package var unanswered: [PublicKey] {
         switch negotiation {
-        case .settled, .accepted: []
-        case .asked: [own]
+        case .settled: []
+        case .asked(let proposal, _): [own] + silent(on: proposal)
+        case .accepted(let proposal, _, _, _): silent(on: proposal)
         case .proposed(_, _, let accepts): members.filter { one in !accepts.contains { $0.acceptor == one } }
         }
+    }
+
+    private func silent(on proposal: LifetimeProposal) -> [PublicKey] {
+        let id = proposal.id
+        return members.filter { $0 != proposal.proposer && heard[$0]?.proposal != id }
     }
 
     /// The terms of an agreement that was in force here and is still known.

@@ -224,6 +224,8 @@ package struct Event: Hashable, Sendable {
         case messageState(MessageID, DeliveryState, stored: Bool?)
         case messageExpired(MessageID)
         case lifetimeProposed(LifetimeTerms, ours: Bool, ProposalID)
+        /// Others have yet to sign.
+        case lifetimeSigned(ProposalID, by: PublicKey)
         case lifetimeAgreed(LifetimeTerms, AgreementID, automatic: Bool)
         case lifetimeRejected(ProposalID, LifetimeRejectReason)
         case lifetimeWithdrawn(ProposalID)

@@ -112,8 +112,8 @@ extension NodeStateMachine {
     }
 
     /// The shell has derived the secrets by which late members and joiners knock.
-    package func setKnocks(_ knocks: ExplodeStateMachine.KnockSecrets, for conversation: ConversationID) {
-        explosions[conversation]?.machine.setKnocks(knocks)
+    package func set(_ knocks: ExplodeStateMachine.KnockSecrets, name: String?, for conversation: ConversationID) {
+        explosions[conversation]?.machine.set(knocks, name: name)
     }
 
     // MARK: The lock of the storage, with which the keys of all inboxes go

@@ -56,6 +56,8 @@ final class Codes: CorePart {
         return entry
     }
 
+    var entries: [OpenCodes.Entry] { codes.entries }
+
     subscript(number: OpenCodes.Number) -> OpenCodes.Entry? { codes[number] }
 
     /// - Returns: `nil` for a code that is not known.

@@ -54,7 +54,8 @@ final class Explosions: CorePart {
         let conversation = record.conversation
         endings[conversation].client = client
         endings[conversation].armed = nil
-        core.machine.setKnocks(knocks(record, client, key), for: conversation)
+        let name = inboxes[client]?.notes.alias
+        core.machine.set(knocks(record, client, key), name: name, for: conversation)
         saveTombstone(conversation)
         if prepareFanOut(fanOut, conversation, client, key, until: now + Limits.fanOutLifetime) {
             makeDurable(conversation)
@@ -81,7 +82,7 @@ final class Explosions: CorePart {
         // All copies of a conversation end with the latest one, which knows the members.
         guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
-        record.setKnocks(knocks(record, client, key))
+        record.set(knocks(record, client, key), name: inboxes[client]?.notes.alias)
         endings[record.conversation].armed = record
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)

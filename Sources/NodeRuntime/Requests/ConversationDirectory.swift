@@ -76,6 +76,8 @@ final class ConversationDirectory: CorePart {
             throw .ambiguous(text, matches: shown + rest)
         }
         if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
+        // As with what is there, the alias goes before the beginning of an id.
+        if unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
         if !lowered.isEmpty,
             let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
         {
@@ -225,6 +227,7 @@ final class ConversationDirectory: CorePart {
         case .exploded, .unknownConversation, .locked: break
         default: throw failure
         }
+        if let named = tombstones(named: text).last { return named }
         let matches =
             lowered.isEmpty ? [] : core.machine.tombstones.filter { $0.conversation.description.hasPrefix(lowered) }
         if matches.count > 1 {
@@ -232,5 +235,12 @@ final class ConversationDirectory: CorePart {
         }
         guard let match = matches.first else { throw failure }
         return match
+    }
+
+    /// What exploded last is last.
+    private func tombstones(named text: String) -> [ExplodeStateMachine.Record] {
+        let name = ShownName.folded(text)
+        return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }
+            .sorted { $0.explodedAt < $1.explodedAt }
     }
 }

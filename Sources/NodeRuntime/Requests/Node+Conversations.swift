@@ -46,7 +46,7 @@ extension Node {
         directory.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.createConversation(client, name: name, profile: profile, &turn))
+                ((), try core.machine.createConversation(client, name: name, profile: shown(profile), &turn))
             }
         } catch {
             if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }
@@ -128,6 +128,11 @@ extension Node {
     /// - Throws: as ``invite(_:lifetime:singleUse:)``, and ``NodeError/code(_:)``.
     package func openCode(_ text: String) throws(NodeError) -> OpenCodes.Entry { try codes.open(text) }
 
+    /// The codes of a conversation that have not been taken.
+    package func openCodes(of conversation: ConversationID) -> [OpenCodes.Entry] {
+        codes.entries.filter { $0.conversation == conversation && $0.isOpen }
+    }
+
     /// What becomes of a code.
     /// - Throws: ``NodeError/code(_:)`` for one that is not known, or not any more.
     package func whenCodeEnds(_ number: OpenCodes.Number) throws(NodeError) -> EventLoopFuture<CodeOutcome> {
@@ -183,6 +188,13 @@ extension Node {
     }
 
     /// Our own name in one conversation.
+    /// The name that a new conversation's members are shown.
+    /// - Parameter profile: `nil` for that of the configuration, empty for none.
+    private func shown(_ profile: String?) -> String? {
+        guard let profile else { return services.configuration.name.flatMap { PeersFile.isName($0) ? $0 : nil } }
+        return profile.isEmpty ? nil : profile
+    }
+
     /// - Parameter profile: empty for none.
     package func setProfile(_ text: String, to profile: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in
@@ -278,7 +290,7 @@ extension Node {
         directory.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.join(client, invite: invite, profile: profile, &turn))
+                ((), try core.machine.join(client, invite: invite, profile: shown(profile), &turn))
             }
         } catch {
             if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }

@@ -84,8 +84,9 @@ package struct NodeCounters: Sendable {
         case .explosionScheduled: conversations[.explosionScheduled, default: 0] += 1
         case .exploded: conversations[.exploded, default: 0] += 1
         case .deletionReceipt: conversations[.explosionConfirmed, default: 0] += 1
-        case .lifetimeProposed, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired, .joinRequested, .invited,
-            .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked, .messageDelivery, .attachmentProgress,
+        case .lifetimeProposed, .lifetimeSigned, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired,
+            .joinRequested, .invited, .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked,
+            .messageDelivery, .attachmentProgress,
             .conversationUpdated, .groupConflict, .removed, .profileChanged, .messagesMissed, .twoCopies, .inboxAwake,
             .inboxAsleep, .codeEnded:
             break

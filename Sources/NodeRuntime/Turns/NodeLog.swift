@@ -140,6 +140,7 @@ struct LogLine {
                 client,
                 ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"]
             )
+        case .lifetimeSigned: self.init(.debug, "proposal signed", client, members)
         case .lifetimeRejected(_, let reason):
             self.init(.debug, "proposal rejected", client, ["reason": "\(reason.rawValue)"])
         case .lifetimeWithdrawn: self.init(.debug, "proposal withdrawn", client)

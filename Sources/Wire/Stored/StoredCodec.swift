@@ -50,6 +50,11 @@ package enum StoredCodec {
             earlier.knock = Data(copy.knock ?? [])
             return earlier
         }
+        proto.name = record.name ?? ""
+        let whole = serialized(proto)
+        guard whole.count > Limits.tombstoneByteCount else { return whole }
+        // Telling the members comes before telling the user.
+        proto.name = ""
         return serialized(proto)
     }
 
@@ -85,6 +90,7 @@ package enum StoredCodec {
         }
         record.isPrepared = proto.isPrepared
         record.isTraceless = proto.isTraceless
+        record.name = proto.name.isEmpty ? nil : proto.name
         let seeds = Array(proto.relaySeeds)
         record.relaySeeds = stride(
             from: 0,

@@ -1,6 +1,7 @@
 import Chat
 import Control
 import Glibc
+import NodeRuntime
 
 /// The loop of the chat: keys, the node, signals, files and the clock to the model; its picture to the terminal.
 final class ChatSession {
@@ -28,6 +29,8 @@ final class ChatSession {
             room: room,
             now: wallClock(),
             calendar: { localTime(of: $0) },
+            asksName: (try? NodeConfiguration.load(home: home))?.name == nil,
+            paths: { FileJobs.paths($0) },
             makeQRCode: { QRCode.rows(for: $0) }
         )
         renderer = Renderer(hasColours: (getenv("NO_COLOR").map { $0.pointee == 0 } ?? true))
@@ -174,6 +177,7 @@ final class ChatSession {
                 jobs.save(conversation: conversation, message: message, path: path)
             case .preview(let conversation, let message, let title, let size):
                 jobs.preview(conversation: conversation, message: message, title: title, size: size)
+            case .remember(let name): jobs.remember(name)
             case .bell: screen.write("\u{7}")
             case .quit: isOver = true
             }

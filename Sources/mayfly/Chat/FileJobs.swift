@@ -4,6 +4,7 @@ import Chat
 import Control
 import Dispatch
 import Glibc
+import NodeRuntime
 import Synchronization
 
 /// Files that are sent and saved beside the chat, each on a thread and a connection of its own.
@@ -38,7 +39,12 @@ final class FileJobs: Sendable {
         run {
             var arguments = [conversation, message, "--home", self.home]
             if let path { arguments += ["--output", Self.expanded(path)] }
-            let saved = try SaveCommand.parse(arguments).save()
+            let saved: SaveCommand.Saved
+            do { saved = try SaveCommand.parse(arguments).save() } catch let error as ControlError
+                where error.hint?.contains("--force") ?? false
+            {
+                throw ControlError(.failed, error.message, hint: "/save OTHER-NAME")
+            }
             return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
         }
     }
@@ -50,6 +56,38 @@ final class FileJobs: Sendable {
             let rows = try ImagePreview.rows(of: bytes, size: size)
             return .image(room: conversation, message: message, title: title, rows: rows)
         }
+    }
+
+    /// A name that may stand in `config.json` holds for conversations to come; another one holds in this chat.
+    func remember(_ name: String) {
+        guard PeersFile.isName(name) else { return }
+        run {
+            try OwnName.set(name, home: self.home)
+            return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
+        }
+    }
+
+    /// Paths that begin like this one, of a directory of ordinary size; a directory ends with a slash.
+    static func paths(_ beginning: String) -> [String] {
+        let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
+        let (directory, name) = (String(beginning[..<split]), beginning[split...])
+        let place = directory.isEmpty ? "." : expanded(directory)
+        guard let stream = opendir(place) else { return [] }
+        defer { closedir(stream) }
+        var found: [String] = []
+        while found.count < 10_000, let entry = readdir(stream) {
+            let text = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: Int(NAME_MAX) + 1) { String(validatingCString: $0) }
+            }
+            guard let text, text.hasPrefix(name), text != ".", text != "..",
+                name.hasPrefix(".") || !text.hasPrefix("."),
+                !text.contains(" ")
+            else { continue }
+            var status = stat()
+            let isDirectory = stat("\(place)/\(text)", &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+            found.append(directory + text + (isDirectory ? "/" : ""))
+        }
+        return found.sorted()
     }
 
     private func run(_ job: @escaping @Sendable () throws -> ChatInput) {

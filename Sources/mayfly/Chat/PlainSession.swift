@@ -114,7 +114,7 @@ final class PlainSession {
             case .save(let conversation, let message, let path):
                 jobCount += 1
                 jobs.save(conversation: conversation, message: message, path: path)
-            case .bell, .preview: break
+            case .bell, .preview, .remember: break
             case .quit: isOver = true
             }
         }

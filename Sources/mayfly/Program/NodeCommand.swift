@@ -46,13 +46,13 @@ extension NodeCommand {
     func callList<Method: ControlMethod>(
         _ method: Method.Type,
         _ params: Method.Params,
-        _ list: String,
+        _ lists: [String],
         _ terminal: Terminal,
         show: (Method.Result) -> Void
     ) throws {
         let value = try connect().call(method, params)
         if terminal.json {
-            for element in value[list]?.arrayValue ?? [] { terminal.result(element) }
+            for list in lists { for element in value[list]?.arrayValue ?? [] { terminal.result(element) } }
         } else {
             show(try understand(value, as: Method.Result.self))
         }
@@ -145,5 +145,5 @@ extension Interval {
     }
 
     /// How long the client waits for a node that itself waits this long.
-    var withGrace: Duration { duration + .seconds(10) }
+    var withGrace: Duration { duration + max(.seconds(2), min(duration, .seconds(10))) }
 }

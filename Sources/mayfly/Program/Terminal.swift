@@ -51,6 +51,14 @@ struct Terminal {
         }
     }
 
+    /// Asks a person on a terminal; Enter is yes.
+    /// - Returns: false without a terminal, and with `--json`.
+    static func asksYes(_ question: String, _ terminal: Terminal) -> Bool {
+        guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return false }
+        ask("\(question) [Y/n] ")
+        return readLine().map { ["", "y", "yes"].contains($0.lowercased()) } ?? false
+    }
+
     /// What a person is told is not what was asked for: that nobody can be told is no failure.
     private static func tell(_ text: String) {
         _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO)
@@ -65,11 +73,26 @@ struct Terminal {
         return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 
-    /// Prints an aligned table; nothing when there are no rows.
+    /// Prints an aligned table; nothing when there are no rows. On a terminal that is too narrow, columns without a value
+    /// are left out, and then each row is printed as lines of their own.
     func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
-        let all = [head] + rows
-        let widths = head.indices.map { column in all.map { CellWidth.of($0[column]) }.max() ?? 0 }
+        var all = [head] + rows
+        func widths() -> [Int] { all[0].indices.map { column in all.map { CellWidth.of($0[column]) }.max() ?? 0 } }
+        let width = isatty(STDOUT_FILENO) == 1 ? Self.size(of: STDOUT_FILENO).columns : .max
+        func isTooWide() -> Bool { widths().reduce(2 * (all[0].count - 1), +) > width }
+        if isTooWide() {
+            let filled = head.indices.filter { column in rows.contains { $0[column] != "-" } }
+            all = all.map { row in filled.map { row[$0] } }
+        }
+        if isTooWide() {
+            for (index, row) in all.dropFirst().enumerated() {
+                if index > 0 { result("", exitCode: code) }
+                fields(zip(all[0], row).map { ($0.lowercased(), $1) }, exitCode: code)
+            }
+            return
+        }
+        let widths = widths()
         for row in all {
             var line = ""
             for (column, cell) in row.enumerated() {
@@ -83,11 +106,11 @@ struct Terminal {
     }
 
     /// Prints `name  value` lines, aligned; absent values are left out.
-    func fields(_ fields: [(String, String?)]) {
+    func fields(_ fields: [(String, String?)], exitCode code: Int32 = 0) {
         let present = fields.compactMap { name, value in value.map { (name, $0) } }
         let widest = present.map { CellWidth.of($0.0) }.max() ?? 0
         for (name, value) in present {
-            result(name + String(repeating: " ", count: widest - CellWidth.of(name) + 2) + value)
+            result(name + String(repeating: " ", count: widest - CellWidth.of(name) + 2) + value, exitCode: code)
         }
     }
 

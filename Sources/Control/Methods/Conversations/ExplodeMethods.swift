@@ -9,6 +9,8 @@ package enum ExplodeMethods {
 package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
     /// Id, in hex.
     package var conversation = ""
+    /// What the user of this node called it; sealed, and gone with the tombstone 45 days later.
+    package var name: String?
     /// When everybody destroys it; null when no explosion was ordered.
     package var expiresAt: Timestamp?
     /// `none`, `scheduled`, `exploding`, `exploded` or `error`.
@@ -71,9 +73,11 @@ package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
         names: [Name]? = nil,
         receipts: [Receipt]? = nil,
         trace: Bool? = nil,
-        error: String? = nil
+        error: String? = nil,
+        name: String? = nil
     ) {
         self.conversation = conversation
+        self.name = name
         self.expiresAt = expiresAt
         self.state = state
         self.confirmed = confirmed
@@ -88,6 +92,7 @@ package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         try fields.field("conversation", &conversation)
+        try fields.field("name", &name)
         try fields.nullable("expiresAt", &expiresAt)
         try fields.field("state", &state)
         try fields.field("confirmed", &confirmed)

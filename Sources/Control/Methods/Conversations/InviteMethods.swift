@@ -123,15 +123,36 @@ package enum InviteListMethod: ControlMethod {
     /// What `invite.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var invites: [Invite] = []
+        package var codes: [OpenCode] = []
 
-        package init(invites: [Invite]) {
+        package init(invites: [Invite], codes: [OpenCode]) {
             self.invites = invites
+            self.codes = codes
         }
 
         package init() {}
 
         package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("invites", &invites)
+            try fields.field("codes", &codes)
+        }
+    }
+
+    /// A code to say aloud that has not been taken.
+    package struct OpenCode: JSONRecord, Hashable, Sendable {
+        package var code = ""
+        package var expiresAt: Timestamp = Timestamp(milliseconds: 0)
+
+        package init(code: String, expiresAt: Timestamp) {
+            self.code = code
+            self.expiresAt = expiresAt
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("code", &code)
+            try fields.field("expiresAt", &expiresAt)
         }
     }
 }

@@ -13,6 +13,7 @@ extension EventKind {
         case .messageExpired: ["message"]
         case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "ours", "proposal"]
         case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "agreement", "automatic"]
+        case .lifetimeSigned: ["proposal", "member"]
         case .lifetimeRejected: ["proposal", "reason"]
         case .lifetimeWithdrawn, .lifetimeExpired: ["proposal"]
         case .lifetimeReset, .lifetimeSuspended: ["previous"]

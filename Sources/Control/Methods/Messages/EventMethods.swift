@@ -9,6 +9,8 @@ package enum EventKind: String, JSONChoice, Hashable, Sendable {
     case messageState
     case messageExpired
     case lifetimeProposed
+    /// A member has signed the proposal; others have yet to.
+    case lifetimeSigned
     case lifetimeAgreed
     case lifetimeRejected
     case lifetimeWithdrawn

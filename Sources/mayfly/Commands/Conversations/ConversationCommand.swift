@@ -92,7 +92,7 @@ extension ConversationCommand {
 
         @Option(help: "What to call it.") var name: String?
         @Option(help: "What to call it on this node; its name by default.") var alias: String?
-        @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
+        @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
         @Option(
             parsing: .upToNextOption,
             help: ArgumentHelp("Named nodes to invite.", valueName: "peer"),
@@ -104,7 +104,7 @@ extension ConversationCommand {
         func perform(_ terminal: Terminal) throws {
             let params = ConversationCreateMethod.Params(
                 name: name,
-                profile: profile,
+                profile: try profile ?? OwnName.ask(global, terminal),
                 peers: with.isEmpty ? nil : with,
                 alias: alias
             )
@@ -115,7 +115,14 @@ extension ConversationCommand {
                     ("invite tag", safe(created.inviteTag)),
                 ])
                 let handle = handle(created.alias, created.conversation)
-                terminal.note("invite somebody with `mayfly invite create \(handle)`")
+                if with.isEmpty {
+                    terminal.note("invite somebody with `mayfly invite create \(handle)`")
+                } else {
+                    terminal.note(
+                        "\(with.map(safe).joined(separator: " and ")) will be asked to join; see who has with "
+                            + "`mayfly conversation members \(handle)`, and talk with `mayfly chat \(handle)`"
+                    )
+                }
                 if created.alias == nil, created.name != nil {
                     terminal.note(
                         "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`"
@@ -137,7 +144,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
+            try callList(ConversationListMethod.self, Nothing(), ["conversations"], terminal) { list in
                 let now = wallClock()
                 let latest = Dictionary(
                     list.conversations.map { ($0.conversation, $0.inbox) },

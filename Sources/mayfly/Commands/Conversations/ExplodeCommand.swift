@@ -43,11 +43,11 @@ struct ExplodeCommand: ParsableCommand {
     fileprivate static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["CONVERSATION", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
+            ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
             explosions.map { status in
                 [
-                    short(safe(status.conversation)), safe(status.state), shown(status.expiresAt, now: now),
-                    list(status.confirmed, status), list(status.waiting, status),
+                    short(safe(status.conversation)), status.name.map(safe) ?? "-", safe(status.state),
+                    shown(status.expiresAt, now: now), list(status.confirmed, status), list(status.waiting, status),
                 ]
             }
         )
@@ -57,6 +57,7 @@ struct ExplodeCommand: ParsableCommand {
     fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", short(safe(status.conversation))),
+            ("name", status.name.map(safe)),
             ("state", safe(status.state)),
             ("at", shown(status.expiresAt, now: wallClock())),
             ("confirmed", list(status.confirmed, status)),
@@ -145,7 +146,6 @@ extension ExplodeCommand {
                 )
             }
             if !status.waiting.isEmpty {
-                // The name is gone with everything else.
                 terminal.note(
                     "see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`; "
                         + "`mayfly explode list` shows the id again"
@@ -261,8 +261,8 @@ extension ExplodeCommand {
             abstract: "Show who has destroyed their copy, or knows that they will."
         )
 
-        @Argument(help: "Its id, from `mayfly explode list`.", completion: .explodedConversation) var conversation:
-            String
+        @Argument(help: "Its name, or its id from `mayfly explode list`.", completion: .explodedConversation)
+        var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -276,7 +276,7 @@ extension ExplodeCommand {
         static let configuration = CommandConfiguration(
             abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
             discussion: """
-                A conversation that has exploded has no name any more: it is listed by its id. CONFIRMED are members \
+                NAME is what you called it. CONFIRMED are members \
                 that have signed a deletion receipt, or, before a scheduled explosion, that know of it; only the \
                 creator's node collects receipts.
 

@@ -96,7 +96,8 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
+            try callList(InviteListMethod.self, .init(conversation: conversation), ["invites"], terminal) {
+                list in
                 let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
@@ -108,7 +109,10 @@ extension InviteCommand {
                         ]
                     }
                 )
-                if list.invites.isEmpty { terminal.note("no valid invitations") }
+                for code in list.codes {
+                    terminal.result("code \(safe(code.code)), open until \(shown(code.expiresAt, now: now))")
+                }
+                if list.invites.isEmpty, list.codes.isEmpty { terminal.note("no valid invitations") }
             }
         }
     }

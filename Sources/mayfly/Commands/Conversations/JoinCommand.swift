@@ -97,7 +97,7 @@ extension JoinCommand {
         @Argument(help: ArgumentHelp(visibility: .hidden)) var words: [String] = []
         @Option(help: ArgumentHelp("Of a code: where it was made. Port 7440 by default.", valueName: "host[:port]"))
         var at: String?
-        @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
+        @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
         @Option(help: ArgumentHelp("What to call it on this node.", valueName: "name")) var alias: String?
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
         var timeout = Interval(milliseconds: 60_000)
@@ -114,7 +114,7 @@ extension JoinCommand {
         func perform(_ terminal: Terminal) throws {
             let params = JoinMethod.Params(
                 slug: try invite(),
-                profile: profile,
+                profile: try profile ?? OwnName.ask(global, terminal),
                 timeout: timeout,
                 wait: noWait ? false : nil,
                 alias: alias,
@@ -172,7 +172,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(JoinListMethod.self, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
+            try callList(JoinListMethod.self, Nothing(), ["joins"], terminal) { JoinCommand.table($0.joins, terminal) }
         }
     }
 

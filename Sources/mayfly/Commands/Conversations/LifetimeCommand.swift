@@ -66,7 +66,7 @@ struct LifetimeCommand: ParsableCommand {
         let cure = status.renewal.map { renewal in
             "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
         }
-        terminal.note("a restart of either node ends the agreement\(cure ?? "")")
+        terminal.note("a restart of a node, or over 30 s without a link, ends the agreement\(cure ?? "")")
     }
 
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
@@ -81,6 +81,26 @@ struct LifetimeCommand: ParsableCommand {
 }
 
 extension LifetimeCommand {
+    /// Whether the nodes agree again by themselves when a session has ended.
+    struct Renewal: ParsableArguments {
+        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
+        var renew = false
+        @Flag(help: "Do not renew it, and do not ask.") var once = false
+
+        func validate() throws {
+            if renew, once { throw ValidationError("--renew and --once exclude each other") }
+        }
+
+        /// Asks a person who has said neither.
+        func isWanted(_ terminal: Terminal) -> Bool? {
+            if renew || once { return renew ? true : nil }
+            return Terminal.asksYes(
+                "It ends when a node restarts, or was without a link for over 30 s. Renew it by itself then?",
+                terminal
+            ) ? true : nil
+        }
+    }
+
     struct Propose: NodeCommand {
         static let configuration = CommandConfiguration(
             abstract: "Propose how long messages are kept.",
@@ -116,11 +136,13 @@ extension LifetimeCommand {
             )
         )
         var mailbox: LifetimeMailbox?
-        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
-        var renew = false
+        @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
+            // Terms that count from reading may be longer than any policy allows.
+            let isAsked = keeps && timer != .read
             let params = LifetimeProposeMethod.Params(
                 conversation: conversation,
                 lifetime: value,
@@ -128,7 +150,7 @@ extension LifetimeCommand {
                 unopened: unopened,
                 timer: timer,
                 mailbox: mailbox,
-                renew: renew ? true : nil
+                renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil
             )
             try call(LifetimeProposeMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
@@ -295,15 +317,22 @@ extension LifetimeCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
         var proposal: String?
-        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
-        var renew = false
+        @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            let client = try connect()
+            // What is asked about is what is accepted, whatever has taken its place meanwhile.
+            let shown = try understand(
+                try client.call(LifetimeShowMethod.self, .init(conversation: conversation)),
+                as: LifetimeStatus.self
+            ).proposal
+            let keeps = shown.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
+            let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
             let params = LifetimeAcceptMethod.Params(
                 conversation: conversation,
-                proposal: proposal,
-                renew: renew ? true : nil
+                proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
+                renew: wanted
             )
             try call(LifetimeAcceptMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)

@@ -97,7 +97,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+            try callList(PeerListMethod.self, Nothing(), ["peers"], terminal) { PeerCommand.table($0.peers, terminal) }
         }
     }
 
@@ -159,8 +159,9 @@ extension PeerCommand {
                 )
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {
-                    if terminal.json { terminal.result(value) } else { PeerCommand.show(peer, terminal) }
-                    return
+                    if terminal.json { return terminal.result(value) }
+                    let words = [peer.path.map(safe), peer.link.map(shown), peer.rttMs.map { milliseconds($0) }]
+                    return terminal.result("\(safe(peer.name)): " + words.compactMap(\.self).joined(separator: ", "))
                 }
                 guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
                     throw ControlError(
@@ -292,7 +293,7 @@ extension PeerCommand {
             } catch let error as JSONSyntaxError {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
-            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
+            try callList(PeerImportMethod.self, .init(document: document), ["peers"], terminal) {
                 PeerCommand.table($0.peers, terminal)
             }
         }

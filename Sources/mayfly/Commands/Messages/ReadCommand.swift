@@ -31,32 +31,56 @@ struct ReadCommand: NodeCommand {
         )
     )
     var since: String?
+    @Flag(help: "Begin at the first message that has not been read.") var unread = false
     @Flag(name: [.short, .long], help: "Print new messages as they arrive.") var follow = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
         if let last, last < 1 { throw ValidationError("--last must be at least 1") }
+        if unread, last != nil || since != nil { throw ValidationError("--unread goes with no --last or --since") }
     }
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
         var history = History(conversation: conversation, terminal: terminal)
+        let last = unread ? try unreadSpan(client) : last
         guard follow else {
-            try history.show(client, last: last, since: since)
-            if history.isEmpty { terminal.note("no messages") }
+            if last != 0 { try history.show(client, last: last, since: since) }
+            if history.isEmpty { terminal.note(unread ? "no unread messages" : "no messages") }
             return
         }
         endOnInterrupt(code: 0)
         // Before the first page, so that no message falls between the two.
         var cursor = try subscribe(client, since: nil)
         try history.pin(client)
-        try history.show(client, last: last, since: since)
+        if last != 0 { try history.show(client, last: last, since: since) }
         try follow(client, &history, &cursor)
+    }
+
+    /// How many messages there are from the first unread one on; our own have been read. Reading marks what is printed then.
+    private func unreadSpan(_ client: ControlClient) throws -> Int {
+        let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+        let wanted = Int(try understand(value, as: Conversation.self).unread)
+        var span = wanted
+        while span > 0 {
+            var senders: [Bool] = []
+            var params = ReadMethod.Params(conversation: conversation, last: span)
+            while true {
+                let page = try understand(try client.call(ReadMethod.self, params), as: ReadMethod.Result.self)
+                senders += page.messages.map { $0.member == nil }
+                guard page.more == true, let end = page.messages.last?.message.description else { break }
+                params = ReadMethod.Params(conversation: conversation, since: end)
+            }
+            let others = senders.count { !$0 }
+            if others >= wanted || senders.count < span { return senders.count }
+            span += wanted - others
+        }
+        return 0
     }
 
     // MARK: Following
 
-    private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed]
+    private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed, .locked]
 
     /// - Parameter cursor: of the last event seen; `nil` for what happens from now on.
     /// - Returns: the cursor of the newest event.
@@ -78,7 +102,7 @@ struct ReadCommand: NodeCommand {
             // One read for all events that are here.
             while case .event(let event) = step {
                 cursor = event["cursor"]?.integerValue ?? cursor
-                try checkEnd(event)
+                try checkEnd(event, history.terminal)
                 history.happened(event)
                 step = try client.nextEvent(until: .now, for: STDOUT_FILENO)
             }
@@ -93,9 +117,13 @@ struct ReadCommand: NodeCommand {
 
     private static let lookTime = Duration.seconds(5)
 
-    private func checkEnd(_ event: JSONValue) throws(ControlError) {
+    private func checkEnd(_ event: JSONValue, _ terminal: Terminal) throws(ControlError) {
         switch event["event"]?.stringValue {
         case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
+        case EventKind.locked.rawValue:
+            // What was printed is blanked with the screen's scroll-back, as the chat does.
+            if outputIsTerminal, !terminal.json { terminal.result("\u{1B}[H\u{1B}[2J\u{1B}[3J") }
+            throw ControlError(.locked, "the node was locked", hint: "unlock it with `mayfly unlock`")
         case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
         default: return
         }
@@ -227,7 +255,7 @@ private struct History {
         let state = message.from == "me" ? "\(safe(message.state)), " : ""
         let kept =
             message.expiresAt.map { "\(Words.left($0.milliseconds - now.milliseconds)) left" }
-            ?? (message.stored ? "kept" : "in memory only")
+            ?? (message.stored ? "kept" : "memory only")
         terminal.result(
             "\(handle)  \(time.clock)  \(safe(message.from))  \(answers)"
                 + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]"
@@ -264,7 +292,8 @@ private struct History {
 
     private func line(_ message: Message, now: Timestamp) -> String {
         let kept =
-            message.expiresAt.map { "expires \(mayfly.shown($0, now: now))" } ?? (message.stored ? "kept" : "ephemeral")
+            message.expiresAt.map { "expires \(mayfly.shown($0, now: now))" }
+            ?? (message.stored ? "kept" : "memory only")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
         let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
         return "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"

@@ -120,7 +120,7 @@ struct SendCommand: NodeCommand {
     static func show(_ sent: SentMessage, _ terminal: Terminal) {
         terminal.fields([
             ("message", short(sent.message.description)), ("state", sent.state.rawValue),
-            ("kept", sent.stored ? "on disk" : "in memory only"),
+            ("kept", sent.stored ? "on disk" : "memory only"),
             ("expires", sent.expiresAt.map { shown($0, now: wallClock()) }),
         ])
     }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Chat
 import Control
 import Glibc
 
@@ -175,6 +176,9 @@ struct WatchCommand: NodeCommand {
         return until == nil
     }
 
+    /// Fields whose beginning is enough.
+    private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
+
     /// A gap is said in any case: what is awaited or looked for may be in it.
     private func warnOfGap(_ event: JSONValue, _ terminal: Terminal) {
         guard event["event"]?.stringValue == EventKind.gap.rawValue else { return }
@@ -184,15 +188,19 @@ struct WatchCommand: NodeCommand {
 
     private func show(_ event: JSONValue, _ terminal: Terminal, exitCode code: Int32) {
         if terminal.json { return terminal.result(event, exitCode: code) }
-        let common: Set = ["cursor", "event", "conversation", "at"]
+        let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))
         var words = [
-            event["at"]?.stringValue ?? "-", event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
+            event["at"]?.stringValue.flatMap { Timestamp(iso8601: $0) }.map { localTime(of: $0).clock } ?? "-",
+            event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
             short(event["conversation"]?.stringValue ?? "-"),
         ]
-        if case .object(let members) = event {
-            for (name, value) in members.sorted(by: { $0.key < $1.key }) where !common.contains(name) {
-                words.append("\(name)=\(value.stringValue ?? value.text)")
-            }
+        if kind == .message {
+            words.append("\(event["from"]?.stringValue ?? "-"): \(event["text"]?.stringValue ?? "-")")
+        }
+        for name in kind == .message ? ["message"] : kind?.fields ?? [] {
+            guard let value = event[name], value != .null else { continue }
+            let text = value.stringValue ?? value.text
+            words.append("\(name)=\(Self.ids.contains(name) && kind != .joinFailed ? short(text) : text)")
         }
         terminal.result(words.map(safe).joined(separator: "  "), exitCode: code)
     }

@@ -215,7 +215,9 @@ struct HomeChecks {
 
     private func advertise(_ configuration: NodeConfiguration) -> [HealthCheck] {
         let isExplicit = !configuration.advertised.isEmpty
-        let told = isExplicit ? configuration.advertised : configuration.listen
+        // A running node may have been told otherwise on its command line.
+        let listening = running.map { $0.listen.compactMap { Endpoint($0) } } ?? configuration.listen
+        let told = isExplicit ? configuration.advertised : listening
         func warning(_ message: String, _ hint: String) -> [HealthCheck] {
             [HealthCheck(name: "advertise", state: .warning, message: message, hint: hint)]
         }
@@ -226,7 +228,8 @@ struct HomeChecks {
         if told.allSatisfy({ $0.host.hasPrefix("127.") || $0.host == "::1" || $0.host == "localhost" }) {
             return warning("only this machine can reach the node", hint)
         }
-        if told.allSatisfy({ $0.port == 0 }) {
+        let isMoving = configuration.listen.allSatisfy { $0.port == 0 }
+        if !isExplicit, isMoving, listening.map(\.host) == configuration.listen.map(\.host) {
             return warning("the port is another one at each start, so others lose this node", "choose a port")
         }
         // Where it listens is in `addresses`.

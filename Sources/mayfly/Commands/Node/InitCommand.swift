@@ -15,7 +15,7 @@ struct InitCommand: NodeCommand {
             """
     )
 
-    @Option(help: "The name in the contact card.")
+    @Option(help: "Your name: in the contact card, and for the members of new conversations.")
     var name: String?
     @Option(
         parsing: .upToNextOption,

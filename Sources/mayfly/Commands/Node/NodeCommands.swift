@@ -49,7 +49,13 @@ struct LockCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try call(LockMethod.self, Nothing(), terminal) { _ in terminal.note("locked") }
+        let client = try connect()
+        let answer = try client.call(LockMethod.self, Nothing())
+        if terminal.json { return terminal.result(answer) }
+        terminal.note("locked; `mayfly unlock` opens it")
+        if (try? client.call(StatusMethod.self, Nothing()))?["protection"]?.stringValue == "key file" {
+            terminal.note("this home has a key file and no passphrase: `mayfly unlock` asks for no secret")
+        }
     }
 }
 

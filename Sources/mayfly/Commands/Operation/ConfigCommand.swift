@@ -1,12 +1,137 @@
 import ArgumentParser
 import Control
+import Glibc
+import NodeRuntime
 
 struct ConfigCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "The configuration of a running node.",
-        subcommands: [ConfigReloadCommand.self]
+        abstract: "The configuration of a node.",
+        discussion: """
+            Examples:
+              mayfly config show
+              mayfly config set name ann
+              mayfly config set readReceipts true
+              mayfly config set cap
+            """,
+        subcommands: [Show.self, Set.self, ConfigReloadCommand.self]
     )
+
+    struct Show: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show config.json.",
+            discussion: """
+                What is not in the file has its default; see mayfly-config(5). The command line of a running node goes
+                before the file.
+                """
+        )
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let value = try ConfigurationFile(home: try global.resolvedHome()).read()
+            guard !terminal.json, case .object(let members) = value else { return terminal.result(value) }
+            terminal.fields(
+                NodeConfiguration.CodingKeys.allCases.map { key in
+                    (key.rawValue, members[key.rawValue].map { safe($0.stringValue ?? $0.text) } ?? "(default)")
+                }
+            )
+        }
+    }
+
+    struct Set: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Change one setting of config.json, and of the running node.",
+            discussion: """
+                VALUE is a word or JSON. Without VALUE the setting gets its default. With a mistake nothing changes.
+
+                Examples:
+                  mayfly config set name ann
+                  mayfly config set listen '["tcp://0.0.0.0:7440"]'
+                """
+        )
+
+        @Argument(help: "A name from mayfly-config(5).") var key: String
+        @Argument(help: "A word or JSON; nothing for the default.") var value: String?
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let home = try global.resolvedHome()
+            try ConfigurationFile(home: home).set(key, to: value)
+            let client: ControlClient
+            do { client = try connect() } catch let error as ControlError where error.kind == .noNode {
+                return terminal.json ? terminal.result(["ok": true]) : terminal.note("it holds from the next start on")
+            }
+            try ConfigReloadCommand.show(try client.call(ConfigReloadMethod.self, Nothing()), terminal)
+        }
+    }
+}
+
+/// `config.json`, as commands change it.
+struct ConfigurationFile {
+    let home: String
+
+    private var path: String { "\(home)/\(NodeConfiguration.fileName)" }
+
+    func read() throws -> JSONValue {
+        do {
+            _ = try NodeConfiguration.load(home: home)
+            return try JSONReader.read(try InputFile.read(path, byteLimit: ControlLimits.requestByteCount))
+        } catch let error as HomeFileError {
+            throw controlError(error)
+        }
+    }
+
+    /// - Parameter text: a word or JSON; `nil` for the default.
+    func set(_ key: String, to text: String?) throws {
+        guard NodeConfiguration.CodingKeys(stringValue: key) != nil else {
+            let known = NodeConfiguration.CodingKeys.allCases.map(\.rawValue).joined(separator: ", ")
+            throw ControlError(.usage, "there is no setting `\(key)`", hint: "there are \(known)")
+        }
+        if key == "name", let text, !PeersFile.isName(text) {
+            throw ControlError(.usage, "name: `\(text)` is not 1 to 64 letters, digits, `.`, `_` or `-`")
+        }
+        guard case .object(var members) = try read() else { return }
+        var failure: HomeFileError?
+        // `true` and `20` may be words, so the word is tried first.
+        let candidates = text.map { [.string($0), try? JSONReader.read(Array($0.utf8))] } ?? [nil]
+        for candidate in candidates where text == nil || candidate != nil {
+            members[key] = candidate
+            let changed: NodeConfiguration
+            do throws(HomeFileError) {
+                changed = try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+            } catch {
+                failure = error
+                continue
+            }
+            do { try changed.save(home: home) } catch { throw controlError(error) }
+            return
+        }
+        guard let failure else { return }
+        throw ControlError(.usage, "\(failure.reason)", hint: "nothing has changed; see `man mayfly-config`")
+    }
+}
+
+/// The name by which a person is known in conversations.
+enum OwnName {
+    /// Asks a person once who has none, and remembers the answer.
+    /// - Returns: `nil` when there is one already, or nobody to ask.
+    static func ask(_ global: GlobalOptions, _ terminal: Terminal) throws -> String? {
+        guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return nil }
+        let home = try global.resolvedHome()
+        guard let configuration = try? NodeConfiguration.load(home: home), configuration.name == nil else { return nil }
+        Terminal.ask("Your name, as others see it (Enter for none): ")
+        guard let name = readLine()?.split(separator: " ").joined(separator: " "), !name.isEmpty else { return nil }
+        do { try set(name, home: home) } catch let error as ControlError {
+            terminal.note("it is shown here and not remembered: \(safe(error.message))")
+        }
+        return name
+    }
+
+    static func set(_ name: String, home: String) throws {
+        try ConfigurationFile(home: home).set("name", to: name)
+        _ = try? ControlClient(home: home).call(ConfigReloadMethod.self, Nothing())
+    }
 }
 
 struct ConfigReloadCommand: NodeCommand {
@@ -28,15 +153,19 @@ struct ConfigReloadCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try call(ConfigReloadMethod.self, Nothing(), terminal) { result in
-            let lines = [
-                ("changed", result.changed), ("holds from the next start", result.pending),
-                ("given on the command line, which holds", result.overridden),
-            ]
-            for (what, settings) in lines where !settings.isEmpty {
-                terminal.result("\(what): \(settings.map(safe).joined(separator: ", "))")
-            }
-            if lines.allSatisfy(\.1.isEmpty) { terminal.note("nothing has changed") }
+        try Self.show(try connect().call(ConfigReloadMethod.self, Nothing()), terminal)
+    }
+
+    fileprivate static func show(_ value: JSONValue, _ terminal: Terminal) throws {
+        if terminal.json { return terminal.result(value) }
+        let result = try understand(value, as: ConfigReloadMethod.Result.self)
+        let lines = [
+            ("changed", result.changed), ("holds from the next start", result.pending),
+            ("given on the command line, which holds", result.overridden),
+        ]
+        for (what, settings) in lines where !settings.isEmpty {
+            terminal.result("\(what): \(settings.map(safe).joined(separator: ", "))")
         }
+        if lines.allSatisfy(\.1.isEmpty) { terminal.note("nothing has changed") }
     }
 }

@@ -1,3 +1,4 @@
+import Chat
 import Control
 import Messaging
 import NodeRuntime
@@ -302,8 +303,8 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .fileTooLargeForMemory(let limit):
         return ControlError(
             .failed,
-            "without an agreement a file stays in memory, and is at most \(limit) bytes",
-            hint: "agree on a lifetime first: mayfly lifetime propose C 1d"
+            "the file is too large: without an agreement the limit is \(Words.size(limit))",
+            hint: "first: mayfly lifetime propose C 1d"
         )
     case .fileMemoryFull(let limit):
         return ControlError(

@@ -44,7 +44,7 @@ enum ExplosionHandlers {
                 throw ControlError(
                     .notFound,
                     "no conversation `\(text)`",
-                    hint: "the name is gone after an explosion; `mayfly explode list` shows the ids"
+                    hint: "`mayfly explode list` shows what has exploded"
                 )
             }
         }

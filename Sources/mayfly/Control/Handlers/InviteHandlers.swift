@@ -24,7 +24,13 @@ enum InviteHandlers {
                 invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
                     .map {
                         InviteView.issued($0, conversation)
-                    }
+                    },
+                codes: node.openCodes(of: conversation.conversation).map {
+                    InviteListMethod.OpenCode(
+                        code: $0.code.description,
+                        expiresAt: Control.Timestamp($0.expiresAt)
+                    )
+                }
             )
         }
         router.durably(InviteRevokeMethod.self) { node, params in

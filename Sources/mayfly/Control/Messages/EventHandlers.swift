@@ -87,7 +87,9 @@ private final class Subscription {
 
     /// Tells before the message of the event is read and decrypted.
     func wants(_ entry: EventLog.Entry) -> Bool {
-        if let conversation, entry.event.conversation != conversation { return false }
+        // A lock is of all conversations, and told to those that ask for it.
+        let isLock = entry.event.kind == .locked && kinds?.contains(.locked) ?? false
+        if let conversation, entry.event.conversation != conversation, !isLock { return false }
         return kinds?.contains(EventView.kind(of: entry.event)) ?? true
     }
 

@@ -22,6 +22,7 @@ enum EventView {
         case .messageState: .messageState
         case .messageExpired: .messageExpired
         case .lifetimeProposed: .lifetimeProposed
+        case .lifetimeSigned: .lifetimeSigned
         case .lifetimeAgreed: .lifetimeAgreed
         case .lifetimeRejected: .lifetimeRejected
         case .lifetimeWithdrawn: .lifetimeWithdrawn
@@ -80,6 +81,7 @@ enum EventView {
             return .fields(
                 LifetimeView.details(terms) + [.init("agreement", text(id)), .init("automatic", .flag(automatic))]
             )
+        case .lifetimeSigned(let id, let key): return ["proposal": text(id), "member": .text(MemberName.id(key))]
         case .lifetimeRejected(let id, let reason):
             return ["proposal": text(id), "reason": .text(reason.rawValue)]
         case .lifetimeWithdrawn(let id): return ["proposal": text(id)]

@@ -17,7 +17,8 @@ enum ExplosionView {
                     ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
                 }
             },
-            trace: !record.isTraceless
+            trace: !record.isTraceless,
+            name: record.name
         )
         switch node.progress(of: record.conversation) {
         case .exploded: break
@@ -36,7 +37,8 @@ enum ExplosionView {
                 conversation: machine.conversation.description,
                 state: "none",
                 confirmed: [],
-                waiting: []
+                waiting: [],
+                name: node.alias(of: machine.client)
             )
         }
         let members = machine.currentMembers.map(\.key)
@@ -49,7 +51,8 @@ enum ExplosionView {
             names: members.map {
                 ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
             },
-            trace: machine.isCreator ? !schedule.isTraceless : nil
+            trace: machine.isCreator ? !schedule.isTraceless : nil,
+            name: node.alias(of: machine.client)
         )
     }
 
