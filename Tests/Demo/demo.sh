@@ -169,7 +169,7 @@ check "Bob's inbox $MEMBER has confirmed" test -n "$MEMBER"
 step 'Neither can read it any more'
 for node in ann bob; do
     on $node read "$NAME"
-    expect 'exit code (7: no such conversation)' "$CODE" 7
+    expect 'exit code (3: it has exploded)' "$CODE" 3
     on $node read "${ID:0:12}"
     expect 'exit code (3: exploded)' "$CODE" 3
     on $node conversation list
