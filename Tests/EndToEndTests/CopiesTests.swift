@@ -40,7 +40,8 @@ struct CopiesTests {
             let lost = try node.wait("peerOffline", after: told[waiting])
             let back = try node.wait("peerOnline", after: lost["cursor"].integer ?? 0)
             let waited = (back["at"].time ?? 0) - (lost["at"].time ?? 0)
-            #expect(waited >= 30_000, "\(node.name) waited \(waited) ms")
+            // The loss is told 3 s after the other side has closed, for another link could have followed at once.
+            #expect(waited >= 27_000, "\(node.name) waited \(waited) ms")
             #expect(try warnings(ann).contains { $0.contains("two copies of bob's home") })
             let member = try ann.ok("conversation", "members", "room")["members"][0]
             #expect(member["copied"].bool == true && member["reportsCopies"].isNull, "\(member)")
