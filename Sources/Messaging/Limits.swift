@@ -63,8 +63,6 @@ package enum Limits {
     package static let reminderLead: Milliseconds = 10 * .minute
     /// Invites whose holders a tombstone answers: the newest.
     package static let tombstoneInviteCount = 16
-    /// What the page of a tombstone holds (Store.md, "Pages").
-    package static let tombstoneByteCount = 4_002
     /// A code to say aloud is good for this long, and the invite that it leads to for so long after that: clocks differ, and
     /// an hour is a time zone set wrongly.
     package static let codeLifetime: Milliseconds = 5 * .minute

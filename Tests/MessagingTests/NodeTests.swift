@@ -366,7 +366,10 @@ struct Pair {
         let beginning = isRenewed ? "Messages will be deleted after 1 Day, as before" : "From now on nothing is stored"
         let lines = zip(lines(pair), before).map { $0.subtracting($1) }
         #expect(
-            lines == ["two", "one"].map { ["\(beginning): \($0) was out of reach for over 30 s, or restarted"] }
+            lines
+                == ["two", "one"].map {
+                    ["\(beginning): \($0) was out of reach for over 30 s, restarted, or closed the conversation"]
+                }
         )
         #expect(pair.lifetimes() == (isRenewed ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]))
     }

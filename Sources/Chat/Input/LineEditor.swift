@@ -111,18 +111,19 @@ package struct LineEditor {
         shown = next == history.count ? nil : (next, draft)
     }
 
-    private var blankStart: Int { (text[..<cursor].lastIndex(of: " ") ?? -1) + 1 }
+    /// Where the word before the cursor begins; a blank right before the cursor ends it.
+    private var completedStart: Int { (text[..<cursor].lastIndex(of: " ") ?? -1) + 1 }
 
     /// The beginning of a word before the cursor.
-    package var word: String { String(text[blankStart..<cursor]) }
+    package var word: String { String(text[completedStart..<cursor]) }
 
     /// Puts the word before the cursor in place of its beginning.
     /// - Parameters:
     ///   - candidates: the words that it may be.
-    ///   - isWhole: a blank follows this word when it is the only one.
+    ///   - isWhole: whether a blank follows the only candidate.
     /// - Returns: the words that begin like it, when there are several.
     package mutating func complete(_ candidates: [String], isWhole: (String) -> Bool = { _ in true }) -> [String] {
-        let start = blankStart
+        let start = completedStart
         let word = word
         guard !word.isEmpty else { return [] }
         let matches = candidates.filter { $0.lowercased().hasPrefix(word.lowercased()) }

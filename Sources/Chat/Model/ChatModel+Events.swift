@@ -134,7 +134,7 @@ extension ChatModel {
             return []
         case .code(let id):
             let made = try value.decoded(as: InviteCodeMethod.Result.self)
-            let place = made.endpoints.first?.replacing("tcp://", with: "") ?? "ADDRESS"
+            let place = made.endpoints.first { $0.hasPrefix("tcp://") }.map { String($0.dropFirst(6)) } ?? "ADDRESS"
             let until = made.expiresAt.map { Words.time($0, now: now, calendar) } ?? "it is used"
             overlay = .text(
                 title: "A code for \(room(id)?.title ?? "the conversation")",

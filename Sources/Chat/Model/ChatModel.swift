@@ -23,16 +23,16 @@ package struct ChatModel {
         /// What was pasted has several lines or is long.
         case paste(String)
         case reaction(message: String)
-        /// The person's own name is to be typed; then this line is done.
+        /// The person types a name of their own; then the line, `/create` or `/join`, is done.
         case name(line: String)
         case invitation(JoinStatus)
     }
 
-    /// The node knows no name for the person, and nobody has been asked.
+    /// The person has no name in `config.json` and was not asked for one.
     var asksName: Bool
     /// What the person has answered.
     var ownName: String?
-    /// The files and directories whose path begins so; a directory ends with a slash.
+    /// Lists the files and directories whose path has this beginning; a directory ends with a slash.
     let paths: @Sendable (String) -> [String]
     /// Ctrl-C was pressed while something was written.
     var isQuitAsked = false

@@ -10,7 +10,8 @@ struct ConversationMember: Sendable {
     var isEstablished = false
     /// What watchers were told last; a link that takes the place of another is not news.
     var isShownOnline = false
-    /// The member has retired the link in use, so another one is about to open here. If none does it is away by then.
+    /// The member has retired the link in use, for it has another one. If that has not opened here by then, the member
+    /// is away.
     var movesUntil: Timestamp?
     /// The session has ended (restart, close): the next link starts with a reset.
     var hasEnded: Bool

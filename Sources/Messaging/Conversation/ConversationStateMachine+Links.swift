@@ -148,7 +148,7 @@ extension ConversationStateMachine {
     /// A member was copied, or has reported copies of us, at some time.
     var hasShownCopies: Bool { members.values.contains(where: \.runs.haveShownCopies) }
 
-    /// The member has another link, which it uses. It may have opened there before it opens here: then nobody is away.
+    /// The member has retired this link, for it has another one, which may not have opened here yet.
     mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard members[member]!.link.closed(link, now: turn.now) else { return [.close(link)] }
         let isShown = members[member]!.isShownOnline
@@ -161,7 +161,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// The link that was to follow a retired one has not opened.
+    /// Shows the member as away, since no link has followed the retired one.
     private mutating func endMove(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member]!.movesUntil != nil else { return [] }
         members[member]!.movesUntil = nil
@@ -406,8 +406,8 @@ extension ConversationStateMachine {
 
     /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
     /// conversation itself has to do.
-    mutating func prepareToSleep(_ turn: Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+    mutating func prepareToSleep(_ turn: inout Turn) -> [NodeAction] {
+        var result = lifetimes.showEnd(record, &turn)
         for member in memberKeys {
             let open = link(to: member)
             members[member]?.rest()

@@ -52,8 +52,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         package var creator: PublicKey?
         /// The explosion is scheduled for ``explodedAt``; until then this is no explosion.
         package var isPrepared = false
-        /// What this node's user called the conversation, at most ``Limits/nameByteCount`` bytes; the shell knows it. So a
-        /// user who was away learns that it has exploded. `nil` if it is to leave no trace.
+        /// The alias of this node's user, at most ``Limits/nameByteCount`` bytes, set by the shell. A user who was away
+        /// learns by it which conversation has exploded. `nil` without an alias, and at a creator that leaves no trace.
         package var name: String?
         /// Nobody is told actively: there is no list of whom to tell.
         package var isTraceless = false

@@ -14,7 +14,7 @@ struct ConversationAgreement: Sendable {
     var unconfirmed: Set<MessageID> = []
     /// Since when no member has been linked; `nil` while one is, or none was yet.
     private var isolatedSince: Timestamp?
-    /// The line about an end that standing policies are about to undo: the renewal is shown in its place if it comes by then.
+    /// A session's end that is not shown yet. If the renewal comes by then, its line says both.
     private var heldEnd: (terms: LifetimeTerms, cause: String, until: Timestamp)?
 
     init(_ names: ConversationNames, key: IdentityKey) {
@@ -122,6 +122,7 @@ struct ConversationAgreement: Sendable {
             case .expired(let id): result.append(names.event(.lifetimeExpired(id), turn))
             case .reset(let previous, let end):
                 result.append(names.event(.lifetimeReset(previous: previous.lifetime), turn))
+                result += showEnd(record, &turn)
                 heldEnd = (previous, text(end, record, turn), turn.now + Self.renewalTime)
                 if machine?.isRenewable != true { result += showEnd(record, &turn) }
             case .suspended(let previous):
@@ -155,19 +156,20 @@ struct ConversationAgreement: Sendable {
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
     }
 
-    /// An agreement that every member's policy renews is there again by then.
+    /// A renewal by every member's policy takes no longer than this.
     private static let renewalTime = 5 * Milliseconds.second
 
     /// When ``showEndIfDue(_:_:)`` has something to show; `nil` for never.
     var nextDeadline: Timestamp? { heldEnd?.until }
 
-    /// The renewal has not come.
+    /// Shows the session's end, since no renewal has come.
     mutating func showEndIfDue(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         guard let heldEnd, heldEnd.until <= turn.now else { return [] }
         return showEnd(record, &turn)
     }
 
-    private mutating func showEnd(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
+    /// Shows the session's end that waits for a renewal, if there is one.
+    mutating func showEnd(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         guard let held = heldEnd else { return [] }
         heldEnd = nil
         let what = held.terms.keepsSomething ? "From now on nothing is stored" : Self.noMailbox
@@ -182,7 +184,8 @@ struct ConversationAgreement: Sendable {
         case .reported: who = "a member"
         case .alone: return "no other member is left"
         }
-        return "\(who) was out of reach for over \(turn.sessionGrace / .second) s, or restarted"
+        return
+            "\(who) was out of reach for over \(turn.sessionGrace / .second) s, restarted, or closed the conversation"
     }
 
     private static let noMailbox = "A mailbox may no longer hold messages"

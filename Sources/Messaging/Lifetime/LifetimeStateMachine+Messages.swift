@@ -156,9 +156,9 @@ extension LifetimeStateMachine {
         return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
     }
 
-    /// An accept of another member's proposal, from its acceptor, or from the proposer over a new link. It is for
-    /// display: the agreement comes from the proposer.
-    /// - Returns: `nil` when it is not of the open proposal.
+    /// Notes an accept of another member's proposal, for display: the agreement comes from the proposer. The acceptor
+    /// sends it, or the proposer over a new link.
+    /// - Returns: `nil` when the accept is not of the open proposal.
     private mutating func hear(_ accept: LifetimeAccept, from: PublicKey) -> [Action]? {
         guard accept.acceptor != own, peers[accept.acceptor] != nil else { return nil }
         let open: LifetimeProposal
@@ -166,7 +166,8 @@ extension LifetimeStateMachine {
         case .asked(let proposal, _) where proposal.id == accept.proposal: open = proposal
         case .accepted(let proposal, _, _, _) where proposal.id == accept.proposal: open = proposal
         case .settled, .proposed, .asked, .accepted:
-            // It may have overtaken the proposal, which comes over another link. What is verified stays.
+            // The accept may have overtaken its proposal, which comes over another link. It does not replace a
+            // verified one: two accepts in turns would cost a signature check each.
             if from == accept.acceptor, heard[from] == nil || heard[from]?.proposal != pending?.proposal.id {
                 heard[from] = accept
             }
@@ -251,7 +252,7 @@ extension LifetimeStateMachine {
         guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
             record.confirmed != head.id
         else {
-            // It may still come from somebody who does not know it yet. An open one is for its proposer to take back.
+            // The proposal may still come, over the link of its proposer or of a member that missed the withdrawal.
             if record.head?.proposal.id != id, pending?.proposal.id != id,
                 !endedProposals.contains(where: { $0.id == id })
             {

@@ -30,7 +30,7 @@ extension LifetimeStateMachine {
     }
 
     /// Both sides of a link have said where they stand. They come to the same agreement, or to none.
-    /// - Parameter hasRestarted: our session has ended by ourselves, not by the time without a link.
+    /// - Parameter hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
         with from: PublicKey,
         sent: SessionStart,

@@ -48,7 +48,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     struct EndedProposal: Hashable, Sendable {
         var id: ProposalID
         var rejected: LifetimeRejectReason?
-        /// The member that took it back before it came here, which counts if it is the proposer.
+        /// The sender of a withdrawal that came before the proposal. The withdrawal counts if the proposer sent it.
         var by: PublicKey?
     }
 
@@ -132,8 +132,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     var refusedRenewalCount = 0
     /// Newest last.
     var endedProposals: [EndedProposal] = []
-    /// The newest accept that each other member has told all of; three members or more. Those of the open proposal are
-    /// verified. One of another proposal may have overtaken it, and is verified when that comes.
+    /// The newest accept of each other member, with three members or more. Accepts of the open proposal are verified.
+    /// An accept of another proposal may have overtaken it, and is verified when that proposal comes.
     var heard: [PublicKey: LifetimeAccept] = [:]
 
     /// - Parameter members: everyone else, in whatever order.

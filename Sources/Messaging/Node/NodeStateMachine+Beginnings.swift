@@ -51,7 +51,7 @@ extension NodeStateMachine {
             members: [],
             issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
         )
-        let victims = makeRoom(for: inbox, .userInteraction, turn)
+        let victims = makeRoom(for: inbox, .userInteraction, &turn)
         let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
         inbox.createdAt = turn.now
         inboxes.set(inbox, to: .conversation(Running(machine)))
@@ -68,7 +68,7 @@ extension NodeStateMachine {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(profile)
         try checkJoin(invite, turn)
-        let victims = makeRoom(for: inbox, .pendingInvite, turn)
+        let victims = makeRoom(for: inbox, .pendingInvite, &turn)
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
         let machine = JoiningStateMachine(client: client, key: key, record: record, now: turn.now)
         inbox.createdAt = turn.now

@@ -88,7 +88,7 @@ extension NodeStateMachine {
             dials: false,
             now: turn.now
         )
-        _ = machine.prepareToSleep(turn)
+        _ = machine.prepareToSleep(&turn)
         load(
             sleeping: InboxSummary(machine, createdAt: record.createdAt, lastActivity: lastActivity),
             &turn
@@ -145,7 +145,7 @@ extension NodeStateMachine {
             case .activityRanking: isRetry ? Limits.inboxStayForDelivery : 0
             case .pendingInvite, .appLaunch: 0
             }
-        let victims = makeRoom(for: inbox, reason, stay: stay, turn)
+        let victims = makeRoom(for: inbox, reason, stay: stay, &turn)
         var machine = ConversationStateMachine(
             client: client,
             key: key,
@@ -186,9 +186,10 @@ extension NodeStateMachine {
         for inbox: InboxEntry,
         _ reason: WakeReason,
         stay: Milliseconds = Limits.inboxStayForUser,
-        _ turn: Turn
+        _ turn: inout Turn
     ) -> [NodeAction] {
-        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:)).flatMap { rest($0, turn) }
+        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:))
+            .flatMap { rest($0, &turn) }
     }
 
     /// A sleeping conversation as it would wake, to be looked at only.
@@ -242,14 +243,14 @@ extension NodeStateMachine {
             case .notTracked: throw .unknownConversation
             }
         }
-        return rest(inbox, turn)
+        return rest(inbox, &turn)
     }
 
     /// The links of an inbox that is to sleep are closed; the shell makes it durable and calls ``fallAsleep(_:_:)``.
-    private func rest(_ inbox: InboxEntry, _ turn: Turn) -> [NodeAction] {
+    private func rest(_ inbox: InboxEntry, _ turn: inout Turn) -> [NodeAction] {
         guard let running = inbox.conversation else { return [] }
         callLine(now: turn.now)
-        var actions = running.machine.prepareToSleep(turn)
+        var actions = running.machine.prepareToSleep(&turn)
         inboxes.reindex(inbox)
         for link in inbox.links.sorted() {
             if guests.contains(link) { actions.append(.close(link)) }
@@ -316,7 +317,7 @@ extension NodeStateMachine {
         lifecycle.apply(plan, now: turn.now)
         pendingWakes = Deque(plan.wake.map { (inbox: $0, reason: .activityRanking) })
         if !pendingWakes.isEmpty { wakesAt = turn.now }
-        return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, turn) })
+        return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, &turn) })
     }
 
     /// How many inboxes are to be awake from now on.
@@ -351,7 +352,7 @@ extension NodeStateMachine {
         if lifecycle.isOverCapacity, (trimAt ?? turn.now) <= turn.now {
             trimAt = turn.now + Limits.inboxTrimInterval
             let victims = lifecycle.trim(now: turn.now, protection: protection(of:))
-            result += victims.flatMap { rest($0, turn) }
+            result += victims.flatMap { rest($0, &turn) }
         }
         if let at = wakesAt, at <= turn.now {
             for _ in 0..<Limits.wakeBatchCount {

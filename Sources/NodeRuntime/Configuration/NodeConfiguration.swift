@@ -383,7 +383,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// The same, unless somebody has changed the file since it was read.
     /// - Returns: whether it was replaced.
-    func save(home: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
+    package func save(home: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
         try HomeFile.replace(Self.fileName, with: HomeFile.encode(self), over: old, home: home)
     }
 }

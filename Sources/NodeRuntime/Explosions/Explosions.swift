@@ -176,7 +176,7 @@ final class Explosions: CorePart {
         guard let record = core.machine.tombstone(conversation) ?? endings[conversation].armed else { return }
         endings[conversation].isTombstoneUnsaved = true
         guard !store.isLocked else { return }
-        let payload = StoredCodec.encode(tombstone: record)
+        let payload = StoredCodec.encode(tombstone: record, byteLimit: Store.maximumTombstonePayload)
         do throws(StoreError) {
             if let id = endings[conversation].tombstone {
                 try store.updateTombstone(id, payload: payload)

@@ -76,7 +76,7 @@ final class ConversationDirectory: CorePart {
             throw .ambiguous(text, matches: shown + rest)
         }
         if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
-        // As with what is there, the alias goes before the beginning of an id.
+        // An alias goes before the beginning of an id, as with conversations that are there.
         if unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
         if !lowered.isEmpty,
             let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
@@ -237,7 +237,7 @@ final class ConversationDirectory: CorePart {
         return match
     }
 
-    /// What exploded last is last.
+    /// Tombstones with this alias, the newest last.
     private func tombstones(named text: String) -> [ExplodeStateMachine.Record] {
         let name = ShownName.folded(text)
         return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }

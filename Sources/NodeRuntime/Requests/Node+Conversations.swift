@@ -46,7 +46,7 @@ extension Node {
         directory.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.createConversation(client, name: name, profile: shown(profile), &turn))
+                ((), try core.machine.createConversation(client, name: name, profile: ownName(profile), &turn))
             }
         } catch {
             if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }
@@ -187,14 +187,14 @@ extension Node {
         }
     }
 
-    /// Our own name in one conversation.
-    /// The name that a new conversation's members are shown.
+    /// Our own name in a new conversation.
     /// - Parameter profile: `nil` for that of the configuration, empty for none.
-    private func shown(_ profile: String?) -> String? {
+    private func ownName(_ profile: String?) -> String? {
         guard let profile else { return services.configuration.name.flatMap { PeersFile.isName($0) ? $0 : nil } }
         return profile.isEmpty ? nil : profile
     }
 
+    /// Our own name in one conversation.
     /// - Parameter profile: empty for none.
     package func setProfile(_ text: String, to profile: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in
@@ -290,7 +290,7 @@ extension Node {
         directory.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.join(client, invite: invite, profile: shown(profile), &turn))
+                ((), try core.machine.join(client, invite: invite, profile: ownName(profile), &turn))
             }
         } catch {
             if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }

@@ -14,8 +14,8 @@ package enum StoredCodec {
         return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: Array(bytes.dropFirst()))
     }
 
-    /// Small enough for one page of the store.
-    package static func encode(tombstone record: ExplodeStateMachine.Record) -> [UInt8] {
+    /// - Parameter byteLimit: what a page of the store holds. A name that does not fit is left out.
+    package static func encode(tombstone record: ExplodeStateMachine.Record, byteLimit: Int = .max) -> [UInt8] {
         var proto = ProtoTombstone()
         proto.conversation = Data(record.conversation.bytes)
         proto.isCreator = record.role == .creator
@@ -52,8 +52,7 @@ package enum StoredCodec {
         }
         proto.name = record.name ?? ""
         let whole = serialized(proto)
-        guard whole.count > Limits.tombstoneByteCount else { return whole }
-        // Telling the members comes before telling the user.
+        guard whole.count > byteLimit else { return whole }
         proto.name = ""
         return serialized(proto)
     }

@@ -3,6 +3,7 @@ import CLinux
 import Chat
 import Control
 import Dispatch
+import FoundationEssentials
 import Glibc
 import NodeRuntime
 import Synchronization
@@ -60,34 +61,29 @@ final class FileJobs: Sendable {
 
     /// A name that may stand in `config.json` holds for conversations to come; another one holds in this chat.
     func remember(_ name: String) {
-        guard PeersFile.isName(name) else { return }
         run {
+            guard PeersFile.isName(name) else {
+                return .said("shown in this chat only: a name to remember has no blanks", isFailure: false)
+            }
             try OwnName.set(name, home: self.home)
             return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
         }
     }
 
-    /// Paths that begin like this one, of a directory of ordinary size; a directory ends with a slash.
+    /// Paths with this beginning, without those that hold a blank; a directory ends with a slash.
     static func paths(_ beginning: String) -> [String] {
         let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
         let (directory, name) = (String(beginning[..<split]), beginning[split...])
         let place = directory.isEmpty ? "." : expanded(directory)
-        guard let stream = opendir(place) else { return [] }
-        defer { closedir(stream) }
-        var found: [String] = []
-        while found.count < 10_000, let entry = readdir(stream) {
-            let text = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: Int(NAME_MAX) + 1) { String(validatingCString: $0) }
+        let files = (try? FileManager.default.contentsOfDirectory(atPath: place)) ?? []
+        return files.sorted().compactMap { file in
+            guard file.hasPrefix(name), name.hasPrefix(".") || !file.hasPrefix("."), !file.contains(" ") else {
+                return nil
             }
-            guard let text, text.hasPrefix(name), text != ".", text != "..",
-                name.hasPrefix(".") || !text.hasPrefix("."),
-                !text.contains(" ")
-            else { continue }
-            var status = stat()
-            let isDirectory = stat("\(place)/\(text)", &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
-            found.append(directory + text + (isDirectory ? "/" : ""))
+            var isDirectory = false
+            _ = FileManager.default.fileExists(atPath: "\(place)/\(file)", isDirectory: &isDirectory)
+            return directory + file + (isDirectory ? "/" : "")
         }
-        return found.sorted()
     }
 
     private func run(_ job: @escaping @Sendable () throws -> ChatInput) {

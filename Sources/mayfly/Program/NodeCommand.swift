@@ -46,13 +46,13 @@ extension NodeCommand {
     func callList<Method: ControlMethod>(
         _ method: Method.Type,
         _ params: Method.Params,
-        _ lists: [String],
+        _ list: String,
         _ terminal: Terminal,
         show: (Method.Result) -> Void
     ) throws {
         let value = try connect().call(method, params)
         if terminal.json {
-            for list in lists { for element in value[list]?.arrayValue ?? [] { terminal.result(element) } }
+            for element in value[list]?.arrayValue ?? [] { terminal.result(element) }
         } else {
             show(try understand(value, as: Method.Result.self))
         }

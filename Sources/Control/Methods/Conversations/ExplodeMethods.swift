@@ -9,7 +9,7 @@ package enum ExplodeMethods {
 package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
     /// Id, in hex.
     package var conversation = ""
-    /// What the user of this node called it; sealed, and gone with the tombstone 45 days later.
+    /// Alias on this node; kept sealed for 45 days after the explosion.
     package var name: String?
     /// When everybody destroys it; null when no explosion was ordered.
     package var expiresAt: Timestamp?

@@ -144,7 +144,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(ConversationListMethod.self, Nothing(), ["conversations"], terminal) { list in
+            try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
                 let latest = Dictionary(
                     list.conversations.map { ($0.conversation, $0.inbox) },

@@ -96,7 +96,7 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InviteListMethod.self, .init(conversation: conversation), ["invites"], terminal) {
+            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) {
                 list in
                 let now = wallClock()
                 terminal.table(

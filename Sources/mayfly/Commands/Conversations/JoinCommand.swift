@@ -172,7 +172,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(JoinListMethod.self, Nothing(), ["joins"], terminal) { JoinCommand.table($0.joins, terminal) }
+            try callList(JoinListMethod.self, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
         }
     }
 

@@ -91,7 +91,7 @@ extension LifetimeCommand {
             if renew, once { throw ValidationError("--renew and --once exclude each other") }
         }
 
-        /// Asks a person who has said neither.
+        /// Asks a person who gave neither flag.
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
@@ -141,7 +141,7 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
-            // Terms that count from reading may be longer than any policy allows.
+            // No policy accepts some terms that count from reading, so their renewal is not offered.
             let isAsked = keeps && timer != .read
             let params = LifetimeProposeMethod.Params(
                 conversation: conversation,
@@ -322,7 +322,7 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let client = try connect()
-            // What is asked about is what is accepted, whatever has taken its place meanwhile.
+            // The question is about the proposal that is open now: another one must not be accepted in its place.
             let shown = try understand(
                 try client.call(LifetimeShowMethod.self, .init(conversation: conversation)),
                 as: LifetimeStatus.self

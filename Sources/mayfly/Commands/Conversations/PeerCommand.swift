@@ -97,7 +97,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(PeerListMethod.self, Nothing(), ["peers"], terminal) { PeerCommand.table($0.peers, terminal) }
+            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
         }
     }
 
@@ -293,7 +293,7 @@ extension PeerCommand {
             } catch let error as JSONSyntaxError {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
-            try callList(PeerImportMethod.self, .init(document: document), ["peers"], terminal) {
+            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
                 PeerCommand.table($0.peers, terminal)
             }
         }

@@ -43,9 +43,8 @@ struct ReadCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
         var history = History(conversation: conversation, terminal: terminal)
-        let last = unread ? try unreadSpan(client) : last
         guard follow else {
-            if last != 0 { try history.show(client, last: last, since: since) }
+            try begin(client, &history)
             if history.isEmpty { terminal.note(unread ? "no unread messages" : "no messages") }
             return
         }
@@ -53,29 +52,36 @@ struct ReadCommand: NodeCommand {
         // Before the first page, so that no message falls between the two.
         var cursor = try subscribe(client, since: nil)
         try history.pin(client)
-        if last != 0 { try history.show(client, last: last, since: since) }
+        try begin(client, &history)
         try follow(client, &history, &cursor)
     }
 
-    /// How many messages there are from the first unread one on; our own have been read. Reading marks what is printed then.
-    private func unreadSpan(_ client: ControlClient) throws -> Int {
+    private func begin(_ client: ControlClient, _ history: inout History) throws {
+        if unread { return try history.print(try unreadMessages(client)) }
+        try history.show(client, last: last, since: since)
+    }
+
+    /// The messages from the first unread one on. Messages of our own and of the node count as read, so more are read until
+    /// there are as many of members as are unread. The first reading marks them all.
+    private func unreadMessages(_ client: ControlClient) throws -> [JSONValue] {
         let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
         let wanted = Int(try understand(value, as: Conversation.self).unread)
         var span = wanted
         while span > 0 {
-            var senders: [Bool] = []
+            var messages: [JSONValue] = []
             var params = ReadMethod.Params(conversation: conversation, last: span)
             while true {
-                let page = try understand(try client.call(ReadMethod.self, params), as: ReadMethod.Result.self)
-                senders += page.messages.map { $0.member == nil }
-                guard page.more == true, let end = page.messages.last?.message.description else { break }
+                let page = try client.call(ReadMethod.self, params)
+                messages += page["messages"]?.arrayValue ?? []
+                guard page["more"] == true, let end = messages.last?["message"]?.stringValue, end != params.since
+                else { break }
                 params = ReadMethod.Params(conversation: conversation, since: end)
             }
-            let others = senders.count { !$0 }
-            if others >= wanted || senders.count < span { return senders.count }
-            span += wanted - others
+            let missing = wanted - messages.count { $0["member"]?.stringValue != nil }
+            if missing <= 0 || messages.count < span { return messages }
+            span = messages.count + missing
         }
-        return 0
+        return []
     }
 
     // MARK: Following
@@ -121,7 +127,7 @@ struct ReadCommand: NodeCommand {
         switch event["event"]?.stringValue {
         case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
         case EventKind.locked.rawValue:
-            // What was printed is blanked with the screen's scroll-back, as the chat does.
+            // The messages leave the screen and its scroll-back, as in the chat.
             if outputIsTerminal, !terminal.json { terminal.result("\u{1B}[H\u{1B}[2J\u{1B}[3J") }
             throw ControlError(.locked, "the node was locked", hint: "unlock it with `mayfly unlock`")
         case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
@@ -175,27 +181,31 @@ private struct History {
                 ReadMethod.self,
                 ReadMethod.Params(conversation: conversation, last: last, since: since)
             )
-            let messages = value["messages"]?.arrayValue ?? []
-            let now = wallClock()
-            for value in messages {
-                let message = try understand(value, as: Message.self)
-                let id = message.message.description
-                guard !shown.contains(id) else { continue }
-                guard isNew(message) else {
-                    if leftOut.count < Self.memory { leftOut.insert(id) }
-                    continue
-                }
-                shown.insert(id)
-                leftOut.remove(id)
-                remember(id)
-                if terminal.json { terminal.result(value) } else { show(message, now: now) }
-            }
-            newest = messages.last?["message"]?.stringValue ?? newest
+            try print(value["messages"]?.arrayValue ?? [])
             // A page without messages would never end.
             guard value["more"] == true, let end = newest, end != since else { return }
             since = end
             last = nil
         }
+    }
+
+    /// Prints the messages that were not printed yet.
+    mutating func print(_ messages: [JSONValue]) throws {
+        let now = wallClock()
+        for value in messages {
+            let message = try understand(value, as: Message.self)
+            let id = message.message.description
+            guard !shown.contains(id) else { continue }
+            guard isNew(message) else {
+                if leftOut.count < Self.memory { leftOut.insert(id) }
+                continue
+            }
+            shown.insert(id)
+            leftOut.remove(id)
+            remember(id)
+            if terminal.json { terminal.result(value) } else { show(message, now: now) }
+        }
+        newest = messages.last?["message"]?.stringValue ?? newest
     }
 
     private mutating func remember(_ id: String) {

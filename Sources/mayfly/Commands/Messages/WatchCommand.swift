@@ -176,7 +176,7 @@ struct WatchCommand: NodeCommand {
         return until == nil
     }
 
-    /// Fields whose beginning is enough.
+    /// Fields that hold an id, of which the beginning is shown.
     private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
 
     /// A gap is said in any case: what is awaited or looked for may be in it.

@@ -38,7 +38,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InboxListMethod.self, Nothing(), ["inboxes"], terminal) {
+            try callList(InboxListMethod.self, Nothing(), "inboxes", terminal) {
                 InboxCommand.table($0.inboxes, terminal)
             }
         }

@@ -29,7 +29,7 @@ struct ConfigCommand: ParsableCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let value = try ConfigurationFile(home: try global.resolvedHome()).read()
+            let value = try ConfigurationFile(home: try global.resolvedHome()).read().value
             guard !terminal.json, case .object(let members) = value else { return terminal.result(value) }
             terminal.fields(
                 NodeConfiguration.CodingKeys.allCases.map { key in
@@ -73,10 +73,11 @@ struct ConfigurationFile {
 
     private var path: String { "\(home)/\(NodeConfiguration.fileName)" }
 
-    func read() throws -> JSONValue {
+    func read() throws -> (bytes: [UInt8], value: JSONValue) {
         do {
-            _ = try NodeConfiguration.load(home: home)
-            return try JSONReader.read(try InputFile.read(path, byteLimit: ControlLimits.requestByteCount))
+            let bytes = try InputFile.read(path, byteLimit: ControlLimits.requestByteCount)
+            _ = try NodeConfiguration.parse(bytes, path: path)
+            return (bytes, try JSONReader.read(bytes))
         } catch let error as HomeFileError {
             throw controlError(error)
         }
@@ -91,31 +92,44 @@ struct ConfigurationFile {
         if key == "name", let text, !PeersFile.isName(text) {
             throw ControlError(.usage, "name: `\(text)` is not 1 to 64 letters, digits, `.`, `_` or `-`")
         }
-        guard case .object(var members) = try read() else { return }
+        for _ in 0..<Self.attempts {
+            let (bytes, value) = try read()
+            let changed = try changed(value, key, text)
+            // The node, or an editor, may have written the file meanwhile: its change stays.
+            do { if try changed.save(home: home, over: bytes) { return } } catch { throw controlError(error) }
+        }
+        throw ControlError(.failed, "\(path) is written by another program all the time", hint: "try again")
+    }
+
+    private static let attempts = 4
+
+    private func changed(_ value: JSONValue, _ key: String, _ text: String?) throws -> NodeConfiguration {
+        guard case .object(var members) = value else {
+            throw ControlError(.failed, "\(path) is no JSON object", hint: "see `man mayfly-config`")
+        }
         var failure: HomeFileError?
         // `true` and `20` may be words, so the word is tried first.
         let candidates = text.map { [.string($0), try? JSONReader.read(Array($0.utf8))] } ?? [nil]
         for candidate in candidates where text == nil || candidate != nil {
             members[key] = candidate
-            let changed: NodeConfiguration
             do throws(HomeFileError) {
-                changed = try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+                return try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
             } catch {
                 failure = error
-                continue
             }
-            do { try changed.save(home: home) } catch { throw controlError(error) }
-            return
         }
-        guard let failure else { return }
-        throw ControlError(.usage, "\(failure.reason)", hint: "nothing has changed; see `man mayfly-config`")
+        throw ControlError(
+            .usage,
+            failure?.reason ?? "`\(key)` cannot be changed",
+            hint: "nothing has changed; see `man mayfly-config`"
+        )
     }
 }
 
-/// The name by which a person is known in conversations.
+/// The person's name in new conversations: `name` of `config.json`.
 enum OwnName {
-    /// Asks a person once who has none, and remembers the answer.
-    /// - Returns: `nil` when there is one already, or nobody to ask.
+    /// Asks a person without a name, and remembers the answer.
+    /// - Returns: `nil` when the person has a name already, gave none, or there is no terminal.
     static func ask(_ global: GlobalOptions, _ terminal: Terminal) throws -> String? {
         guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return nil }
         let home = try global.resolvedHome()
