@@ -76,6 +76,7 @@ struct ConversationCommand: ParsableCommand {
 extension ConversationCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "create",
             abstract: "Start a conversation with an inbox of its own.",
             discussion: """
                 The name becomes its alias on this node, unless --alias gives another. It is refused when another \
@@ -134,6 +135,7 @@ extension ConversationCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "list",
             abstract: "List the conversations.",
             discussion: """
                 MEMBERS counts you, too. A conversation that you were removed from and joined again is there twice: the \
@@ -183,7 +185,7 @@ extension ConversationCommand {
     }
 
     struct Rename: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Rename a conversation.")
+        static let configuration = CommandConfiguration(commandName: "rename", abstract: "Rename a conversation.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument var name: String
@@ -199,6 +201,7 @@ extension ConversationCommand {
 
     struct Alias: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "alias",
             abstract: "Call a conversation otherwise on this node.",
             discussion: """
                 An alias means its conversation whatever other members call theirs. No other node learns it, and it is \
@@ -229,6 +232,7 @@ extension ConversationCommand {
 
     struct Remove: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "remove",
             abstract: "Remove a member, and void all invites made so far.",
             discussion: """
                 It is told, gets nothing more, and keeps what it has until its time. Make new invites with \
@@ -249,6 +253,7 @@ extension ConversationCommand {
 
     struct Profile: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "profile",
             abstract: "Show or set your own name in a conversation; other conversations are not affected."
         )
 
@@ -269,7 +274,7 @@ extension ConversationCommand {
     }
 
     struct Show: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Show one conversation.")
+        static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one conversation.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -282,7 +287,10 @@ extension ConversationCommand {
     }
 
     struct Members: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Show who is in a conversation.")
+        static let configuration = CommandConfiguration(
+            commandName: "members",
+            abstract: "Show who is in a conversation."
+        )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -296,6 +304,7 @@ extension ConversationCommand {
 
     struct Leave: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "leave",
             abstract: "Leave a conversation and destroy the copy here.",
             discussion: """
                 Asks to type what the conversation is called here; --force does not ask and is needed without a \
@@ -333,6 +342,7 @@ extension ConversationCommand {
 
     struct Lock: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "lock",
             abstract: "Let nobody join any more and revoke all invitations."
         )
 
@@ -347,7 +357,10 @@ extension ConversationCommand {
     }
 
     struct Unlock: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Let new invitations admit again.")
+        static let configuration = CommandConfiguration(
+            commandName: "unlock",
+            abstract: "Let new invitations admit again."
+        )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -361,6 +374,7 @@ extension ConversationCommand {
 
     struct Close: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "close",
             abstract: "Close a conversation here and forget its ephemeral messages."
         )
 

@@ -4,6 +4,7 @@ import Control
 extension ConversationCommand {
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "set",
             abstract: "Show or change a setting of a conversation, or of all that have none of their own.",
             discussion: """
                 read-receipts=on tells the others which of their messages you have read with `mayfly read`. A key without

@@ -69,7 +69,7 @@ struct ExplodeCommand: ParsableCommand {
 
 extension ExplodeCommand {
     struct Now: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Destroy it, now or at a time.")
+        static let configuration = CommandConfiguration(commandName: "now", abstract: "Destroy it, now or at a time.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
@@ -258,6 +258,7 @@ extension ExplodeCommand {
 
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "status",
             abstract: "Show who has destroyed their copy, or knows that they will."
         )
 
@@ -274,6 +275,7 @@ extension ExplodeCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "list",
             abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
             discussion: """
                 NAME is what you called it. CONFIRMED are members \

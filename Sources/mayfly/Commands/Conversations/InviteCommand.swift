@@ -22,6 +22,7 @@ struct InviteCommand: ParsableCommand {
 extension InviteCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "create",
             abstract: "Make an invitation.",
             discussion: """
                 Prints the invitation; a terminal also gets the command to paste and, where it fits, a QR code.
@@ -90,7 +91,10 @@ extension InviteCommand {
     }
 
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List the valid invitations of a conversation.")
+        static let configuration = CommandConfiguration(
+            commandName: "list",
+            abstract: "List the valid invitations of a conversation."
+        )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -119,6 +123,7 @@ extension InviteCommand {
 
     struct Revoke: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "revoke",
             abstract: "Revoke the invitations of a conversation.",
             discussion: "All of them, or the one that is named."
         )
@@ -138,6 +143,7 @@ extension InviteCommand {
 
     struct Inspect: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "inspect",
             abstract: "Read an invitation without using it.",
             discussion: "Needs no running node and contacts nobody."
         )

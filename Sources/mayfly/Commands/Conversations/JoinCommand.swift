@@ -89,7 +89,7 @@ extension JoinStatus {
 
 extension JoinCommand {
     struct With: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Join by this invitation.")
+        static let configuration = CommandConfiguration(commandName: "with", abstract: "Join by this invitation.")
 
         @Argument(help: "The invitation, with or without `mayfly:join/`, a code, or `-`.", completion: .spokenCode)
         var slug: String
@@ -166,6 +166,7 @@ extension JoinCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "list",
             abstract: "List the joins under way, and invitations to answer."
         )
 
@@ -177,7 +178,7 @@ extension JoinCommand {
     }
 
     struct Cancel: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Give up a join.")
+        static let configuration = CommandConfiguration(commandName: "cancel", abstract: "Give up a join.")
 
         @Argument(help: "From `mayfly join list`.") var id: String
         @OptionGroup var global: GlobalOptions
@@ -188,7 +189,10 @@ extension JoinCommand {
     }
 
     struct Retry: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Ask the invitation's creator again now.")
+        static let configuration = CommandConfiguration(
+            commandName: "retry",
+            abstract: "Ask the invitation's creator again now."
+        )
 
         @Argument(help: "From `mayfly join list`.") var id: String
         @OptionGroup var global: GlobalOptions

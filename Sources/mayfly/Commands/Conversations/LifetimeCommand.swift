@@ -103,6 +103,7 @@ extension LifetimeCommand {
 
     struct Propose: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "propose",
             abstract: "Propose how long messages are kept.",
             discussion: """
                 Nothing changes until everybody has accepted. Wait for that with
@@ -161,6 +162,7 @@ extension LifetimeCommand {
 
     struct Policy: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "policy",
             abstract: "Show or set the standing answer to proposals.",
             usage: "mayfly lifetime policy (<conversation> | --default) [accept-up-to:7d[:ram|:disk] | ask | refuse]",
             discussion: """
@@ -210,6 +212,7 @@ extension LifetimeCommand {
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "show",
             abstract: "Show how long messages are kept, and what is proposed."
         )
 
@@ -231,6 +234,7 @@ extension LifetimeCommand {
 
     struct Agreements: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "agreements",
             abstract: "Show the agreements that are kept, and check their signatures.",
             discussion: """
                 With --json each line has the proposal and the accepts as they were signed, so that anybody can check
@@ -265,6 +269,7 @@ extension LifetimeCommand {
 
     struct Cap: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "cap",
             abstract: "Show or set how long anything is kept here at most.",
             usage: "mayfly lifetime cap (<conversation> | --default) [ephemeral | 1h | 6h | 1d | 7d | 30d | none]",
             discussion: """
@@ -310,6 +315,7 @@ extension LifetimeCommand {
 
     struct Accept: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "accept",
             abstract: "Accept the open proposal.",
             discussion: "It is refused when another proposal has taken its place meanwhile."
         )
@@ -342,7 +348,7 @@ extension LifetimeCommand {
     }
 
     struct Reject: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Reject the open proposal.")
+        static let configuration = CommandConfiguration(commandName: "reject", abstract: "Reject the open proposal.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -355,7 +361,10 @@ extension LifetimeCommand {
     }
 
     struct Withdraw: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Withdraw your own proposal.")
+        static let configuration = CommandConfiguration(
+            commandName: "withdraw",
+            abstract: "Withdraw your own proposal."
+        )
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions

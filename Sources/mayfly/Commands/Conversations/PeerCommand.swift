@@ -64,7 +64,7 @@ struct PeerCommand: ParsableCommand {
 
 extension PeerCommand {
     struct Add: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Name a node.")
+        static let configuration = CommandConfiguration(commandName: "add", abstract: "Name a node.")
 
         @Argument(help: "A name of your choice.") var name: String
         @Argument(help: "What `mayfly peer card` printed there.") var card: String?
@@ -86,6 +86,7 @@ extension PeerCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "list",
             abstract: "List the named nodes.",
             discussion: """
                 ONLINE: there is a link now, to the peer's contact inbox, or to a member that joined by an invitation \
@@ -102,7 +103,7 @@ extension PeerCommand {
     }
 
     struct Show: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Show one named node.")
+        static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one named node.")
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
@@ -113,7 +114,7 @@ extension PeerCommand {
     }
 
     struct Remove: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Forget a named node.")
+        static let configuration = CommandConfiguration(commandName: "remove", abstract: "Forget a named node.")
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
@@ -125,6 +126,7 @@ extension PeerCommand {
 
     struct Ping: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "ping",
             abstract: "Reach a named node and measure the round trip.",
             discussion: """
                 The exit code is 5 when it cannot be reached. With --direct it goes on while the only path is through a
@@ -177,6 +179,7 @@ extension PeerCommand {
 
     struct Block: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "block",
             abstract: "Refuse pings and invitations from a named node.",
             discussion: """
                 Conversations that you share with it go on: in each its inbox has a key of its own, which nobody can
@@ -199,6 +202,7 @@ extension PeerCommand {
 
     struct Unblock: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "unblock",
             abstract: "Allow pings and invitations from a named node again."
         )
 
@@ -212,6 +216,7 @@ extension PeerCommand {
 
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "set",
             abstract: "Change one property of a named node.",
             discussion: """
                 Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
@@ -253,7 +258,10 @@ extension PeerCommand {
     }
 
     struct Card: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Print the card by which others can name this node.")
+        static let configuration = CommandConfiguration(
+            commandName: "card",
+            abstract: "Print the card by which others can name this node."
+        )
 
         @OptionGroup var global: GlobalOptions
 
@@ -269,6 +277,7 @@ extension PeerCommand {
 
     struct Import: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "import",
             abstract: "Add the nodes of a peers file.",
             discussion: """
                 FILE is `-` for standard input.
@@ -300,7 +309,10 @@ extension PeerCommand {
     }
 
     struct Export: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Print the named nodes as a peers file.")
+        static let configuration = CommandConfiguration(
+            commandName: "export",
+            abstract: "Print the named nodes as a peers file."
+        )
 
         @OptionGroup var global: GlobalOptions
 

@@ -31,7 +31,10 @@ struct OutboxCommand: ParsableCommand {
 
 extension OutboxCommand {
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List messages that are not acknowledged yet.")
+        static let configuration = CommandConfiguration(
+            commandName: "list",
+            abstract: "List messages that are not acknowledged yet."
+        )
 
         @OptionGroup var global: GlobalOptions
 
@@ -55,7 +58,7 @@ extension OutboxCommand {
     }
 
     struct Cancel: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Give up sending a message.")
+        static let configuration = CommandConfiguration(commandName: "cancel", abstract: "Give up sending a message.")
 
         @Argument var message: String
         @OptionGroup var global: GlobalOptions
@@ -66,7 +69,7 @@ extension OutboxCommand {
     }
 
     struct Retry: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Try to send a message now.")
+        static let configuration = CommandConfiguration(commandName: "retry", abstract: "Try to send a message now.")
 
         @Argument var message: String
         @OptionGroup var global: GlobalOptions

@@ -33,7 +33,7 @@ struct InboxCommand: ParsableCommand {
 
 extension InboxCommand {
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List the inboxes.")
+        static let configuration = CommandConfiguration(commandName: "list", abstract: "List the inboxes.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -45,7 +45,7 @@ extension InboxCommand {
     }
 
     struct Wake: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Wake an inbox.")
+        static let configuration = CommandConfiguration(commandName: "wake", abstract: "Wake an inbox.")
 
         @Argument var inbox: String
         @OptionGroup var global: GlobalOptions
@@ -56,7 +56,7 @@ extension InboxCommand {
     }
 
     struct Sleep: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Put an inbox to sleep.")
+        static let configuration = CommandConfiguration(commandName: "sleep", abstract: "Put an inbox to sleep.")
 
         @Argument var inbox: String
         @OptionGroup var global: GlobalOptions
@@ -67,6 +67,7 @@ extension InboxCommand {
     }
     struct Rebalance: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "rebalance",
             abstract: "Wake the most recently active inboxes, put the others to sleep."
         )
 

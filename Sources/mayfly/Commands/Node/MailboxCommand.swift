@@ -23,6 +23,7 @@ struct MailboxCommand: ParsableCommand {
 extension MailboxCommand {
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "status",
             abstract: "Show how this node's mailbox stands, and what is kept here for others.",
             discussion: """
                 Of what is kept for others it shows whose box it is by the name of the peer, and how much is in it. \

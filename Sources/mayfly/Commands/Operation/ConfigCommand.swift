@@ -19,6 +19,7 @@ struct ConfigCommand: ParsableCommand {
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "show",
             abstract: "Show config.json.",
             discussion: """
                 What is not in the file has its default; see mayfly-config(5). The command line of a running node goes
@@ -41,6 +42,7 @@ struct ConfigCommand: ParsableCommand {
 
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
+            commandName: "set",
             abstract: "Change one setting of config.json, and of the running node.",
             discussion: """
                 VALUE is a word or JSON. Without VALUE the setting gets its default. With a mistake nothing changes.
