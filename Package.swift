@@ -1,4 +1,6 @@
 // swift-tools-version: 6.2
+// A manifest is read as a list: one target on each line.
+// swift-format-ignore-file
 import PackageDescription
 
 /// Every Swift target is built with the same settings.

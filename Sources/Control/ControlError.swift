@@ -38,8 +38,7 @@ package enum FailureKind: String, JSONChoice, Hashable, Sendable {
     package var rpcCode: Int64 {
         switch self {
         case .usage: -32602
-        case .failed, .refused, .expired, .timedOut, .unreachable, .locked, .notFound, .noNode:
-            -32000 - Int64(exitCode)
+        case .failed, .refused, .expired, .timedOut, .unreachable, .locked, .notFound, .noNode: -32000 - Int64(exitCode)
         }
     }
 }
@@ -57,13 +56,8 @@ package struct ControlError: Error, Hashable, Sendable {
     /// The parameter that was wrong, when one was.
     package let field: String?
 
-    package init(
-        _ kind: FailureKind,
-        _ message: String,
-        hint: String? = nil,
-        field: String? = nil,
-        code: Int64? = nil
-    ) {
+    package init(_ kind: FailureKind, _ message: String, hint: String? = nil, field: String? = nil, code: Int64? = nil)
+    {
         self.kind = kind
         self.message = message
         self.hint = hint
@@ -81,21 +75,13 @@ extension ControlError {
     /// The line is JSON, but not a JSON-RPC 2.0 request.
     package static func invalidRequest(_ reason: String) -> ControlError {
         ControlError(
-            .usage,
-            "invalid request: \(reason)",
-            hint: #"send {"jsonrpc":"2.0","id":1,"method":"status"}"#,
-            code: -32600
-        )
+            .usage, "invalid request: \(reason)", hint: #"send {"jsonrpc":"2.0","id":1,"method":"status"}"#,
+            code: -32600)
     }
 
     /// No version of this program has that method.
     package static func unknownMethod(_ method: String) -> ControlError {
-        ControlError(
-            .usage,
-            "unknown method `\(method)`",
-            hint: "`mayfly schema` lists the methods",
-            code: -32601
-        )
+        ControlError(.usage, "unknown method `\(method)`", hint: "`mayfly schema` lists the methods", code: -32601)
     }
 
     /// The method is known, but the node that answers does not have it.
@@ -106,11 +92,7 @@ extension ControlError {
     /// A parameter is missing, unknown, or of the wrong type.
     package static func invalidParameter(_ mismatch: JSONMismatch) -> ControlError {
         guard !mismatch.field.isEmpty else { return ControlError(.usage, "invalid parameters: \(mismatch.message)") }
-        return ControlError(
-            .usage,
-            "invalid parameter `\(mismatch.field)`: \(mismatch.message)",
-            field: mismatch.field
-        )
+        return ControlError(.usage, "invalid parameter `\(mismatch.field)`: \(mismatch.message)", field: mismatch.field)
     }
 
     /// Our own fault.
@@ -152,9 +134,7 @@ extension ControlError {
         self.init(
             data["kind"]?.stringValue.flatMap(FailureKind.init(rawValue:)) ?? .failed,
             value["message"]?.stringValue ?? "the node reported an error without a message",
-            hint: data["hint"]?.stringValue,
-            field: data["field"]?.stringValue,
-            code: value["code"]?.integerValue ?? -32603
-        )
+            hint: data["hint"]?.stringValue, field: data["field"]?.stringValue,
+            code: value["code"]?.integerValue ?? -32603)
     }
 }

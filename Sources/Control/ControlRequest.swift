@@ -67,12 +67,9 @@ enum RequestLine {
     /// Reads a line, without its newline.
     /// - Parameter body: reads one value from the parameters, an object.
     static func read<Value>(
-        _ line: UnsafeBufferPointer<UInt8>,
-        _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
+        _ line: UnsafeBufferPointer<UInt8>, _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
     ) throws(UnreadableRequest) -> Value {
-        do throws(JSONSyntaxError) {
-            try JSONSyntax.check(line)
-        } catch {
+        do throws(JSONSyntaxError) { try JSONSyntax.check(line) } catch {
             throw UnreadableRequest(id: .null, error: .parse(error.message), endsStream: mayHaveBody(line))
         }
         var reader = JSONReader(checked: line)
@@ -83,10 +80,7 @@ enum RequestLine {
                 error: .invalidRequest(
                     kind == .array
                         ? "batches are not supported, send one request a line"
-                        : "expected an object, found \(kind.name)"
-                ),
-                endsStream: mayHaveBody(line)
-            )
+                        : "expected an object, found \(kind.name)"), endsStream: mayHaveBody(line))
         }
         let envelope = reader.envelope()
         let id: RequestID?
@@ -118,11 +112,7 @@ enum RequestLine {
         case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(head, &reader) }
         case .other:
             let mismatch = JSONMismatch("", "`params` must be an object")
-            throw UnreadableRequest(
-                id: id ?? .null,
-                error: .invalidParameter(mismatch),
-                endsStream: bodyByteCount > 0
-            )
+            throw UnreadableRequest(id: id ?? .null, error: .invalidParameter(mismatch), endsStream: bodyByteCount > 0)
         }
     }
 
@@ -132,13 +122,11 @@ enum RequestLine {
         return line.indices.dropLast(name.count - 1).contains { line[$0...].starts(with: name) }
     }
 
-    private static func withNoParameters<Value>(
-        _ body: (inout JSONReader) throws(UnreadableRequest) -> Value
-    ) throws(UnreadableRequest) -> Value {
+    private static func withNoParameters<Value>(_ body: (inout JSONReader) throws(UnreadableRequest) -> Value)
+        throws(UnreadableRequest) -> Value
+    {
         let bytes: StaticString = "{}"
-        var reader = JSONReader(
-            checked: UnsafeBufferPointer(start: bytes.utf8Start, count: bytes.utf8CodeUnitCount)
-        )
+        var reader = JSONReader(checked: UnsafeBufferPointer(start: bytes.utf8Start, count: bytes.utf8CodeUnitCount))
         return try body(&reader)
     }
 }
@@ -207,9 +195,7 @@ extension JSONReader {
                     isEmpty = false
                     element.skip()
                 }
-            } catch {
-                return .other
-            }
+            } catch { return .other }
             return isEmpty ? .absent : .other
         case .null, .bool, .number, .string: return .other
         }
@@ -225,11 +211,8 @@ extension ControlRequest {
             outcome = Result { () throws(UnreadableRequest) in
                 try RequestLine.read(bytes) { head, params in
                     ControlRequest(
-                        id: head.id,
-                        method: head.method,
-                        params: JSONValue(from: &params),
-                        bodyByteCount: head.bodyByteCount
-                    )
+                        id: head.id, method: head.method, params: JSONValue(from: &params),
+                        bodyByteCount: head.bodyByteCount)
                 }
             }
         }
@@ -271,9 +254,7 @@ package enum ControlResponse: Hashable, Sendable {
     /// Reads one line of the socket, without its newline.
     package init(line: some Collection<UInt8>) throws(ControlError) {
         let value: JSONValue
-        do {
-            value = try JSONReader.read(line)
-        } catch {
+        do { value = try JSONReader.read(line) } catch {
             throw .internalFailure("the node sent a line that is not JSON: \(error.message)")
         }
         let id: RequestID

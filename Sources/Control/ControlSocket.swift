@@ -5,9 +5,7 @@ package struct ControlSocket: Hashable, Sendable {
     /// The node's home directory.
     package let home: String
 
-    package init(home: String) {
-        self.home = home
-    }
+    package init(home: String) { self.home = home }
 
     package var path: String { "\(home)/\(Self.fileName)" }
 
@@ -29,9 +27,7 @@ package struct ControlSocket: Hashable, Sendable {
         }
 
         /// Only the user who runs the node, and root, may command it.
-        package func mayCommand(nodeOf user: UInt32) -> Bool {
-            self.user == user || self.user == 0
-        }
+        package func mayCommand(nodeOf user: UInt32) -> Bool { self.user == user || self.user == 0 }
     }
 
     /// An open descriptor, closed at the end of its life unless released.
@@ -67,18 +63,16 @@ package struct ControlSocket: Hashable, Sendable {
 
     /// Calls `body` with the address of the socket. A path that does not fit into `sun_path` is reached through the
     /// directory's descriptor: `/proc/self/fd/N/control.sock`.
-    func withAddress(
-        in directory: borrowing Descriptor,
-        _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
-    ) throws(ControlError) -> Int32 {
+    func withAddress(in directory: borrowing Descriptor, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
+        throws(ControlError) -> Int32
+    {
         var path = path
         if path.utf8.count > ControlLimits.socketPathByteCount {
             guard access("/proc/self/fd", X_OK) == 0 else {
                 throw ControlError(
                     .failed,
                     "the path \(path) is longer than \(ControlLimits.socketPathByteCount) bytes and /proc is not there",
-                    hint: "use a shorter --home"
-                )
+                    hint: "use a shorter --home")
             }
             path = "/proc/self/fd/\(directory.number)/\(Self.fileName)"
         }
@@ -102,10 +96,8 @@ package struct ControlSocket: Hashable, Sendable {
             case ENOENT, ENOTDIR: throw .noHome(home)
             case EACCES:
                 throw ControlError(
-                    .failed,
-                    "no permission for \(home)",
-                    hint: "run this as the user who runs the node, who may enter every directory above it"
-                )
+                    .failed, "no permission for \(home)",
+                    hint: "run this as the user who runs the node, who may enter every directory above it")
             default: throw .system("cannot look at \(home)")
             }
         }
@@ -145,9 +137,7 @@ package struct ControlSocket: Hashable, Sendable {
         let socket = try Self.makeSocket()
         // On Linux the mode of the socket before bind is that of the file, so there is no moment at which it is wider.
         guard fchmod(socket.number, 0o600) == 0 else { throw .system("cannot restrict the control socket") }
-        let bound = try withAddress(in: directory) { address, byteCount in
-            bind(socket.number, address, byteCount)
-        }
+        let bound = try withAddress(in: directory) { address, byteCount in bind(socket.number, address, byteCount) }
         guard bound == 0 else { throw cannotMakeSocket }
         guard Glibc.listen(socket.number, ControlLimits.listenBacklog) == 0 else {
             throw .system("cannot listen on \(path)")
@@ -160,16 +150,12 @@ package struct ControlSocket: Hashable, Sendable {
         switch errno {
         case EROFS:
             ControlError(
-                .failed,
-                "the home \(home) is on a read-only file system",
-                hint: "mount it writable; `mayfly reap` and `mayfly doctor` work meanwhile"
-            )
+                .failed, "the home \(home) is on a read-only file system",
+                hint: "mount it writable; `mayfly reap` and `mayfly doctor` work meanwhile")
         case EACCES, EPERM:
             ControlError(
-                .failed,
-                "no permission to write to the home \(home)",
-                hint: "run this as the user who owns it; see `mayfly doctor`"
-            )
+                .failed, "no permission to write to the home \(home)",
+                hint: "run this as the user who owns it; see `mayfly doctor`")
         case ENOSPC, EDQUOT:
             ControlError(.failed, "the disk of the home \(home) is full", hint: "free some space, then `mayfly run`")
         default: .system("cannot make \(path)")

@@ -21,9 +21,7 @@ extension FixedBytes {
     }
 
     /// - Precondition: there are exactly ``byteCount`` bytes.
-    package init(unchecked bytes: [UInt8]) {
-        self.init(bytes.withUnsafeBytes { Value(copying: $0) })
-    }
+    package init(unchecked bytes: [UInt8]) { self.init(bytes.withUnsafeBytes { Value(copying: $0) }) }
 
     /// `nil` unless `hex` is the whole identifier.
     package init?(hex: some StringProtocol) {
@@ -51,9 +49,7 @@ package struct InboxID: FixedBytes {
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
 
-    package init(_ key: PublicKey) {
-        self.init(unchecked: BLAKE2b.hash(Array("mayfly inbox id v1".utf8), key.bytes))
-    }
+    package init(_ key: PublicKey) { self.init(unchecked: BLAKE2b.hash(Array("mayfly inbox id v1".utf8), key.bytes)) }
 }
 
 /// The only name of an inbox that leaves its conversation: a random UUID, which never changes for an inbox.
@@ -99,12 +95,8 @@ package struct MessageID: FixedBytes {
 
     /// A new name for a message of `sender`.
     package static func make(
-        by sender: PublicKey,
-        in conversation: ConversationID,
-        _ random: inout some RandomNumberGenerator
-    ) -> MessageID {
-        make(by: sender, in: conversation, from: random.next())
-    }
+        by sender: PublicKey, in conversation: ConversationID, _ random: inout some RandomNumberGenerator
+    ) -> MessageID { make(by: sender, in: conversation, from: random.next()) }
 
     /// - Parameter number: random, used for nothing else.
     package static func make(by sender: PublicKey, in conversation: ConversationID, from number: UInt64) -> MessageID {

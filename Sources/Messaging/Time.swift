@@ -19,9 +19,7 @@ package struct Timestamp: Hashable, Sendable, Comparable, Codable {
     package static let latest = Timestamp(milliseconds: 253_402_300_799_000)
 
     /// Clamped to 1970…9999.
-    package init(milliseconds: Int64) {
-        self.milliseconds = Swift.min(Swift.max(milliseconds, 0), 253_402_300_799_000)
-    }
+    package init(milliseconds: Int64) { self.milliseconds = Swift.min(Swift.max(milliseconds, 0), 253_402_300_799_000) }
 
     package init(from decoder: any Decoder) throws {
         self.init(milliseconds: try decoder.singleValueContainer().decode(Int64.self))

@@ -64,11 +64,10 @@ extension Timestamp {
             index < bytes.count && bytes[index] == character.asciiValue
         }
         guard let year = number(0..<4), has("-", 4), let month = number(5..<7), has("-", 7), let day = number(8..<10),
-            has("T", 10) || has("t", 10) || has(" ", 10),
-            let hour = number(11..<13), has(":", 13), let minute = number(14..<16), has(":", 16),
-            let second = number(17..<19),
-            (1970...9999).contains(year), (1...12).contains(month), day >= 1, day <= Self.days(in: month, of: year),
-            hour < 24, minute < 60, second <= 60
+            has("T", 10) || has("t", 10) || has(" ", 10), let hour = number(11..<13), has(":", 13),
+            let minute = number(14..<16), has(":", 16), let second = number(17..<19), (1970...9999).contains(year),
+            (1...12).contains(month), day >= 1, day <= Self.days(in: month, of: year), hour < 24, minute < 60,
+            second <= 60
         else { return nil }
         var index = 19
         var fraction: Int64 = 0

@@ -38,21 +38,12 @@ package struct Turn {
     package let sleeperKey: (ClientID) -> IdentityKey?
 
     package init(
-        now: Timestamp,
-        random: Randomness,
-        endpoints: [Endpoint],
-        relayPlaces: [RelayPlace] = [],
-        isLocked: Bool,
-        defaultPolicy: LifetimePolicy,
-        sessionGrace: Milliseconds,
-        isKnown: @escaping (ClientID, MessageID) -> Bool,
+        now: Timestamp, random: Randomness, endpoints: [Endpoint], relayPlaces: [RelayPlace] = [], isLocked: Bool,
+        defaultPolicy: LifetimePolicy, sessionGrace: Milliseconds, isKnown: @escaping (ClientID, MessageID) -> Bool,
         hasRoom: @escaping (ClientID) -> Bool = { _ in true },
-        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
-        contents: ContentLookup = ContentLookup(),
-        defaultCap: LifetimeCap = .none,
-        sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
-        mailbox: MailboxPlace? = nil,
-        keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) },
+        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false }, contents: ContentLookup = ContentLookup(),
+        defaultCap: LifetimeCap = .none, sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
+        mailbox: MailboxPlace? = nil, keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) },
         startedAt: Timestamp = Timestamp(milliseconds: 0),
         sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
     ) {
@@ -121,8 +112,7 @@ package struct ContentLookup {
         hasChunk: @escaping (ClientID, MessageID, Int) -> Bool = { _, _, _ in false },
         hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
         memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
-        attachmentByteCount: Int64 = Limits.attachmentByteCount,
-        sendsReadReceipts: Bool = false,
+        attachmentByteCount: Int64 = Limits.attachmentByteCount, sendsReadReceipts: Bool = false,
         awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
         wasShown: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
     ) {

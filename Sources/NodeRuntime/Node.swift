@@ -50,11 +50,7 @@ package actor Node {
     // MARK: Starting and stopping
 
     /// Opens the home and locks it to this process; destroys what is overdue before anything can be served.
-    package static func open(
-        _ options: NodeOptions,
-        on loop: any EventLoop,
-        log: Logger
-    ) throws -> Node {
+    package static func open(_ options: NodeOptions, on loop: any EventLoop, log: Logger) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)
         let book = try PeerBook(home: options.home)
         let node = try Node(options, configuration: configuration, peers: book, loop: loop, log: log)
@@ -66,40 +62,22 @@ package actor Node {
 
     /// As ``open(_:on:log:)``, with what the files of the home would have said, and in an environment of the caller's.
     package init(
-        _ options: NodeOptions,
-        configuration: NodeConfiguration,
-        peers file: PeersFile,
-        environment: Environment = Environment(),
-        loop: any EventLoop,
-        log: Logger
+        _ options: NodeOptions, configuration: NodeConfiguration, peers file: PeersFile,
+        environment: Environment = Environment(), loop: any EventLoop, log: Logger
     ) throws {
         try self.init(
-            options,
-            configuration: configuration,
-            peers: PeerBook(file),
-            environment: environment,
-            loop: loop,
-            log: log
+            options, configuration: configuration, peers: PeerBook(file), environment: environment, loop: loop, log: log
         )
     }
 
     private init(
-        _ options: NodeOptions,
-        configuration: NodeConfiguration,
-        peers book: PeerBook,
-        environment: Environment = Environment(),
-        loop: any EventLoop,
-        log: Logger
+        _ options: NodeOptions, configuration: NodeConfiguration, peers book: PeerBook,
+        environment: Environment = Environment(), loop: any EventLoop, log: Logger
     ) throws {
         self.options = options
         self.loop = loop
         let services = try NodeServices(
-            options,
-            configuration: configuration,
-            environment: environment,
-            loop: loop,
-            log: log
-        )
+            options, configuration: configuration, environment: environment, loop: loop, log: log)
         let assembly = NodeAssembly(services, book)
         core = assembly.core
         directory = assembly.directory
@@ -123,14 +101,11 @@ package actor Node {
     }
 
     /// ``start(passphrase:)`` as far as the listeners: destroys what is due and unlocks.
-    @discardableResult
-    package func prepare(passphrase: consuming SecretBytes?) throws -> LinkTransport {
+    @discardableResult package func prepare(passphrase: consuming SecretBytes?) throws -> LinkTransport {
         let now = services.now
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
         if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
-        peers.join = { [weak self] slug in
-            _ = try self?.assumeIsolated { node in try node.join(slug, profile: nil) }
-        }
+        peers.join = { [weak self] slug in _ = try self?.assumeIsolated { node in try node.join(slug, profile: nil) } }
         return network.listening.makeTransport()
     }
 
@@ -144,9 +119,7 @@ package actor Node {
     }
 
     /// Stops: makes durable what was said to be, closes the links, wipes the keys.
-    package func stop() async {
-        await withCheckedContinuation { continuation in stop { continuation.resume() } }
-    }
+    package func stop() async { await withCheckedContinuation { continuation in stop { continuation.resume() } } }
 
     /// ``stop()`` for who cannot suspend.
     /// - Parameter whenStopped: on the node's loop.

@@ -53,71 +53,18 @@ struct NodeAssembly {
         // What is done at the start, at an unlock, and with time.
         let summaries = InboxSummaries(core, routes)
         let loading = InboxLoading(
-            core,
-            endings,
-            unread,
-            routes,
-            sleep,
-            held,
-            uploads,
-            links,
-            removal,
-            explosions,
-            summaries,
-            rendezvous,
-            mailboxes
-        )
-        let storageLock = StorageLock(
-            core,
-            routes,
-            dials,
-            writer,
-            loading,
-            uploads,
-            explosions,
-            rendezvous,
-            events
-        )
+            core, endings, unread, routes, sleep, held, uploads, links, removal, explosions, summaries, rendezvous,
+            mailboxes)
+        let storageLock = StorageLock(core, routes, dials, writer, loading, uploads, explosions, rendezvous, events)
         let expiry = Expiry(core, endings, unread, writer, removal, events)
         let performer = ActionPerformer(
-            core,
-            endings,
-            writer,
-            held,
-            sleep,
-            removal,
-            explosions,
-            knocks,
-            routes,
-            dials,
-            streams,
-            punching,
-            output,
-            transfers,
-            network,
-            mailboxes
-        )
+            core, endings, writer, held, sleep, removal, explosions, knocks, routes, dials, streams, punching, output,
+            transfers, network, mailboxes)
         let directory = ConversationDirectory(core, aliases, sleep, explosions, unread)
         let codes = Codes(core, directory, explosions, held, events, listening)
         let timer = NodeTimer(
-            core,
-            performer,
-            addresses,
-            unread,
-            routes,
-            counters,
-            writer,
-            sleep,
-            explosions,
-            loading,
-            summaries,
-            expiry,
-            peers,
-            network,
-            rendezvous,
-            mailboxes,
-            codes
-        )
+            core, performer, addresses, unread, routes, counters, writer, sleep, explosions, loading, summaries, expiry,
+            peers, network, rendezvous, mailboxes, codes)
 
         self.core = core
         self.directory = directory
@@ -138,15 +85,11 @@ struct NodeAssembly {
                 turnEnded: { [unowned timer, unowned writer] in
                     writer.commits.turnEnded()
                     timer.schedule()
-                }
-            )
-        )
+                }))
         writer.connect(
             InboxWriter.Events(
                 committed: { [unowned held] commit in held.committed(commit) },
-                reload: { [unowned loading] inbox in loading.reload(inbox) }
-            )
-        )
+                reload: { [unowned loading] inbox in loading.reload(inbox) }))
         listening.connect = { [unowned links, unowned knocks, unowned codes] transport in
             links.connect(transport, knocks: knocks)
             codes.connect(transport)

@@ -37,10 +37,7 @@ final class NodeServices {
 
     /// Opens the store.
     init(
-        _ options: NodeOptions,
-        configuration: NodeConfiguration,
-        environment: Environment,
-        loop: any EventLoop,
+        _ options: NodeOptions, configuration: NodeConfiguration, environment: Environment, loop: any EventLoop,
         log: Logger
     ) throws {
         self.options = options
@@ -52,18 +49,11 @@ final class NodeServices {
         let realtime = environment.realtime()
         startedAt = Timestamp(milliseconds: realtime)
         store = try Store.open(
-            home: options.home,
-            fileSystem: environment.disk,
-            now: realtime,
-            committingOn: environment.commitThread
-        )
+            home: options.home, fileSystem: environment.disk, now: realtime, committingOn: environment.commitThread)
         storage = StorageHealth(
             room: StorageRoom(
-                home: options.home,
-                limits: configuration.storage ?? NodeConfiguration.Storage(),
-                space: environment.space
-            )
-        )
+                home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage(),
+                space: environment.space))
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
         feed = EventFeed(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
     }
@@ -130,15 +120,8 @@ final class NodeServices {
                 guard try file.save(home: options.home, over: bytes) else { continue }
                 return change(&configuration)
             }
-            throw HomeFileError(
-                kind: .system,
-                path: path,
-                line: nil,
-                reason: "another program writes it all the time"
-            )
-        } catch {
-            throw .homeFile(error)
-        }
+            throw HomeFileError(kind: .system, path: path, line: nil, reason: "another program writes it all the time")
+        } catch { throw .homeFile(error) }
     }
 
     // MARK: The log
@@ -161,9 +144,7 @@ final class NodeServices {
 }
 
 /// An object of a node, on the node's loop alone. It reaches the services by their own names.
-protocol NodePart: AnyObject {
-    var services: NodeServices { get }
-}
+protocol NodePart: AnyObject { var services: NodeServices { get } }
 
 extension NodePart {
     var loop: any EventLoop { services.loop }

@@ -60,10 +60,7 @@ package final class Store {
     let loader: GridLoader
 
     init(
-        home: HomeDirectory,
-        smallFile: FileDescriptor,
-        now: Int64,
-        argon2Floor: Argon2Parameters,
+        home: HomeDirectory, smallFile: FileDescriptor, now: Int64, argon2Floor: Argon2Parameters,
         committingOn thread: CommitThread
     ) throws(StoreError) {
         self.argon2Floor = argon2Floor
@@ -101,80 +98,29 @@ package final class Store {
         let refused = RefusedRows(services)
         let olderVersions = OlderVersions(services)
         let segmentReader = SegmentReader(
-            services,
-            deadlines: deadlines,
-            segments: segments,
-            refused: refused,
-            olderVersions: olderVersions
-        )
+            services, deadlines: deadlines, segments: segments, refused: refused, olderVersions: olderVersions)
         resting = RestingRows(services, grid: grid, deadlines: deadlines, segments: segments, refused: refused)
         let recovery = InboxRecovery(services, pages: pages, grid: grid)
         let index = InboxIndex(
-            services,
-            pages: pages,
-            grid: grid,
-            segments: segments,
-            refused: refused,
-            olderVersions: olderVersions,
-            reader: segmentReader,
-            resting: resting,
-            recovery: recovery
-        )
+            services, pages: pages, grid: grid, segments: segments, refused: refused, olderVersions: olderVersions,
+            reader: segmentReader, resting: resting, recovery: recovery)
         unread = UnreadDirectories(services, grid: grid, index: index, resting: resting)
         destroyed = DestroyedRows(services, segments: segments)
         rows = RowLifecycle(
-            services,
-            pages: pages,
-            grid: grid,
-            refused: refused,
-            resting: resting,
-            destroyed: destroyed
-        )
+            services, pages: pages, grid: grid, refused: refused, resting: resting, destroyed: destroyed)
         states = StateLogs(services, grid: grid, index: index, recovery: recovery)
         reader = MessageReader(services, grid: grid, index: index, segments: segmentReader)
         writer = MessageWriter(
-            services,
-            grid: grid,
-            segments: segments,
-            index: index,
-            reader: reader,
-            olderVersions: olderVersions
-        )
+            services, grid: grid, segments: segments, index: index, reader: reader, olderVersions: olderVersions)
         fanOutLists = FanOutLists(
-            services,
-            grid: grid,
-            segments: segments,
-            index: index,
-            reader: reader,
-            writer: writer
-        )
+            services, grid: grid, segments: segments, index: index, reader: reader, writer: writer)
         reaper = Reaper(
-            services,
-            pages: pages,
-            grid: grid,
-            deadlines: deadlines,
-            segments: segments,
-            refused: refused,
-            olderVersions: olderVersions,
-            reader: segmentReader,
-            resting: resting,
-            index: index,
-            unread: unread,
-            destroyed: destroyed,
-            rows: rows
-        )
+            services, pages: pages, grid: grid, deadlines: deadlines, segments: segments, refused: refused,
+            olderVersions: olderVersions, reader: segmentReader, resting: resting, index: index, unread: unread,
+            destroyed: destroyed, rows: rows)
         loader = GridLoader(
-            services,
-            pages: pages,
-            grid: grid,
-            deadlines: deadlines,
-            refused: refused,
-            resting: resting,
-            recovery: recovery,
-            unread: unread,
-            destroyed: destroyed,
-            rows: rows
-        )
+            services, pages: pages, grid: grid, deadlines: deadlines, refused: refused, resting: resting,
+            recovery: recovery, unread: unread, destroyed: destroyed, rows: rows)
         if keystore.readableCopyCount < 2 {
             services.report("one of the two copies of \(home.path(Keystore.name)) is damaged")
         }

@@ -21,13 +21,9 @@ extension Store {
     ///   - expiresAt: milliseconds since the epoch.
     ///   - isMade: a bucket that is not there is made; its page is on the disk when this returns.
     /// - Returns: `nil` for a bucket that is not there, or not any more.
-    package func secret(
-        _ id: RowID,
-        tier: Tier,
-        expiresAt: Int64,
-        label: String,
-        isMade: Bool
-    ) throws(StoreError) -> SecretBytes? {
+    package func secret(_ id: RowID, tier: Tier, expiresAt: Int64, label: String, isMade: Bool) throws(StoreError)
+        -> SecretBytes?
+    {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a secret") }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         let row = try grid.row(id)

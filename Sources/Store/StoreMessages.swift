@@ -16,24 +16,13 @@ extension Store {
     ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
     ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
     ///     ``ReapReport`` names it. For the parts of attachments.
-    @discardableResult
-    package func append(
-        _ id: RowID,
-        id messageID: [UInt8],
-        tier: Tier,
-        expiresAt: Int64,
-        payload: [UInt8],
-        notBefore place: UInt64 = 0,
+    @discardableResult package func append(
+        _ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,
         isHidden: Bool = false
     ) throws(StoreError) -> MessagePlace {
         try append(
-            to: try grid.row(id),
-            id: Bytes16.parse(messageID),
-            tier: tier,
-            expiresAt: expiresAt,
-            byteCount: payload.count,
-            notBefore: place,
-            isHidden: isHidden
+            to: try grid.row(id), id: Bytes16.parse(messageID), tier: tier, expiresAt: expiresAt,
+            byteCount: payload.count, notBefore: place, isHidden: isHidden
         ) { $0.copyBytes(from: payload) }
     }
 
@@ -42,27 +31,13 @@ extension Store {
     ///   - row: of this store, see ``handle(_:)``.
     ///   - byteCount: of the payload.
     ///   - write: writes all of the payload.
-    @discardableResult
-    package func append(
-        to row: Row,
-        id: Bytes16,
-        tier: Tier,
-        expiresAt: Int64,
-        byteCount: Int,
-        notBefore place: UInt64 = 0,
-        isHidden: Bool = false,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
+    @discardableResult package func append(
+        to row: Row, id: Bytes16, tier: Tier, expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
+        isHidden: Bool = false, _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) throws(StoreError) -> MessagePlace {
         try writer.append(
-            to: row,
-            id: id,
-            tier: tier,
-            expiresAt: expiresAt,
-            byteCount: byteCount,
-            notBefore: place,
-            isHidden: isHidden,
-            write
-        )
+            to: row, id: id, tier: tier, expiresAt: expiresAt, byteCount: byteCount, notBefore: place,
+            isHidden: isHidden, write)
     }
 
     /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
@@ -80,15 +55,9 @@ extension Store {
     ///   - expiresAt: milliseconds since the epoch.
     ///   - payload: a new one; `nil` for the one before.
     /// - Throws: ``StoreError/unknownMessage`` too.
-    package func reschedule(
-        _ id: RowID,
-        id messageID: [UInt8],
-        tier: Tier,
-        expiresAt: Int64,
-        payload: [UInt8]? = nil
-    ) throws(StoreError) {
-        try writer.reschedule(id, id: messageID, tier: tier, expiresAt: expiresAt, payload: payload)
-    }
+    package func reschedule(_ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8]? = nil)
+        throws(StoreError)
+    { try writer.reschedule(id, id: messageID, tier: tier, expiresAt: expiresAt, payload: payload) }
 
     /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
     package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) { try writer.erase(id, id: messageID) }
@@ -111,12 +80,9 @@ extension Store {
     ///   - last: only so many, the latest.
     ///   - after: only those after this message.
     /// - Throws: ``StoreError/unknownMessage`` when `after` is not, or no longer, there.
-    package func list(
-        _ id: RowID,
-        last: Int? = nil,
-        after: [UInt8]? = nil,
-        now: Int64
-    ) throws(StoreError) -> [StoredMessage] { try reader.list(id, last: last, after: after, now: now) }
+    package func list(_ id: RowID, last: Int? = nil, after: [UInt8]? = nil, now: Int64) throws(StoreError)
+        -> [StoredMessage]
+    { try reader.list(id, last: last, after: after, now: now) }
 
     /// How many messages of the inbox are not due.
     package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
@@ -134,20 +100,15 @@ extension Store {
     ///   - place: only those from this place on.
     ///   - body: what is done with each; it says whether to go on.
     package func visit(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        now: Int64,
+        _ id: RowID, from place: UInt64 = 0, now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) { try reader.visit(id, from: place, now: now, body) }
 
     /// Visits the places of the messages that are not due, the last to arrive first, and opens none of them.
     /// - Parameter place: only those from this place on.
-    package func visitPlaces(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        now: Int64,
-        _ body: (_ place: UInt64) -> Bool
-    ) throws(StoreError) { try reader.visitPlaces(id, from: place, now: now, body) }
+    package func visitPlaces(_ id: RowID, from place: UInt64 = 0, now: Int64, _ body: (_ place: UInt64) -> Bool)
+        throws(StoreError)
+    { try reader.visitPlaces(id, from: place, now: now, body) }
 
     /// The place of a message; `nil` when it is not, or no longer, there, or hidden.
     package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
@@ -164,12 +125,9 @@ extension Store {
     /// - Parameters:
     ///   - digits: the hexadecimal digits that they begin with.
     ///   - limit: most of them.
-    package func messageIDs(
-        _ id: RowID,
-        beginningWith digits: [UInt8],
-        limit: Int,
-        now: Int64
-    ) throws(StoreError) -> [[UInt8]] { try reader.messageIDs(id, beginningWith: digits, limit: limit, now: now) }
+    package func messageIDs(_ id: RowID, beginningWith digits: [UInt8], limit: Int, now: Int64) throws(StoreError)
+        -> [[UInt8]]
+    { try reader.messageIDs(id, beginningWith: digits, limit: limit, now: now) }
 
     /// Whether an inbox may have any: what was not read since the inbox woke is known to have had some, or none.
     package func hasHidden(_ id: RowID) throws(StoreError) -> Bool { try reader.hasHidden(id) }
@@ -179,9 +137,7 @@ extension Store {
     ///   - place: only those that were appended behind messages with a lower one.
     ///   - body: given each with the number of its payload's bytes; it says whether to go on.
     package func visitHidden(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
+        _ id: RowID, from place: UInt64 = 0, _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) { try reader.visitHidden(id, from: place, body) }
 
     // MARK: - Statuses
@@ -201,39 +157,19 @@ extension Store {
     ///   - byteCount: of the status.
     ///   - write: writes all of it.
     package func appendStatus(
-        to row: Row,
-        tier: Tier,
-        expiresAt: Int64,
-        concerning places: ClosedRange<UInt64>,
-        byteCount: Int,
+        to row: Row, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, byteCount: Int,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) throws(StoreError) {
         try writer.appendStatus(
-            to: row,
-            tier: tier,
-            expiresAt: expiresAt,
-            concerning: places,
-            byteCount: byteCount,
-            write
-        )
+            to: row, tier: tier, expiresAt: expiresAt, concerning: places, byteCount: byteCount, write)
     }
 
     package func appendStatus(
-        _ id: RowID,
-        tier: Tier,
-        expiresAt: Int64,
-        concerning places: ClosedRange<UInt64>,
-        _ status: [UInt8]
+        _ id: RowID, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, _ status: [UInt8]
     ) throws(StoreError) {
         try appendStatus(
-            to: try grid.row(id),
-            tier: tier,
-            expiresAt: expiresAt,
-            concerning: places,
-            byteCount: status.count
-        ) {
-            $0.copyBytes(from: status)
-        }
+            to: try grid.row(id), tier: tier, expiresAt: expiresAt, concerning: places, byteCount: status.count
+        ) { $0.copyBytes(from: status) }
     }
 
     /// Visits the statuses of an inbox that are not due, in the order in which they were appended.
@@ -241,9 +177,7 @@ extension Store {
     ///   - places: only those that concern messages from the first to the last of these, and perhaps others.
     ///   - body: given each; it says whether to go on.
     package func visitStatuses(
-        _ id: RowID,
-        concerning places: ClosedRange<UInt64>,
-        now: Int64,
+        _ id: RowID, concerning places: ClosedRange<UInt64>, now: Int64,
         _ body: (_ status: [UInt8]) throws(StoreError) -> Bool
     ) throws(StoreError) { try reader.visitStatuses(id, concerning: places, now: now, body) }
 }

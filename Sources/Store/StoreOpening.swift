@@ -11,18 +11,13 @@ extension Store {
     /// - Throws: ``StoreError/alreadyInitialised(path:)``, ``StoreError/notEmpty(path:)``, and whatever is wrong with the
     ///   place.
     package static func create(
-        home path: String,
-        protection: Protection,
-        passphrase: borrowing SecretBytes?,
-        fileSystem disk: any FileSystem = PosixFileSystem(),
-        argon2: Argon2Parameters = .standard,
+        home path: String, protection: Protection, passphrase: borrowing SecretBytes?,
+        fileSystem disk: any FileSystem = PosixFileSystem(), argon2: Argon2Parameters = .standard,
         journal: Int = Store.journalByteCount
     ) throws(StoreError) {
         let path = HomeDirectory.trimmed(path)
         try HomeDirectory.checkParents(of: path, disk: disk)
-        do throws(SystemError) {
-            try disk.makeDirectory(path, in: nil)
-        } catch {
+        do throws(SystemError) { try disk.makeDirectory(path, in: nil) } catch {
             if error.code != EEXIST { throw StoreError(error, path: path) }
         }
         let home = try HomeDirectory(path, disk: disk)
@@ -71,11 +66,8 @@ extension Store {
     ///   - now: a time that is believed: what is overdue by it is destroyed for good.
     ///   - argon2Floor: weaker stored parameters are refused by ``unlock(passphrase:)``; tests lower it.
     package static func open(
-        home path: String,
-        fileSystem disk: any FileSystem = PosixFileSystem(),
-        now: Int64,
-        argon2Floor: Argon2Parameters = .standard,
-        committingOn thread: CommitThread = .own
+        home path: String, fileSystem disk: any FileSystem = PosixFileSystem(), now: Int64,
+        argon2Floor: Argon2Parameters = .standard, committingOn thread: CommitThread = .own
     ) throws(StoreError) -> Store {
         let home = try HomeDirectory(path, disk: disk)
         guard (try? disk.list(home.descriptor))?.contains(Keystore.name) ?? true else {
@@ -84,12 +76,7 @@ extension Store {
         try home.checkFiles()
         let smallFile = try home.takeLock()
         let store = try Store(
-            home: home,
-            smallFile: smallFile,
-            now: now,
-            argon2Floor: argon2Floor,
-            committingOn: thread
-        )
+            home: home, smallFile: smallFile, now: now, argon2Floor: argon2Floor, committingOn: thread)
         store.settlePages()
         store.pages.readClearHeaders()
         store.openingReport = store.reap(hide: now, destroy: now)
@@ -98,11 +85,9 @@ extension Store {
     }
 
     /// `mayfly reap`: destroys what is overdue and leaves, without a passphrase.
-    package static func reapHome(
-        home path: String,
-        fileSystem disk: any FileSystem = PosixFileSystem(),
-        now: Int64
-    ) throws(StoreError) -> ReapReport {
+    package static func reapHome(home path: String, fileSystem disk: any FileSystem = PosixFileSystem(), now: Int64)
+        throws(StoreError) -> ReapReport
+    {
         let store = try open(home: path, fileSystem: disk, now: now, committingOn: .caller)
         defer { store.close() }
         return store.openingReport
@@ -149,10 +134,7 @@ extension Store {
     ///   - old: not needed in key-file mode, and ignored.
     ///   - new: `nil` for a key file.
     /// - Throws: what ``rewrapping()``, ``Rewrapping/sealed(from:to:)`` and ``protect(by:)`` throw.
-    package func changeProtection(
-        from old: borrowing SecretBytes?,
-        to new: borrowing SecretBytes?
-    ) throws(StoreError) {
+    package func changeProtection(from old: borrowing SecretBytes?, to new: borrowing SecretBytes?) throws(StoreError) {
         try protect(by: try rewrapping().sealed(from: old, to: new))
     }
 
@@ -162,11 +144,8 @@ extension Store {
         if isReadOnly || isClosed { throw .readOnly(path: services.home.path) }
         try refreshKeystore()
         return Rewrapping(
-            keystore: keystore,
-            floor: argon2Floor,
-            keyFile: try keystore.keyFile(in: services.home, isNeeded: false),
-            newKeyFile: KeyFile(in: services.home)
-        )
+            keystore: keystore, floor: argon2Floor, keyFile: try keystore.keyFile(in: services.home, isNeeded: false),
+            newKeyFile: KeyFile(in: services.home))
     }
 
     /// The rest of ``changeProtection(from:to:)``.
@@ -209,9 +188,7 @@ extension Store {
         do throws(StoreError) {
             if !keystore.isSettled { try writeKeystore(opened, over: opened) }
             if opened.protection == .passphrase { try KeyFile.destroy(in: services.home) }
-        } catch {
-            services.report("an unfinished change of the passphrase: \(error)")
-        }
+        } catch { services.report("an unfinished change of the passphrase: \(error)") }
     }
 
     /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
@@ -264,9 +241,7 @@ extension Store {
     /// The inboxes' files, which nothing has read yet: overdue keys are destroyed by now.
     private func settleInboxes() {
         guard let doubt = services.home.doubt, !isReadOnly else { return }
-        do throws(StoreError) {
-            try services.directories.settleAll(doubt)
-        } catch {
+        do throws(StoreError) { try services.directories.settleAll(doubt) } catch {
             services.report("what an earlier run has left cannot be made durable: \(error)")
             isUnsettled = true
         }

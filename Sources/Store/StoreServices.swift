@@ -24,33 +24,20 @@ final class StoreServices {
     private var nextFileNumber = 0
 
     /// - Parameter inboxes: the directory of that name; these objects close it.
-    init(
-        _ home: HomeDirectory,
-        inboxes: FileDescriptor,
-        now: Int64,
-        committingOn thread: CommitThread
-    ) {
+    init(_ home: HomeDirectory, inboxes: FileDescriptor, now: Int64, committingOn thread: CommitThread) {
         self.home = home
         damage = DamageList()
         disk = home.disk
         latestHide = now
         sweeper = Sweeper(disk: home.disk, thread: thread)
         directories = InboxDirectories(
-            inboxes,
-            path: home.path(Self.inboxesName),
-            in: home,
-            damage: damage,
-            sweeper: sweeper
-        )
+            inboxes, path: home.path(Self.inboxesName), in: home, damage: damage, sweeper: sweeper)
         openFiles = OpenFiles(disk: home.disk, directories: directories)
         journal = Journal(in: home, damage: damage)
         writer = FileWriter(disk: home.disk, inboxes: inboxes, gate: DirectoryGate())
         commits = GroupCommit(
-            committer: Committer(journal: journal, writer: writer, thread: thread),
-            journal: journal,
-            damage: damage,
-            unsettled: directories.unsettled
-        )
+            committer: Committer(journal: journal, writer: writer, thread: thread), journal: journal, damage: damage,
+            unsettled: directories.unsettled)
     }
 
     var isLocked: Bool { keys == nil }

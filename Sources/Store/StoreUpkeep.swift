@@ -22,8 +22,9 @@ extension Store {
     ///   - hide: what expires at or before it is not served any more. Not monotonic: a clock that was wrong may be
     ///     corrected.
     ///   - destroy: at most `hide`, a confirmed time: what expires at or before it is destroyed for good.
-    @discardableResult
-    package func reap(hide: Int64, destroy: Int64) -> ReapReport { reaper.reap(hide: hide, destroy: destroy) }
+    @discardableResult package func reap(hide: Int64, destroy: Int64) -> ReapReport {
+        reaper.reap(hide: hide, destroy: destroy)
+    }
 
     /// The next moment at which a reap has something to do: a message's expiry, the end of a bucket, a fuse, a
     /// tombstone's end, files that are still to be removed, another attempt at what failed. `nil` when there is nothing.

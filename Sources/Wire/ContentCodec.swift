@@ -66,11 +66,8 @@ enum ContentCodec {
             guard Reaction.isEmoji(proto.emoji) else { throw .malformed("reaction.emoji") }
             return .reaction(
                 Reaction(
-                    message: try identifier(proto.message, "reaction.message"),
-                    emoji: proto.emoji,
-                    isRemoved: proto.removed
-                )
-            )
+                    message: try identifier(proto.message, "reaction.message"), emoji: proto.emoji,
+                    isRemoved: proto.removed))
         case .attachment: return .attachment(try Attachment(try parse(ProtoAttachment.self, payload)))
         default: return nil
         }
@@ -85,11 +82,9 @@ extension Attachment {
         self.init(
             name: try boundedText(proto.name, Limits.fileNameByteCount, "attachment.name") ?? "",
             mediaType: try boundedText(proto.mediaType, Limits.mediaTypeByteCount, "attachment.media_type") ?? "",
-            byteCount: proto.byteCount,
-            hash: Array(proto.hash),
+            byteCount: proto.byteCount, hash: Array(proto.hash),
             text: try boundedText(proto.text, Limits.textByteCount, "attachment.text") ?? "",
-            replyTo: proto.replyTo.isEmpty ? nil : try identifier(proto.replyTo, "attachment.reply_to")
-        )
+            replyTo: proto.replyTo.isEmpty ? nil : try identifier(proto.replyTo, "attachment.reply_to"))
     }
 }
 
@@ -100,8 +95,7 @@ extension Acknowledgement {
         self.init(
             stored: try identifiers(proto.stored, "acknowledgement.stored"),
             held: try identifiers(proto.held, "acknowledgement.held"),
-            expired: try identifiers(proto.expired, "acknowledgement.expired")
-        )
+            expired: try identifiers(proto.expired, "acknowledgement.expired"))
     }
 }
 
@@ -127,10 +121,7 @@ extension AttachmentChunk {
     init(_ proto: ProtoAttachmentChunk) throws(WireError) {
         guard proto.bytes.count <= Limits.chunkByteCount else { throw .tooLong("attachment_chunk.bytes") }
         self.init(
-            message: try identifier(proto.message, "attachment_chunk.message"),
-            index: Int(proto.index),
-            isDeflated: proto.deflated,
-            bytes: Array(proto.bytes)
-        )
+            message: try identifier(proto.message, "attachment_chunk.message"), index: Int(proto.index),
+            isDeflated: proto.deflated, bytes: Array(proto.bytes))
     }
 }

@@ -12,16 +12,14 @@ package enum FrameCodec {
         case .contents(let contents): return ContentsCodec.encode(contents)
         case .acknowledgement(let said): return AcknowledgementCodec.encode(said)
         case .lifetime(let message): proto.content = control(message)
-        case .joinRequest(let request):
-            proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
+        case .joinRequest(let request): proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
         case .welcome(let welcome): proto.content = control(.welcome, serialized(ProtoWelcome(welcome)))
         case .joinError(let error): proto.content = control(.joinError, SeedJSON.encode(error))
         case .explosion(let sealed): proto.explosion = Data(sealed)
         case .deletionReceipt(let receipt):
             proto.content = control(.deletionReceipt, serialized(ProtoDeletionReceipt(receipt)))
         case .invitation(let invitation): proto.content = control(.invitation, serialized(ProtoInvitation(invitation)))
-        case .memberLeft(let departure):
-            proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
+        case .memberLeft(let departure): proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
         case .group(let update): proto.content = control(.groupUpdated, serialized(ProtoGroupUpdate(update)))
         case .profile(let member): proto.content = control(.profile, serialized(ProtoMember(member)))
         case .joinCancelled: proto.content = control(.joinCancelled, [])
@@ -69,10 +67,8 @@ package enum FrameCodec {
             return .explosion(Array(sealed))
         case .attachmentRequest(let request):
             return .attachmentRequest(
-                try identifier(request.message, "attachment_request.message"),
-                first: Int(request.first),
-                count: Int(request.count)
-            )
+                try identifier(request.message, "attachment_request.message"), first: Int(request.first),
+                count: Int(request.count))
         case .attachmentChunk(let chunk): return .attachmentChunk(try AttachmentChunk(chunk))
         case .attachmentGone(let id): return .attachmentGone(try identifier(id, "attachment_gone"))
         case .relayRequest(let request): return try RelayRequest.read(request).map { .relayRequest($0) } ?? .unknown
@@ -157,11 +153,7 @@ func serialized(_ message: some SwiftProtobuf.Message) -> [UInt8] {
 func parse<Proto: SwiftProtobuf.Message>(_ type: Proto.Type, _ bytes: [UInt8]) throws(WireError) -> Proto {
     var options = BinaryDecodingOptions()
     options.messageDepthLimit = 8
-    do {
-        return try Proto(serializedBytes: bytes, options: options)
-    } catch {
-        throw .malformed(Proto.protoMessageName)
-    }
+    do { return try Proto(serializedBytes: bytes, options: options) } catch { throw .malformed(Proto.protoMessageName) }
 }
 
 func identifier<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> Identifier {

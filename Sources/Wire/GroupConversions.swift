@@ -21,9 +21,7 @@ extension Member {
             profile: try boundedText(proto.profile, Limits.nameByteCount, "member.profile"),
             endpointTexts: proto.endpoints,
             // Room to count on.
-            version: min(proto.version, 1 << 62),
-            signature: try Wire.signature(proto.signature, "member.signature")
-        )
+            version: min(proto.version, 1 << 62), signature: try Wire.signature(proto.signature, "member.signature"))
     }
 }
 
@@ -54,12 +52,9 @@ extension GroupState {
         for member in proto.members { members.append(try publicKey(member, "group.members")) }
         let fields = Unsigned(
             conversation: try identifier(proto.conversation, "group.conversation"),
-            version: min(proto.version, 1 << 62),
-            membership: min(proto.membership, 1 << 62),
-            name: try boundedText(proto.name, Limits.nameByteCount, "group.name"),
-            isLocked: proto.locked,
-            members: members
-        )
+            version: min(proto.version, 1 << 62), membership: min(proto.membership, 1 << 62),
+            name: try boundedText(proto.name, Limits.nameByteCount, "group.name"), isLocked: proto.locked,
+            members: members)
         self.init(fields, signature: try Wire.signature(proto.signature, "group.signature"))
     }
 }
@@ -78,8 +73,7 @@ extension Departure {
         self.init(
             conversation: try identifier(proto.conversation, "departure.conversation"),
             member: try publicKey(proto.member, "departure.member"),
-            signature: try Wire.signature(proto.signature, "departure.signature")
-        )
+            signature: try Wire.signature(proto.signature, "departure.signature"))
     }
 }
 
@@ -98,8 +92,6 @@ extension GroupUpdate {
         for departure in proto.departures { departures.append(try Departure(departure)) }
         self.init(
             state: proto.hasState ? try GroupState(proto.state) : nil,
-            members: try Wire.members(proto.members, "group.members"),
-            departures: departures
-        )
+            members: try Wire.members(proto.members, "group.members"), departures: departures)
     }
 }

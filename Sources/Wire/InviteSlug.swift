@@ -39,18 +39,14 @@ package enum InviteSlug {
         if bytes.first == deflated {
             do throws(DeflateError) {
                 bytes = try Deflate.decompress(Array(bytes.dropFirst()), limit: inflatedLimit, ratio: ratioLimit)
-            } catch {
-                throw error == .tooLarge ? .tooLong : .damaged
-            }
+            } catch { throw error == .tooLarge ? .tooLong : .damaged }
         }
         guard let proto = try? parse(ProtoSignedInvite.self, bytes),
             let signature = try? RecoverableSignature(proto.signature)
         else { throw .damaged }
         let signed = SignedInvite(payload: Array(proto.payload), signature: signature)
         guard let invite = try? decodePayload(signed.payload) else { throw .damaged }
-        do throws(VerifiedInvite.Failure) {
-            return try VerifiedInvite(signed, decoded: invite)
-        } catch {
+        do throws(VerifiedInvite.Failure) { return try VerifiedInvite(signed, decoded: invite) } catch {
             throw .signature(error)
         }
     }
@@ -80,19 +76,15 @@ package enum InviteSlug {
             throw .malformed("invite.conversation_token")
         }
         return Invite(
-            tag: tag,
-            conversationToken: Array(proto.conversationToken),
+            tag: tag, conversationToken: Array(proto.conversationToken),
             creator: try identifier(proto.creatorInboxID, "invite.creator_inbox_id"),
-            joinSecret: Array(proto.joinSecret),
-            endpoints: try endpoints(proto.endpoints),
+            joinSecret: Array(proto.joinSecret), endpoints: try endpoints(proto.endpoints),
             name: try boundedText(proto.name, Limits.nameByteCount, "invite.name"),
             description: try boundedText(proto.description_p, Limits.descriptionByteCount, "invite.description"),
             lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
             conversationExpiresAt: proto.hasConversationExpiresAt
                 ? Timestamp(milliseconds: proto.conversationExpiresAt) : nil,
-            expiresAt: Timestamp(milliseconds: proto.expiresAt),
-            singleUse: proto.singleUse
-        )
+            expiresAt: Timestamp(milliseconds: proto.expiresAt), singleUse: proto.singleUse)
     }
 
     /// Checks the invite that a join request carries.

@@ -45,12 +45,8 @@ extension LifetimeTerms {
         if attachment == nil, !proto.attachment.isEmpty { return nil }
         guard let mailbox = proto.mailbox.isEmpty ? .no : MailboxConsent(rawValue: proto.mailbox) else { return nil }
         let terms = LifetimeTerms(
-            lifetime,
-            attachment: attachment,
-            unopened: proto.unopened == 0 ? nil : proto.unopened,
-            timer: timer,
-            mailbox: mailbox
-        )
+            lifetime, attachment: attachment, unopened: proto.unopened == 0 ? nil : proto.unopened, timer: timer,
+            mailbox: mailbox)
         return terms.isValid ? terms : nil
     }
 }
@@ -66,7 +62,6 @@ extension LifetimeMessage {
     static func read(_ proto: ProtoLifetimeEnded) throws(WireError) -> LifetimeMessage {
         .ended(
             try identifier(proto.agreement, "lifetime_ended.agreement"),
-            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil
-        )
+            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil)
     }
 }

@@ -35,10 +35,8 @@ extension MailboxRequest {
         case .claim(let claim):
             guard claim.proof.count == proofByteCount else { throw .malformed("mailbox_claim.proof") }
             return .claim(
-                owner: try publicKey(claim.owner, "mailbox_claim.owner"),
-                proof: Array(claim.proof),
-                try identifiers(claim.labels, atMost: Limits.boxLabelCount, "mailbox_claim.labels")
-            )
+                owner: try publicKey(claim.owner, "mailbox_claim.owner"), proof: Array(claim.proof),
+                try identifiers(claim.labels, atMost: Limits.boxLabelCount, "mailbox_claim.labels"))
         case .drop(let labels):
             return .drop(try identifiers(labels, atMost: Limits.boxLabelCount, "mailbox_request.drop"))
         case .list(let box): return .list(try identifier(box, "mailbox_request.list"))
@@ -49,15 +47,13 @@ extension MailboxRequest {
         case .take(let list):
             return .take(
                 try identifier(list.box, "mailbox_tags.box"),
-                try identifiers(list.tags, atMost: Limits.slotTagCount, "mailbox_tags.tags")
-            )
+                try identifiers(list.tags, atMost: Limits.slotTagCount, "mailbox_tags.tags"))
         case .discard(let discard):
             guard discard.answer.count <= Limits.slotAnswerByteCount else { throw .tooLong("mailbox_discard.answer") }
             return .discard(
                 try identifier(discard.box, "mailbox_discard.box"),
                 try identifiers(discard.tags, atMost: Limits.slotTagCount, "mailbox_discard.tags"),
-                answer: Array(discard.answer)
-            )
+                answer: Array(discard.answer))
         case nil: return nil
         }
     }
@@ -80,11 +76,7 @@ extension SlotPut {
         guard let keeping = SlotKeeping(rawValue: proto.keeping) else { throw .malformed("mailbox_put.keeping") }
         guard SlotSize.byteCounts.contains(proto.body.count) else { throw .malformed("mailbox_put.body") }
         self.init(
-            id: try identifier(proto.slot, "mailbox_put.slot"),
-            kind: kind,
-            keeping: keeping,
-            body: Array(proto.body)
-        )
+            id: try identifier(proto.slot, "mailbox_put.slot"), kind: kind, keeping: keeping, body: Array(proto.body))
     }
 }
 
@@ -127,12 +119,8 @@ extension MailboxAnswer {
             guard grant.longest >= 0 else { throw .malformed("mailbox_grant.longest") }
             return .granted(
                 MailboxGrant(
-                    boxCount: Int(grant.boxes),
-                    slotCount: Int(grant.slots),
-                    byteCount: Int(grant.bytes),
-                    longest: grant.longest
-                )
-            )
+                    boxCount: Int(grant.boxes), slotCount: Int(grant.slots), byteCount: Int(grant.bytes),
+                    longest: grant.longest))
         case .refused(let reason): return .refused(MailboxRefusal(rawValue: reason) ?? .other)
         case .waiting(let box): return .waiting(try identifier(box, "mailbox_answer.waiting"))
         case .slots(let list):
@@ -140,15 +128,12 @@ extension MailboxAnswer {
             return .slots(box, slots)
         case .put(let put):
             return .put(
-                try identifier(put.box, "mailbox_outcome.box"),
-                try identifier(put.slot, "mailbox_outcome.slot"),
-                PutOutcome(rawValue: put.outcome) ?? .other
-            )
+                try identifier(put.box, "mailbox_outcome.box"), try identifier(put.slot, "mailbox_outcome.slot"),
+                PutOutcome(rawValue: put.outcome) ?? .other)
         case .slot(let slot): return try read(slot)
         case .absent(let absence):
             return .absent(
-                try identifier(absence.box, "mailbox_absence.box"),
-                try identifier(absence.slot, "mailbox_absence.slot")
+                try identifier(absence.box, "mailbox_absence.box"), try identifier(absence.slot, "mailbox_absence.slot")
             )
         case .discarded(let list):
             let (box, slots) = try list.read()
@@ -161,16 +146,11 @@ extension MailboxAnswer {
         guard slot.dwell >= 0 else { throw .malformed("mailbox_slot.dwell") }
         let isBodySized =
             slot.isAnswer
-            ? (1...Limits.slotAnswerByteCount).contains(slot.body.count)
-            : SlotSize.byteCounts.contains(slot.body.count)
+            ? (1...Limits.slotAnswerByteCount).contains(slot.body.count) : SlotSize.byteCounts.contains(slot.body.count)
         guard isBodySized else { throw .malformed("mailbox_slot.body") }
         return .slot(
-            try identifier(slot.box, "mailbox_slot.box"),
-            try identifier(slot.slot, "mailbox_slot.slot"),
-            dwell: slot.dwell,
-            isAnswer: slot.isAnswer,
-            body: Array(slot.body)
-        )
+            try identifier(slot.box, "mailbox_slot.box"), try identifier(slot.slot, "mailbox_slot.slot"),
+            dwell: slot.dwell, isAnswer: slot.isAnswer, body: Array(slot.body))
     }
 }
 
@@ -213,9 +193,7 @@ extension MailboxMessage {
         switch proto.body {
         case .want(let want):
             return .want(
-                try identifier(want.agreement, "mailbox_want.agreement"),
-                above: want.hasAbove ? want.above : nil
-            )
+                try identifier(want.agreement, "mailbox_want.agreement"), above: want.hasAbove ? want.above : nil)
         case .keys(let keys): return .keys(try SliceKeys(keys))
         case nil: return nil
         }
@@ -242,12 +220,8 @@ extension SliceKeys {
             rest = rest.dropFirst(size)
         }
         self.init(
-            agreement: try identifier(proto.agreement, "mailbox_keys.agreement"),
-            first: proto.first,
-            present: proto.present,
-            left: proto.left,
-            keys: keys
-        )
+            agreement: try identifier(proto.agreement, "mailbox_keys.agreement"), first: proto.first,
+            present: proto.present, left: proto.left, keys: keys)
     }
 }
 
@@ -255,11 +229,9 @@ extension SliceKeys {
 
 private func joined(_ identifiers: [some FixedBytes]) -> Data { Data(identifiers.flatMap(\.bytes)) }
 
-private func identifiers<Identifier: FixedBytes>(
-    _ bytes: Data,
-    atMost limit: Int,
-    _ field: String
-) throws(WireError) -> [Identifier] {
+private func identifiers<Identifier: FixedBytes>(_ bytes: Data, atMost limit: Int, _ field: String) throws(WireError)
+    -> [Identifier]
+{
     guard bytes.count <= limit * Identifier.byteCount else { throw .tooLong(field) }
     return try identifiers(bytes, field)
 }

@@ -6,17 +6,13 @@ extension Content {
     init(_ proto: ProtoContent) throws(WireError) {
         let (payload, body) = try ContentCodec.decode(ContentType(proto.type), Array(proto.payload))
         self.init(
-            type: ContentType(proto.type),
-            id: try identifier(proto.id, "content.id"),
+            type: ContentType(proto.type), id: try identifier(proto.id, "content.id"),
             sentAt: Timestamp(milliseconds: proto.sentAt),
             // An unknown lifetime is none: the content stays in memory.
             lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
             agreement: proto.agreement.isEmpty ? nil : try identifier(proto.agreement, "content.agreement"),
             fallback: try boundedText(proto.fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
-            shouldPush: proto.shouldPush,
-            payload: payload,
-            body: body
-        )
+            shouldPush: proto.shouldPush, payload: payload, body: body)
     }
 }
 
@@ -42,10 +38,8 @@ extension SessionStart {
             reset: proto.reset,
             inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
             head: proto.hasHead ? try Agreement.read(proto.head) : nil,
-            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil,
-            epoch: proto.epoch,
-            open: proto.open.isEmpty ? nil : try identifier(proto.open, "session.open")
-        )
+            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil, epoch: proto.epoch,
+            open: proto.open.isEmpty ? nil : try identifier(proto.open, "session.open"))
         guard proto.groupDigest.count <= 8 else { throw .malformed("session.group_digest") }
         groupDigest = Array(proto.groupDigest)
         member = proto.hasMember ? try Member(proto.member) : nil
@@ -72,9 +66,7 @@ extension JoinRequest {
         guard proto.joinSecret.count == 32 else { throw .malformed("join_request.join_secret") }
         self.init(
             invite: SignedInvite(payload: Array(proto.invitePayload), signature: signature),
-            joinSecret: Array(proto.joinSecret),
-            member: try Member(proto.member)
-        )
+            joinSecret: Array(proto.joinSecret), member: try Member(proto.member))
     }
 }
 
@@ -104,14 +96,11 @@ extension Welcome {
                 conversation: try identifier(proto.genesis.conversation, "genesis.conversation"),
                 creator: try publicKey(proto.genesis.creator, "genesis.creator"),
                 createdAt: Timestamp(milliseconds: proto.genesis.createdAt),
-                signature: try signature(proto.genesis.signature, "genesis.signature")
-            ),
-            group: try GroupState(proto.group),
-            members: members,
+                signature: try signature(proto.genesis.signature, "genesis.signature")),
+            group: try GroupState(proto.group), members: members,
             expiresAt: proto.hasExpiresAt ? Timestamp(milliseconds: proto.expiresAt) : nil,
             notice: proto.notice.isEmpty ? nil : Array(proto.notice),
-            agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil
-        )
+            agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil)
     }
 }
 
@@ -130,8 +119,7 @@ extension DeletionReceipt {
             conversation: try identifier(proto.conversation, "receipt.conversation"),
             member: try publicKey(proto.member, "receipt.member"),
             destroyedAt: Timestamp(milliseconds: proto.destroyedAt),
-            signature: try Wire.signature(proto.signature, "receipt.signature")
-        )
+            signature: try Wire.signature(proto.signature, "receipt.signature"))
     }
 }
 
@@ -147,9 +135,7 @@ extension Invitation {
     init(_ proto: ProtoInvitation) throws(WireError) {
         guard proto.slug.utf8.count <= InviteSlug.byteCountLimit else { throw .tooLong("invitation.slug") }
         self.init(
-            id: try identifier(proto.id, "invitation.id"),
-            slug: proto.slug,
-            name: try boundedText(proto.name, Limits.nameByteCount, "invitation.name")
-        )
+            id: try identifier(proto.id, "invitation.id"), slug: proto.slug,
+            name: try boundedText(proto.name, Limits.nameByteCount, "invitation.name"))
     }
 }

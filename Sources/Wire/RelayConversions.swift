@@ -63,12 +63,8 @@ extension RelayAnswer {
         case .reserved(let grant):
             return .reserved(
                 RelayGrant(
-                    reservationCount: Int(grant.reservations),
-                    streamsPerReservation: Int(grant.streamsPerReservation),
-                    streamCount: Int(grant.streams),
-                    byteRate: Int(grant.byteRate)
-                )
-            )
+                    reservationCount: Int(grant.reservations), streamsPerReservation: Int(grant.streamsPerReservation),
+                    streamCount: Int(grant.streams), byteRate: Int(grant.byteRate)))
         case .refused(let reason): return .refused(RelayRefusal(rawValue: reason) ?? .other)
         case .incoming(let incoming):
             let reservation: ReservationID = try identifier(incoming.reservation, "relay_incoming.reservation")

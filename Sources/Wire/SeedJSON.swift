@@ -36,37 +36,22 @@ package enum SeedJSON {
     package static func encode(_ proposal: LifetimeProposal) -> [UInt8] {
         encode(
             LifetimeBody(
-                type: "lifetime_proposal",
-                sessionId: proposal.conversation.description,
-                id: proposal.id.description,
-                lifetime: proposal.lifetime.rawValue,
-                proposedAt: seconds(proposal.proposedAt),
-                epoch: proposal.epoch,
-                membership: proposal.membership,
-                previous: proposal.previous.description,
-                nonce: Hex.encode(proposal.nonce),
-                proposer: Hex.encode(proposal.proposer.bytes),
-                signature: Hex.encode(proposal.signature.bytes),
-                attachments: proposal.terms.attachment?.rawValue,
+                type: "lifetime_proposal", sessionId: proposal.conversation.description, id: proposal.id.description,
+                lifetime: proposal.lifetime.rawValue, proposedAt: seconds(proposal.proposedAt), epoch: proposal.epoch,
+                membership: proposal.membership, previous: proposal.previous.description,
+                nonce: Hex.encode(proposal.nonce), proposer: Hex.encode(proposal.proposer.bytes),
+                signature: Hex.encode(proposal.signature.bytes), attachments: proposal.terms.attachment?.rawValue,
                 unopened: proposal.terms.unopened,
                 timer: proposal.terms.timer == .send ? nil : proposal.terms.timer.rawValue,
-                mailbox: proposal.terms.mailbox == .no ? nil : proposal.terms.mailbox.rawValue
-            )
-        )
+                mailbox: proposal.terms.mailbox == .no ? nil : proposal.terms.mailbox.rawValue))
     }
 
     package static func encode(_ accept: LifetimeAccept) -> [UInt8] {
         encode(
             LifetimeBody(
-                type: "lifetime_accept",
-                sessionId: accept.conversation.description,
-                lifetime: accept.lifetime.rawValue,
-                acceptedAt: seconds(accept.acceptedAt),
-                proposal: accept.proposal.description,
-                acceptor: Hex.encode(accept.acceptor.bytes),
-                signature: Hex.encode(accept.signature.bytes)
-            )
-        )
+                type: "lifetime_accept", sessionId: accept.conversation.description, lifetime: accept.lifetime.rawValue,
+                acceptedAt: seconds(accept.acceptedAt), proposal: accept.proposal.description,
+                acceptor: Hex.encode(accept.acceptor.bytes), signature: Hex.encode(accept.signature.bytes)))
     }
 
     package static func encodeRejection(of id: ProposalID, _ reason: LifetimeRejectReason) -> [UInt8] {
@@ -78,10 +63,9 @@ package enum SeedJSON {
     }
 
     /// - Parameter type: what the message is announced as, whose name the JSON has to repeat; `nil` for any of them.
-    package static func decodeLifetimeMessage(
-        _ bytes: [UInt8],
-        as type: ContentType? = nil
-    ) throws(WireError) -> LifetimeMessage {
+    package static func decodeLifetimeMessage(_ bytes: [UInt8], as type: ContentType? = nil) throws(WireError)
+        -> LifetimeMessage
+    {
         let body: LifetimeBody = try decode(bytes)
         if let name = type?.parts?.name, body.type != name { throw .malformed("lifetime.type") }
         switch body.type {
@@ -99,22 +83,14 @@ package enum SeedJSON {
 
     private static func proposal(_ body: LifetimeBody) throws(WireError) -> LifetimeMessage {
         guard let terms = terms(body) else { return .unsupported(ProposalID(hex: body.id ?? "")) }
-        guard let conversation = ConversationID(hex: body.sessionId ?? ""),
-            let proposedAt = timestamp(body.proposedAt),
+        guard let conversation = ConversationID(hex: body.sessionId ?? ""), let proposedAt = timestamp(body.proposedAt),
             let epoch = body.epoch, let membership = body.membership,
-            let previous = AgreementID(hex: body.previous ?? ""),
-            let nonce = Hex.decode(body.nonce ?? ""), nonce.count == 16,
-            let proposer = key(body.proposer), let signature = signature(body.signature)
+            let previous = AgreementID(hex: body.previous ?? ""), let nonce = Hex.decode(body.nonce ?? ""),
+            nonce.count == 16, let proposer = key(body.proposer), let signature = signature(body.signature)
         else { throw .malformed("lifetime_proposal") }
         let unsigned = LifetimeProposal.Unsigned(
-            conversation: conversation,
-            membership: membership,
-            epoch: epoch,
-            previous: previous,
-            terms: terms,
-            proposedAt: proposedAt,
-            nonce: nonce
-        )
+            conversation: conversation, membership: membership, epoch: epoch, previous: previous, terms: terms,
+            proposedAt: proposedAt, nonce: nonce)
         return .proposal(LifetimeProposal(unsigned, proposer: proposer, signature: signature))
     }
 
@@ -129,30 +105,19 @@ package enum SeedJSON {
         let attachment = body.attachments.map { Lifetime(rawValue: $0) }
         if case .some(nil) = attachment { return nil }
         let terms = LifetimeTerms(
-            lifetime,
-            attachment: attachment ?? nil,
-            unopened: body.unopened,
-            timer: timer,
-            mailbox: mailbox
-        )
+            lifetime, attachment: attachment ?? nil, unopened: body.unopened, timer: timer, mailbox: mailbox)
         return terms.isValid ? terms : nil
     }
 
     private static func accept(_ body: LifetimeBody) throws(WireError) -> LifetimeAccept {
         guard let conversation = ConversationID(hex: body.sessionId ?? ""),
-            let id = ProposalID(hex: body.proposal ?? ""),
-            let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
-            let acceptedAt = timestamp(body.acceptedAt),
-            let acceptor = key(body.acceptor), let signature = signature(body.signature)
+            let id = ProposalID(hex: body.proposal ?? ""), let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
+            let acceptedAt = timestamp(body.acceptedAt), let acceptor = key(body.acceptor),
+            let signature = signature(body.signature)
         else { throw .malformed("lifetime_accept") }
         return LifetimeAccept(
-            conversation: conversation,
-            proposal: id,
-            lifetime: lifetime,
-            acceptedAt: acceptedAt,
-            acceptor: acceptor,
-            signature: signature
-        )
+            conversation: conversation, proposal: id, lifetime: lifetime, acceptedAt: acceptedAt, acceptor: acceptor,
+            signature: signature)
     }
 
     // MARK: Join errors (seed 002, 1.1)
@@ -169,11 +134,8 @@ package enum SeedJSON {
     package static func encode(_ error: JoinError) -> [UInt8] {
         let bytes = encode(
             JoinErrorBody(
-                errorType: error.errorType.rawValue,
-                inviteTag: error.inviteTag.description,
-                timestamp: error.timestamp.iso8601
-            )
-        )
+                errorType: error.errorType.rawValue, inviteTag: error.inviteTag.description,
+                timestamp: error.timestamp.iso8601))
         return bytes + [UInt8](repeating: 0x20, count: max(0, joinErrorByteCount - bytes.count))
     }
 
@@ -196,9 +158,7 @@ package enum SeedJSON {
 
     private static func decode<Value: Decodable>(_ bytes: [UInt8]) throws(WireError) -> Value {
         guard !bytes.isEmpty, bytes.count <= byteCountLimit else { throw .tooLong("payload") }
-        do {
-            return try JSONDecoder().decode(Value.self, from: Data(bytes))
-        } catch {
+        do { return try JSONDecoder().decode(Value.self, from: Data(bytes)) } catch {
             throw .malformed("\(Value.self)")
         }
     }
@@ -210,9 +170,7 @@ package enum SeedJSON {
         return Timestamp(milliseconds: Int64((seconds * 1_000).rounded()))
     }
 
-    private static func key(_ text: String?) -> PublicKey? {
-        Hex.decode(text ?? "").flatMap { try? PublicKey($0) }
-    }
+    private static func key(_ text: String?) -> PublicKey? { Hex.decode(text ?? "").flatMap { try? PublicKey($0) } }
 
     private static func signature(_ text: String?) -> SchnorrSignature? {
         Hex.decode(text ?? "").flatMap { try? SchnorrSignature($0) }

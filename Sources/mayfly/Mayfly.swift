@@ -6,8 +6,7 @@ import Glibc
 /// The one executable: the node and everything that talks to it.
 @main struct Mayfly: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "mayfly",
-        abstract: "Messages between machines that leave nothing behind.",
+        commandName: "mayfly", abstract: "Messages between machines that leave nothing behind.",
         discussion: """
             Start a node:           mayfly init && mayfly run
             Start a conversation:   mayfly conversation create --name room
@@ -21,40 +20,31 @@ import Glibc
 
             Exit codes: 0 done, 1 failed, 64 wrong usage, 2 refused by the other side, 3 expired or exploded, \
             4 timed out, 5 peer unreachable, 6 locked, 7 not found, 8 no node running here.
-            """,
-        version: ProgramVersion.text,
+            """, version: ProgramVersion.text,
         groupedSubcommands: [
             CommandGroup(
                 name: "Node",
                 subcommands: [
                     InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
                     UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, MetricsCommand.self,
-                    ReapCommand.self,
-                    DoctorCommand.self,
-                    NetcheckCommand.self, MailboxCommand.self,
-                ]
-            ),
+                    ReapCommand.self, DoctorCommand.self, NetcheckCommand.self, MailboxCommand.self,
+                ]),
             CommandGroup(
                 name: "Conversation",
-                subcommands: [ConversationCommand.self, InviteCommand.self, JoinCommand.self, PeerCommand.self]
-            ),
+                subcommands: [ConversationCommand.self, InviteCommand.self, JoinCommand.self, PeerCommand.self]),
             CommandGroup(
                 name: "Message",
                 subcommands: [
                     ChatCommand.self, SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self,
-                    ExplodeCommand.self,
-                    OutboxCommand.self, InboxCommand.self, ReactCommand.self, SaveCommand.self,
-                ]
-            ),
+                    ExplodeCommand.self, OutboxCommand.self, InboxCommand.self, ReactCommand.self, SaveCommand.self,
+                ]),
             CommandGroup(
                 name: "Program",
                 subcommands: [
                     RPCCommand.self, SchemaCommand.self, VersionCommand.self, GatewayHelperCommand.self,
                     ConfineCommand.self,
-                ]
-            ),
-        ]
-    )
+                ]),
+        ])
 
     static func main() async {
         leaveNoCoreDump()
@@ -64,14 +54,8 @@ import Glibc
             try checkText()
             if let unknown = CommandLineMistake.unknown(in: arguments, of: Mayfly.self) { throw unknown }
             var command = try parseAsRoot(arguments)
-            if var command = command as? any AsyncParsableCommand {
-                try await command.run()
-            } else {
-                try command.run()
-            }
-        } catch {
-            finish(error, arguments)
-        }
+            if var command = command as? any AsyncParsableCommand { try await command.run() } else { try command.run() }
+        } catch { finish(error, arguments) }
     }
 
     /// Passphrases, texts and keys pass through all of the commands.
@@ -94,10 +78,8 @@ import Glibc
         for index in 1..<max(1, Int(CommandLine.argc)) {
             if let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil {
                 throw ControlError(
-                    .usage,
-                    "argument \(index) is not UTF-8 text",
-                    hint: "give a text on standard input, or rename the file"
-                )
+                    .usage, "argument \(index) is not UTF-8 text",
+                    hint: "give a text on standard input, or rename the file")
             }
         }
     }

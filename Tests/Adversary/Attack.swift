@@ -28,12 +28,7 @@ package struct Target: Sendable {
     package var neighbourhood: Neighbourhood?
 
     package init(
-        address: NodeAddress,
-        card: ContactCard,
-        invite: String,
-        crowded: String,
-        sleeping: [String],
-        socket: String,
+        address: NodeAddress, card: ContactCard, invite: String, crowded: String, sleeping: [String], socket: String,
         day: UInt32
     ) {
         self.address = address
@@ -152,12 +147,9 @@ package enum Attack: String, CaseIterable, Sendable {
         case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels, .relayQuestions: .relay
         case .lanGarbage, .lanStrangers, .lanReplays: .network
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
-            .invitations, .openInvitations, .joins,
-            .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .receipts, .control, .relays,
-            .datagramGarbage,
-            .datagramPunches,
-            .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
-            .datagramSealed:
+            .invitations, .openInvitations, .joins, .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs,
+            .receipts, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
+            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed:
             .node
         case .mailboxFlood, .mailboxClaims, .mailboxGuesses: .mailbox
         }
@@ -169,10 +161,9 @@ package enum Attack: String, CaseIterable, Sendable {
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
         case .goodTokens, .replays, .garbage, .frames, .invitations, .openInvitations, .joins, .wakes, .proposals,
             .forgeries, .forgedKnocks, .contents, .bombs, .receipts, .control, .relays, .datagramGarbage,
-            .datagramPunches, .datagramKnocks, .datagramDials,
-            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
-            .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays,
-            .mailboxFlood, .mailboxClaims, .mailboxGuesses:
+            .datagramPunches, .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions,
+            .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels,
+            .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays, .mailboxFlood, .mailboxClaims, .mailboxGuesses:
             false
         }
     }
@@ -226,9 +217,7 @@ package enum Attack: String, CaseIterable, Sendable {
 
     /// One attempt after the other, each from an address of its own.
     private func stranger(
-        _ target: Target,
-        _ effort: Effort,
-        _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
+        _ target: Target, _ effort: Effort, _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
     ) -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()

@@ -22,10 +22,8 @@ package struct BoxOwner: Sendable {
     /// The card by which the mailbox adds the owner as a peer; nobody is at its address.
     package var ownCard: ContactCard {
         ContactCard(
-            key: identity.publicKey,
-            routingSecret: randomBytes(ContactCard.routingSecretByteCount),
-            endpoints: [Endpoint(host: "127.0.0.1", port: 9)]
-        )
+            key: identity.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
+            endpoints: [Endpoint(host: "127.0.0.1", port: 9)])
     }
 
     package func box(_ label: BoxLabel) -> BoxID { secret.box(label) }
@@ -36,9 +34,7 @@ package struct BoxOwner: Sendable {
         return try HostileLink(
             RawConnection(from: source, to: NodeAddress(host: endpoint.host, port: endpoint.port)),
             token: SharedTokens(card: card, day: day)[Int.random(in: 0..<Int(TokenLimits.shared))],
-            identity: makeIdentity(),
-            remote: card.key
-        )
+            identity: makeIdentity(), remote: card.key)
     }
 
     /// The claim of these boxes over a link of ``link(from:)``.

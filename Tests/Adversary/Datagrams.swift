@@ -27,11 +27,8 @@ struct Datagrams: Sendable {
 
     private static func actOne(_ token: [UInt8], remote: PublicKey) -> [UInt8]? {
         let handshake = try? LinkHandshake.initiator(
-            identity: makeIdentity().secret,
-            remote: remote,
-            ephemeral: SecretKey.generate(),
-            prologue: Array("mayfly".utf8) + [1, 0x0D] + token
-        )
+            identity: makeIdentity().secret, remote: remote, ephemeral: SecretKey.generate(),
+            prologue: Array("mayfly".utf8) + [1, 0x0D] + token)
         guard var handshake else { return nil }
         return try? handshake.write()
     }
@@ -57,9 +54,7 @@ struct Datagrams: Sendable {
     func punches() -> Tally { flood(isSilent: true) { _ in Self.header(10) + randomBytes(16) } }
 
     /// Sealed notices for a conversation that nobody knows.
-    func knocks() -> Tally {
-        flood(isSilent: true) { _ in Self.header(6) + randomBytes(16 + 8 + 512) }
-    }
+    func knocks() -> Tally { flood(isSilent: true) { _ in Self.header(6) + randomBytes(16 + 8 + 512) } }
 
     // MARK: Of those who know a token
 
@@ -178,17 +173,12 @@ private final class HostileDialer {
         limits.actTimeout = 60_000_000
         limits.handshakeTimeout = 60_000_000
         endpoint = DatagramEndpoint(
-            limits: limits,
-            cookieKey: SecretBytes(copying: randomBytes(32)),
-            source: DatagramSource(randomBytes: { randomBytes($0) }, makeEphemeral: { SecretKey.generate() })
-        )
+            limits: limits, cookieKey: SecretBytes(copying: randomBytes(32)),
+            source: DatagramSource(randomBytes: { randomBytes($0) }, makeEphemeral: { SecretKey.generate() }))
         dial = DatagramDial(
             address: DatagramAddress(v4: target.address.host, port: target.address.port),
-            token: SharedTokens.cached(target)[number].bytes,
-            identity: makeIdentity(),
-            remote: target.card.key,
-            route: 1
-        )
+            token: SharedTokens.cached(target)[number].bytes, identity: makeIdentity(), remote: target.card.key,
+            route: 1)
     }
 
     private static let start = ContinuousClock.now

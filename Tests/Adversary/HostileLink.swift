@@ -21,28 +21,15 @@ package final class HostileLink {
         var handshake: LinkHandshake
     }
 
-    package static func greeting(
-        _ token: RoutingToken,
-        identity: IdentityKey,
-        remote: PublicKey
-    ) throws -> Greeting {
+    package static func greeting(_ token: RoutingToken, identity: IdentityKey, remote: PublicKey) throws -> Greeting {
         var handshake = try LinkHandshake.initiator(
-            identity: identity.secret,
-            remote: remote,
-            ephemeral: SecretKey.generate(),
-            prologue: prologue(token)
-        )
+            identity: identity.secret, remote: remote, ephemeral: SecretKey.generate(), prologue: prologue(token))
         let actOne = try handshake.write()
         return Greeting(bytes: preamble(token.bytes) + actOne, handshake: handshake)
     }
 
     /// Dials a node and goes through the handshake.
-    package init(
-        _ connection: RawConnection,
-        token: RoutingToken,
-        identity: IdentityKey,
-        remote: PublicKey
-    ) throws {
+    package init(_ connection: RawConnection, token: RoutingToken, identity: IdentityKey, remote: PublicKey) throws {
         self.connection = connection
         self.identity = identity
         var dial = try Self.greeting(token, identity: identity, remote: remote)
@@ -107,11 +94,8 @@ package final class HostileMember {
         var joined: (HostileLink, Welcome)?
         for _ in 0..<5 where joined == nil {
             let link = try HostileLink(
-                RawConnection(from: source, to: address),
-                token: tokens[Int.random(in: 0..<32)],
-                identity: identity,
-                remote: invite.creatorKey
-            )
+                RawConnection(from: source, to: address), token: tokens[Int.random(in: 0..<32)], identity: identity,
+                remote: invite.creatorKey)
             joined = try Self.join(invite, over: link, identity: identity).map { (link, $0) }
         }
         guard let joined else { throw Failure("no welcome") }
@@ -140,17 +124,10 @@ package final class HostileMember {
     /// Another link, by a member's token.
     package func dialAgain(at address: NodeAddress, counter: UInt32) throws -> HostileLink {
         let secret = RoutingSecret.derive(
-            own: identity,
-            remote: creator,
-            conversation: conversation.bytes,
-            role: .initiator
-        )
+            own: identity, remote: creator, conversation: conversation.bytes, role: .initiator)
         let link = try HostileLink(
-            RawConnection(from: Source(Int(counter)), to: address),
-            token: secret.token(.first, counter: counter),
-            identity: identity,
-            remote: creator
-        )
+            RawConnection(from: Source(Int(counter)), to: address), token: secret.token(.first, counter: counter),
+            identity: identity, remote: creator)
         try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
         return link
     }
@@ -158,29 +135,17 @@ package final class HostileMember {
     package func text(_ text: String, id: MessageID? = nil) -> Content {
         var random = SystemRandomness()
         return Content(
-            type: .text,
-            id: id ?? .make(by: identity.publicKey, in: conversation, &random),
-            sentAt: Timestamp(milliseconds: 0),
-            lifetime: .ephemeral,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: Array(text.utf8)
-        )
+            type: .text, id: id ?? .make(by: identity.publicKey, in: conversation, &random),
+            sentAt: Timestamp(milliseconds: 0), lifetime: .ephemeral, agreement: nil, fallback: "", shouldPush: true,
+            payload: Array(text.utf8))
     }
 
     /// A proposal of its own; without a signature when many are made.
     package func proposal(epoch: UInt64 = 1, isSigned: Bool, at: Timestamp) -> LifetimeProposal {
         var random = SystemRandomness()
         let fields = LifetimeProposal.Unsigned(
-            conversation: conversation,
-            membership: welcome.group.membership,
-            epoch: epoch,
-            previous: .none,
-            terms: LifetimeTerms(.thirtyDays),
-            proposedAt: at,
-            nonce: random.bytes(16)
-        )
+            conversation: conversation, membership: welcome.group.membership, epoch: epoch, previous: .none,
+            terms: LifetimeTerms(.thirtyDays), proposedAt: at, nonce: random.bytes(16))
         if isSigned { return fields.signed(by: identity, &random) }
         return LifetimeProposal(fields, proposer: identity.publicKey, signature: welcome.group.signature)
     }

@@ -46,11 +46,8 @@ struct Members: Sendable {
             if number % 2 == 0 {
                 return .memberLeft(
                     Departure(
-                        conversation: member.conversation,
-                        member: member.creator,
-                        signature: member.welcome.group.signature
-                    )
-                )
+                        conversation: member.conversation, member: member.creator,
+                        signature: member.welcome.group.signature))
             }
             var state = member.welcome.group.unsigned
             state.version += UInt64(number)
@@ -79,14 +76,7 @@ struct Members: Sendable {
                 content.type = .attachment
                 content.payload = []
                 content.body = .attachment(
-                    Attachment(
-                        name: "f",
-                        mediaType: "a/b",
-                        byteCount: 1 << 20,
-                        hash: randomBytes(32),
-                        text: ""
-                    )
-                )
+                    Attachment(name: "f", mediaType: "a/b", byteCount: 1 << 20, hash: randomBytes(32), text: ""))
                 return .content(content, age: 0)
             }
             var random = SystemRandomness()
@@ -96,9 +86,7 @@ struct Members: Sendable {
         }
 
         fileprivate mutating func dialAgain(_ target: Target, counter: UInt32) -> Bool {
-            guard let link = try? member.dialAgain(at: target.address, counter: counter) else {
-                return false
-            }
+            guard let link = try? member.dialAgain(at: target.address, counter: counter) else { return false }
             self.link = link
             return true
         }
@@ -117,11 +105,7 @@ struct Members: Sendable {
             }
             var random = SystemRandomness()
             let secret = RoutingSecret.derive(
-                own: member.identity,
-                remote: member.creator,
-                conversation: member.conversation.bytes,
-                role: .initiator
-            )
+                own: member.identity, remote: member.creator, conversation: member.conversation.bytes, role: .initiator)
             let token = secret.knock.token(day: target.day)
             let end = Timestamp(milliseconds: Int64(time(nil)) * 1_000)
             let notice = ExplodeNotice(genesis: member.welcome.genesis, expiresAt: end, key: member.identity, &random)

@@ -83,8 +83,7 @@ final class LanSockets {
     var count: Int { descriptors.count }
 
     /// - Returns: whether the system took it.
-    @discardableResult
-    func announce(_ bytes: [UInt8], by index: Int) -> Bool {
+    @discardableResult func announce(_ bytes: [UInt8], by index: Int) -> Bool {
         let sent = SocketName(Self.group, Self.port).withPointer { name, size in
             bytes.withUnsafeBytes {
                 sendto(descriptors[index % count], $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL), name, size)

@@ -78,9 +78,7 @@ struct Neighbours: Sendable {
                 try Neighbourhood.enter(target.neighbourhood?.home)
                 let member = try HostileMember(slug: target.invite, at: target.address, day: target.day)
                 return RoutingSecret.derive(
-                    own: member.identity,
-                    remote: member.creator,
-                    conversation: member.conversation.bytes,
+                    own: member.identity, remote: member.creator, conversation: member.conversation.bytes,
                     role: .initiator
                 ).lan
             }

@@ -40,12 +40,9 @@ package final class RawConnection {
     /// - Parameters:
     ///   - isAbrupt: closing it resets the connection, so that this machine keeps nothing of it.
     ///   - isWaiting: calls wait for the other side; otherwise none does, the connection itself included.
-    package init(
-        from source: Source? = nil,
-        to address: NodeAddress,
-        isAbrupt: Bool = true,
-        isWaiting: Bool = true
-    ) throws(Failure) {
+    package init(from source: Source? = nil, to address: NodeAddress, isAbrupt: Bool = true, isWaiting: Bool = true)
+        throws(Failure)
+    {
         let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         descriptor = socket(AF_INET, isWaiting ? kind : kind | Int32(SOCK_NONBLOCK.rawValue), 0)
         guard descriptor >= 0 else { throw Failure.system("socket") }
@@ -80,9 +77,7 @@ package final class RawConnection {
     }
 
     private func call(
-        _ address: UInt32,
-        _ port: UInt16,
-        _ function: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
+        _ address: UInt32, _ port: UInt16, _ function: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
     ) -> Int32 {
         var name = sockaddr_in()
         name.sin_family = sa_family_t(AF_INET)
@@ -96,8 +91,7 @@ package final class RawConnection {
     }
 
     /// - Returns: whether all of it could be handed over.
-    @discardableResult
-    package func write(_ bytes: [UInt8]) -> Bool {
+    @discardableResult package func write(_ bytes: [UInt8]) -> Bool {
         var sent = 0
         while sent < bytes.count {
             let count = bytes[sent...].withUnsafeBytes {

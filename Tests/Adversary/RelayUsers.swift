@@ -184,9 +184,7 @@ package struct RelayUsers: Sendable {
 
     /// What the node says to a request for a reservation.
     private func answer(_ link: HostileLink) throws -> RelayGrant? {
-        while let frame = try link.receive() {
-            if case .relayAnswer(.reserved(let grant)) = frame { return grant }
-        }
+        while let frame = try link.receive() { if case .relayAnswer(.reserved(let grant)) = frame { return grant } }
         return nil
     }
 }
@@ -242,11 +240,7 @@ private final class Circle {
         let size = socklen_t(MemoryLayout<timeval>.size)
         setsockopt(connection.descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, size)
         return try HostileLink(
-            connection,
-            token: SharedTokens.cached(target)[number],
-            identity: identity,
-            remote: target.card.key
-        )
+            connection, token: SharedTokens.cached(target)[number], identity: identity, remote: target.card.key)
     }
 
     private func incoming(seconds: Double) throws -> RelayStreamID? {

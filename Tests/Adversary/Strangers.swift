@@ -19,11 +19,8 @@ enum Strangers {
     /// The whole handshake, by the card.
     static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target)[number],
-            identity: Self.identity,
-            remote: target.card.key
-        )
+            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
+            identity: Self.identity, remote: target.card.key)
         _ = link
         tally.count += 1
         tally.answered += 1
@@ -34,8 +31,7 @@ enum Strangers {
     /// A dial that was overheard, once more.
     static func replay(_ target: Target, _ effort: Effort) -> Tally {
         let tokens = SharedTokens.cached(target)
-        guard
-            let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
+        guard let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
         else { return Tally() }
         return inParallel(effort.threads) { thread in
             var tally = Tally()
@@ -91,11 +87,8 @@ enum Strangers {
     /// Authentic frames of no bytes and of the most bytes, and one that never ends.
     static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target)[number],
-            identity: identity,
-            remote: target.card.key
-        )
+            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
+            identity: identity, remote: target.card.key)
         switch number % 3 {
         case 0: for _ in 0..<100 { try link.send(bytes: []) }
         case 1: try link.send(bytes: randomBytes(TransportState.maximumFrameByteCount))
@@ -116,11 +109,8 @@ enum Strangers {
     /// Invitations of nobody's to nowhere, as many as the link takes.
     static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target)[number],
-            identity: makeIdentity(),
-            remote: target.card.key
-        )
+            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
+            identity: makeIdentity(), remote: target.card.key)
         var random = SystemRandomness()
         for _ in 0..<100 {
             let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
@@ -142,10 +132,7 @@ enum Strangers {
                 guard links.count < effort.crowd / effort.threads,
                     let link = try? HostileLink(
                         RawConnection(from: Source(number), to: target.address),
-                        token: SharedTokens.cached(target)[number],
-                        identity: makeIdentity(),
-                        remote: target.card.key
-                    )
+                        token: SharedTokens.cached(target)[number], identity: makeIdentity(), remote: target.card.key)
                 else {
                     tally.refused += 1
                     usleep(1_000)
@@ -171,10 +158,8 @@ enum Strangers {
         let identity = makeIdentity()
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target.crowded, invite, target.day)[number],
-            identity: identity,
-            remote: invite.creatorKey
-        )
+            token: SharedTokens.cached(target.crowded, invite, target.day)[number], identity: identity,
+            remote: invite.creatorKey)
         try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
         // A welcome, an error, or silence.
         tally.count += 1
@@ -193,10 +178,7 @@ enum Strangers {
         let invite = try InviteSlug.decode(slug)
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(slug, invite, target.day)[number],
-            identity: identity,
-            remote: invite.creatorKey
-        )
+            token: SharedTokens.cached(slug, invite, target.day)[number], identity: identity, remote: invite.creatorKey)
         _ = link
         tally.count += 1
     }
@@ -204,11 +186,8 @@ enum Strangers {
     /// Somebody whom the node does not know wants a reservation, streams to whoever has one, and to fill them.
     static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target)[number],
-            identity: makeIdentity(),
-            remote: target.card.key
-        )
+            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
+            identity: makeIdentity(), remote: target.card.key)
         var random = SystemRandomness()
         for index in 0..<100 {
             let stream = RelayStreamID(UInt32(index / 5))

@@ -47,9 +47,7 @@ import Store
         isOver = isOver || tick > tickLimit
         print(
             "allocations of an idle tick, \(inboxes) inboxes: \(tick), limit \(tickLimit):",
-            tick <= tickLimit ? "met" : "MISSED",
-            "(\(microseconds) us)"
-        )
+            tick <= tickLimit ? "met" : "MISSED", "(\(microseconds) us)")
         if isOver { exit(1) }
     }
 
@@ -127,12 +125,8 @@ import Store
             options.mapPorts = false
             return try await loop.submit { [options] in
                 try Node(
-                    options,
-                    configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
-                    peers: PeersFile(),
-                    loop: loop,
-                    log: Logger(label: "allocations", factory: { _ in SwiftLogNoOpLogHandler() })
-                )
+                    options, configuration: NodeConfiguration(name: nil, listen: [], advertise: []), peers: PeersFile(),
+                    loop: loop, log: Logger(label: "allocations", factory: { _ in SwiftLogNoOpLogHandler() }))
             }.get()
         }
 
@@ -143,9 +137,7 @@ import Store
             let before = (try await count(ann.loop), try await count(bob.loop))
             try await ann.deliver(messages, texts: [String](repeating: String(text), count: batch), inFlight)
             let after = (try await count(ann.loop), try await count(bob.loop))
-            return (
-                Double(after.0 - before.0) / Double(messages), Double(after.1 - before.1) / Double(messages)
-            )
+            return (Double(after.0 - before.0) / Double(messages), Double(after.1 - before.1) / Double(messages))
         }
 
         func end() async throws {
@@ -158,9 +150,9 @@ import Store
 
 extension Node {
     /// Succeeds with the next event that is meant.
-    fileprivate func next(
-        _ isMeant: @escaping @Sendable (Messaging.Event.Kind) -> Bool
-    ) -> EventLoopFuture<Messaging.Event.Kind> {
+    fileprivate func next(_ isMeant: @escaping @Sendable (Messaging.Event.Kind) -> Bool) -> EventLoopFuture<
+        Messaging.Event.Kind
+    > {
         let promise = loop.makePromise(of: Messaging.Event.Kind.self)
         let watcher = watch { entry in if isMeant(entry.event.kind) { promise.succeed(entry.event.kind) } }
         promise.futureResult.whenComplete { _ in self.assumeIsolated { $0.unwatch(watcher) } }
@@ -208,9 +200,7 @@ private final class Delivery: @unchecked Sendable {
                     if let error = refused.values.first { done.fail(error) }
                 }
                 for one in made { _ = try one.get() }
-            } catch {
-                return done.fail(error)
-            }
+            } catch { return done.fail(error) }
             sent += texts.count
         }
     }
@@ -236,11 +226,7 @@ private enum ControlSocketCount {
             call.succeed(SendMethod.Result(results: texts.map { _ in TextOutcome(sent) }))
         }
         let server = try await ControlServer.start(
-            home: home,
-            on: controlLoop,
-            for: serviceLoop,
-            later: { $0() },
-            service: router
+            home: home, on: controlLoop, for: serviceLoop, later: { $0() }, service: router
         ).get()
         let client = try ControlClient(home: home)
         let texts = [String](repeating: String(repeating: "mayfly ", count: 28), count: 32)

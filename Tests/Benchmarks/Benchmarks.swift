@@ -103,9 +103,7 @@ import Glibc
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    private static func progress(_ text: String) {
-        if isatty(2) == 1 { complain(text) }
-    }
+    private static func progress(_ text: String) { if isatty(2) == 1 { complain(text) } }
 }
 
 /// Why a benchmark cannot go on.

@@ -28,16 +28,9 @@ struct Links {
         let time = try microseconds {
             for _ in 0..<count {
                 var initiator = try LinkHandshake.initiator(
-                    identity: own,
-                    remote: remoteKey,
-                    ephemeral: SecretKey.generate(),
-                    prologue: [0]
-                )
+                    identity: own, remote: remoteKey, ephemeral: SecretKey.generate(), prologue: [0])
                 var responder = LinkHandshake.responder(
-                    identity: remote,
-                    ephemeral: SecretKey.generate(),
-                    prologue: [0]
-                )
+                    identity: remote, ephemeral: SecretKey.generate(), prologue: [0])
                 try responder.read(try initiator.write())
                 try initiator.read(try responder.write())
                 try responder.read(try initiator.write())

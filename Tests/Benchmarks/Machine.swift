@@ -70,8 +70,7 @@ enum Machine {
     }
 
     private static func withAddress(
-        _ address: inout sockaddr_in,
-        _ body: (UnsafeMutablePointer<sockaddr>) throws -> Void
+        _ address: inout sockaddr_in, _ body: (UnsafeMutablePointer<sockaddr>) throws -> Void
     ) rethrows {
         try withUnsafeMutablePointer(to: &address) { pointer in
             try pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { try body($0) }

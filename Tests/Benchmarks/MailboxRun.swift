@@ -216,9 +216,7 @@ struct MailboxRun {
         let hub = try NodeProcess(mayfly: mayfly, home: "\(directory)/mailbox", isNew: true, arguments: ["--mailbox"])
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/ann", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: true)
-        for (name, node) in [("ann", ann), ("bob", bob)] {
-            try befriend(node, name, hub)
-        }
+        for (name, node) in [("ann", ann), ("bob", bob)] { try befriend(node, name, hub) }
         let script = Run(mayfly: mayfly, directory: directory)
         let conversation = try script.converse(ann, bob, "away")
         try script.agree(ann, bob, conversation, terms: ["mailbox": "disk"])
@@ -229,18 +227,12 @@ struct MailboxRun {
         for _ in 0..<(count / Self.window) {
             _ = try ann.client.call("send", ["conversation": .string(conversation), "texts": .array(texts)])
         }
-        _ = try ann.client.call(
-            "send",
-            ["conversation": .string(conversation), "text": "the last", "wait": "mailed"]
-        )
+        _ = try ann.client.call("send", ["conversation": .string(conversation), "text": "the last", "wait": "mailed"])
         try ann.stop()
         let again = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: false)
         let ready = ContinuousClock.now
         let watcher = try ControlClient(home: again.home)
-        _ = try watcher.call(
-            "subscribe",
-            ["conversation": .string(conversation), "since": 0, "events": ["message"]]
-        )
+        _ = try watcher.call("subscribe", ["conversation": .string(conversation), "since": 0, "events": ["message"]])
         var first: ContinuousClock.Instant?
         for number in 0...count {
             guard case .event = try watcher.nextEvent(until: .now + .seconds(20)) else {

@@ -9,11 +9,7 @@ extension Run {
     func measureInboxes(into table: inout Table) throws {
         let create = ControlRequest(id: .integer(1), method: "conversation.create", params: [:]).jsonValue.utf8 + [0x0a]
         let awake = try NodeProcess(
-            mayfly: mayfly,
-            home: "\(directory)/awake",
-            isNew: true,
-            arguments: ["--capacity", "2000"]
-        )
+            mayfly: mayfly, home: "\(directory)/awake", isNew: true, arguments: ["--capacity", "2000"])
         let empty = try awake.memory("VmRSS")
         // One after the other as fast as they come: the pool of one is empty each time.
         let rate = try Pipeline(home: awake.home).run([create], count: 1_000)

@@ -44,11 +44,8 @@ struct Run {
         table.add(
             .read,
             try (0..<21).map { _ in
-                try microseconds {
-                    _ = try ann.client.call("read", ["conversation": .string(first), "last": 50])
-                }
-            }.median
-        )
+                try microseconds { _ = try ann.client.call("read", ["conversation": .string(first), "last": 50]) }
+            }.median)
         table.add(.memoryLoaded, try ann.memory("VmRSS"))
         _ = try explode(ann, first)
         try measureExplosions(ann, bob, into: &table)
@@ -70,20 +67,16 @@ struct Run {
         let batches = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         let singles = try Pipeline(home: ann.home)
         /// - Returns: messages a second, and microseconds of processor time of each.
-        func rate(
-            _ pipeline: borrowing Pipeline,
-            _ requests: [[UInt8]],
-            batch: Int
-        ) throws -> (rate: Double, sender: Double, receiver: Double) {
+        func rate(_ pipeline: borrowing Pipeline, _ requests: [[UInt8]], batch: Int) throws -> (
+            rate: Double, sender: Double, receiver: Double
+        ) {
             // As many as take about a second: the kernel counts processor time in ticks of 10 ms.
             let trial = try pipeline.run(requests, count: 2_048 / batch) * Double(batch)
             let count = min(200_000, max(8_192, Int(trial))) / batch
             let before = (try ann.processorTime, try bob.processorTime)
             let rate = try pipeline.run(requests, count: count) * Double(batch)
             let messages = Double(count * batch)
-            return (
-                rate, (try ann.processorTime - before.0) / messages, (try bob.processorTime - before.1) / messages
-            )
+            return (rate, (try ann.processorTime - before.0) / messages, (try bob.processorTime - before.1) / messages)
         }
         let one = try rate(batches, [batchRequest(several[0])], batch: Self.batch)
         table.add(.durableRate, one.rate)
@@ -111,8 +104,7 @@ struct Run {
                 try microseconds {
                     _ = try ann.client.call("read", ["conversation": .string(conversation), "last": 50])
                 }
-            }.median
-        )
+            }.median)
         try ann.stop()
         try bob.stop()
     }
@@ -129,8 +121,7 @@ struct Run {
                 return try microseconds {
                     _ = try node.client.call("conversation.create", ["name": .string("unused \(number)")])
                 }
-            }.median
-        )
+            }.median)
     }
 
     /// `mayfly status`, in milliseconds.
@@ -178,12 +169,8 @@ struct Run {
     }
 
     /// From now on the messages of the conversation are stored by both.
-    func agree(
-        _ ann: NodeProcess,
-        _ bob: NodeProcess,
-        _ conversation: String,
-        terms: [String: JSONValue] = [:]
-    ) throws {
+    func agree(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String, terms: [String: JSONValue] = [:]) throws
+    {
         let proposal = terms.merging(["conversation": .string(conversation), "lifetime": "1d"]) { first, _ in first }
         _ = try ann.client.call("lifetime.propose", .object(proposal))
         try waitFor(bob, conversation, "lifetimeProposed")
@@ -195,9 +182,7 @@ struct Run {
     private func waitFor(_ node: NodeProcess, _ conversation: String, _ event: String) throws {
         let watcher = try ControlClient(home: node.home)
         _ = try watcher.call(
-            "subscribe",
-            ["conversation": .string(conversation), "since": 0, "events": [.string(event)]]
-        )
+            "subscribe", ["conversation": .string(conversation), "since": 0, "events": [.string(event)]])
         guard case .event = try watcher.nextEvent(until: .now + .seconds(10)) else {
             throw Failure("\(event) did not happen in 10 s")
         }
@@ -271,10 +256,7 @@ struct Run {
     /// - Returns: until the answer, and until the other side's signed receipt.
     private func explode(_ node: NodeProcess, _ conversation: String) throws -> (here: Double, everywhere: Double) {
         let watcher = try ControlClient(home: node.home)
-        _ = try watcher.call(
-            "subscribe",
-            ["conversation": .string(conversation), "events": ["deletionReceipt"]]
-        )
+        _ = try watcher.call("subscribe", ["conversation": .string(conversation), "events": ["deletionReceipt"]])
         let start = ContinuousClock.now
         _ = try node.client.call("explode", ["conversation": .string(conversation)])
         let here = (ContinuousClock.now - start) / .microseconds(1)

@@ -21,9 +21,7 @@ struct StoreRun {
         }
         for (count, figure) in [
             (10, Figure.storeExplodeFew), (10_000, .storeExplodeMany), (1_000_000, .storeExplodeMost),
-        ] {
-            try explode(count, figure, into: &table)
-        }
+        ] { try explode(count, figure, into: &table) }
         for (count, figure) in [(10, Figure.storeExpireFew), (10_000, .storeExpireMany)] {
             try expire(count, figure, into: &table)
         }
@@ -58,12 +56,8 @@ struct StoreRun {
         for number in 0..<count {
             // Eight bundles of five minutes: as if it had taken a while.
             try store.append(
-                row,
-                id: identifier(number),
-                tier: .oneDay,
-                expiresAt: expiresAt + Int64(number * 8 / count) * 300_000,
-                payload: Self.payload
-            )
+                row, id: identifier(number), tier: .oneDay, expiresAt: expiresAt + Int64(number * 8 / count) * 300_000,
+                payload: Self.payload)
             if number % 10_000 == 9_999 { try commit(store) }
         }
         try commit(store)
@@ -84,10 +78,7 @@ struct StoreRun {
             let before = processorTime
             for number in 0..<count {
                 try store.append(
-                    to: row,
-                    id: Bytes16(UInt64(number), 1),
-                    tier: .oneDay,
-                    expiresAt: expiresAt,
+                    to: row, id: Bytes16(UInt64(number), 1), tier: .oneDay, expiresAt: expiresAt,
                     byteCount: payload.count
                 ) { $0.copyBytes(from: payload) }
                 if number % 100 == 99 { try commit(store) }
@@ -101,12 +92,8 @@ struct StoreRun {
         let time = try microseconds {
             for number in 0..<chunks {
                 try store.append(
-                    to: row,
-                    id: Bytes16(UInt64(number), 2),
-                    tier: .oneDay,
-                    expiresAt: expiresAt,
-                    byteCount: chunk.count,
-                    isHidden: true
+                    to: row, id: Bytes16(UInt64(number), 2), tier: .oneDay, expiresAt: expiresAt,
+                    byteCount: chunk.count, isHidden: true
                 ) { $0.copyBytes(from: chunk) }
                 if number % 32 == 31 { try commit(store) }
             }
@@ -174,13 +161,7 @@ struct StoreRun {
         let home = try prepare { store in
             let row = try store.createRow()
             for number in 0..<count {
-                try store.append(
-                    row,
-                    id: identifier(number),
-                    tier: .oneDay,
-                    expiresAt: end,
-                    payload: Self.payload
-                )
+                try store.append(row, id: identifier(number), tier: .oneDay, expiresAt: end, payload: Self.payload)
             }
             try commit(store)
         }
@@ -200,18 +181,9 @@ struct StoreRun {
             let row = try store.createRow()
             for tier in [Tier.sixHours, .oneDay, .sevenDays, .thirtyDays] {
                 for edge in stride(
-                    from: start + 2 * Self.hour,
-                    through: start + tier.lifetime,
-                    by: Int(tier.bucketWidth)
-                )
+                    from: start + 2 * Self.hour, through: start + tier.lifetime, by: Int(tier.bucketWidth))
                 where count < 1_000 {
-                    try store.append(
-                        row,
-                        id: identifier(count),
-                        tier: tier,
-                        expiresAt: edge,
-                        payload: Self.payload
-                    )
+                    try store.append(row, id: identifier(count), tier: tier, expiresAt: edge, payload: Self.payload)
                     count += 1
                     if count % 100 == 0 { try commit(store) }
                 }
@@ -243,8 +215,7 @@ struct StoreRun {
         guard let store = opened else { throw Failure("the home was not opened") }
         let wakes = try stride(from: 7, to: Self.inboxCount, by: Self.inboxCount / 50).map { index in
             try microseconds {
-                guard try store.loadState(rows[index]) != nil,
-                    try store.list(rows[index], last: 1, now: now).count == 1
+                guard try store.loadState(rows[index]) != nil, try store.list(rows[index], last: 1, now: now).count == 1
                 else { throw Failure("an inbox is not what it was") }
             }
         }
@@ -259,12 +230,7 @@ struct StoreRun {
             try store.saveState(row, [UInt8](repeating: 0x73, count: 1_500))
             for message in 0..<2 {
                 try store.append(
-                    row,
-                    id: identifier(message),
-                    tier: .oneDay,
-                    expiresAt: now + 20 * Self.hour,
-                    payload: Self.payload
-                )
+                    row, id: identifier(message), tier: .oneDay, expiresAt: now + 20 * Self.hour, payload: Self.payload)
             }
             if number % 100 == 99 {
                 try commit(store)

@@ -95,11 +95,11 @@ enum Figure: String, CaseIterable {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
             .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
-            .wakeMedian,
-            .wakeTail, .rebalanceFew, .rebalanceMany, .storeAppend, .storeLastFew, .storeLastMany, .storeLastAgain,
-            .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake, .storeExpireFew,
-            .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle, .floorSenderTime,
-            .floorReceiverTime, .floorStored, .floorMemory, .medianAlone, .medianNeighbours, .idleTick:
+            .wakeMedian, .wakeTail, .rebalanceFew, .rebalanceMany, .storeAppend, .storeLastFew, .storeLastMany,
+            .storeLastAgain, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake,
+            .storeExpireFew, .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
+            .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .medianAlone, .medianNeighbours,
+            .idleTick:
             .microseconds
         case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock, .mailboxStart, .mailboxTaken,
             .mailboxShown, .mailboxStartShown, .statusNeighbours:
@@ -120,21 +120,18 @@ enum Figure: String, CaseIterable {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
             .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
-            .storeUnlock,
-            .storeInboxMemory, .storeWake, .storeReap, .storeAppend, .storeAppendWall, .storeChunks, .storeLastFew,
-            .storeLastMany, .storeLastAgain, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
+            .storeUnlock, .storeInboxMemory, .storeWake, .storeReap, .storeAppend, .storeAppendWall, .storeChunks,
+            .storeLastFew, .storeLastMany, .storeLastAgain, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
             .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
-            .linkUDP,
-            .handshakes, .mailboxIn, .mailboxOut, .mailboxMemory, .mailboxMemoryStart, .mailboxTaken, .mailboxShown,
-            .mailboxStartShown, .rateAlone, .rateNeighbours, .medianAlone, .medianNeighbours, .idleTick:
+            .linkUDP, .handshakes, .mailboxIn, .mailboxOut, .mailboxMemory, .mailboxMemoryStart, .mailboxTaken,
+            .mailboxShown, .mailboxStartShown, .rateAlone, .rateNeighbours, .medianAlone, .medianNeighbours, .idleTick:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
         case .startUp, .status, .statusNeighbours, .startUpMany, .mailboxStart: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany,
-            .durableRateSingle, .explodeFew,
-            .explodeMany,
-            .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian, .wakeTail:
+            .durableRateSingle, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
+            .wakeMedian, .wakeTail:
             .rawSynchronize
         }
     }
@@ -174,9 +171,7 @@ enum Figure: String, CaseIterable {
 struct Table {
     private var values: [Figure: [Double]] = [:]
 
-    mutating func add(_ figure: Figure, _ value: Double) {
-        values[figure, default: []].append(value)
-    }
+    mutating func add(_ figure: Figure, _ value: Double) { values[figure, default: []].append(value) }
 
     private struct Row {
         let figure: Figure
@@ -211,14 +206,8 @@ struct Table {
             let ratio = row.ratio.map { Self.text($0) + " x " + (row.figure.raw?.shortName ?? "") } ?? "-"
             print(
                 Self.line(
-                    row.figure.rawValue,
-                    Self.text(row.median),
-                    Self.text(row.minimum),
-                    Self.text(row.maximum),
-                    row.figure.unit.rawValue,
-                    ratio
-                )
-            )
+                    row.figure.rawValue, Self.text(row.median), Self.text(row.minimum), Self.text(row.maximum),
+                    row.figure.unit.rawValue, ratio))
         }
         for row in rows {
             guard let guide = row.figure.guide, let isMet = row.meetsGuide else { continue }
@@ -267,12 +256,7 @@ struct Table {
     }
 
     private static func line(
-        _ name: String,
-        _ median: String,
-        _ minimum: String,
-        _ maximum: String,
-        _ unit: String,
-        _ ratio: String
+        _ name: String, _ median: String, _ minimum: String, _ maximum: String, _ unit: String, _ ratio: String
     ) -> String {
         func left(_ text: String, _ width: Int) -> String {
             text + String(repeating: " ", count: max(0, width - text.count))

@@ -64,8 +64,7 @@ import StoreCampaigns
         print(
             "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought, \(campaign.liveRead) live ones read,"
                 + " \(campaign.placesTried) places tried for a key page,"
-                + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s"
-        )
+                + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s")
         finish(campaign.violations)
     }
 
@@ -100,8 +99,7 @@ import StoreCampaigns
             "owner: \(owner.histories) histories, \(owner.keyCount) keys tried;"
                 + " before: \(owner.before.opened) of \(owner.before.tried) open;"
                 + " inbox or bucket destroyed: \(owner.dead.opened) of \(owner.dead.tried);"
-                + " one slice after their time:"
-        )
+                + " one slice after their time:")
         for kind in MailHistory.Kind.allCases {
             guard let figures = owner.after[kind] else { continue }
             print("  \(kind): \(figures.opened) of \(figures.tried)")
@@ -109,8 +107,7 @@ import StoreCampaigns
         print(
             "mailbox: \(boxes.histories) histories, \(boxes.goneTried) bodies that are gone sought on the disk,"
                 + " \(boxes.withoutKeysTried) without a key in all that was written, \(boxes.liveRead) read,"
-                + " \(Int(Self.now - start)) s"
-        )
+                + " \(Int(Self.now - start)) s")
         finish(owner.violations + boxes.violations)
     }
 
@@ -161,9 +158,7 @@ import StoreCampaigns
             let campaign = KillCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps)
             let count = try campaign.callCount()
             for call in stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
-            where !isOver || histories == 0 {
-                for end in KillCampaign.End.allCases { campaign.run(at: call, end) }
-            }
+            where !isOver || histories == 0 { for end in KillCampaign.End.allCases { campaign.run(at: call, end) } }
             violations += campaign.violations
             runs += campaign.runs
             histories += 1
@@ -195,8 +190,7 @@ import StoreCampaigns
         }
         print(
             "\(histories) histories, \(campaign.moments) moments, \(campaign.statesChecked) states checked,"
-                + " \(campaign.names.count) distinct, \(Int(Self.now - start)) s"
-        )
+                + " \(campaign.names.count) distinct, \(Int(Self.now - start)) s")
         for operation in Operation.allCases { print("  \(operation): \(campaign.byOperation[operation, default: 0])") }
         finish(campaign.violations)
     }

@@ -25,13 +25,8 @@ struct ChatDesk {
         // Days of November and December 2026 are all that tests need.
         let day = Int(days - 20_758)  // 1 November 2026
         return LocalTime(
-            year: 2026,
-            month: day < 30 ? 11 : 12,
-            day: day < 30 ? day + 1 : day - 29,
-            weekday: Int((days + 4) % 7),
-            hour: Int(minutes / 60 % 24),
-            minute: Int(minutes % 60)
-        )
+            year: 2026, month: day < 30 ? 11 : 12, day: day < 30 ? day + 1 : day - 29, weekday: Int((days + 4) % 7),
+            hour: Int(minutes / 60 % 24), minute: Int(minutes % 60))
     }
 
     var text: String { model.picture(size).text }
@@ -40,9 +35,7 @@ struct ChatDesk {
 
     mutating func handle(_ input: ChatInput) { effects += model.handle(input) }
     mutating func press(_ keys: Key...) { for key in keys { handle(.key(key)) } }
-    mutating func type(_ text: String) {
-        for character in text { handle(.key(.character(character))) }
-    }
+    mutating func type(_ text: String) { for character in text { handle(.key(.character(character))) } }
     mutating func pass(_ milliseconds: Int64) {
         model.now = Timestamp(milliseconds: model.now.milliseconds + milliseconds)
         handle(.tick)
@@ -72,11 +65,8 @@ struct ChatDesk {
     }
 
     static func conversation(
-        _ id: String = room,
-        name: String = "room",
-        members: [(String, Bool)] = [("bob", true), ("carl", false)],
-        lifetime: String = "ephemeral",
-        expiresAt: JSONValue = .null
+        _ id: String = room, name: String = "room", members: [(String, Bool)] = [("bob", true), ("carl", false)],
+        lifetime: String = "ephemeral", expiresAt: JSONValue = .null
     ) -> JSONValue {
         [
             "conversation": .string(id), "alias": .string(name), "name": .string(name), "role": "creator",
@@ -86,19 +76,13 @@ struct ChatDesk {
                         "member": .string("\(name)000000000".prefix(12).description), "profile": .string(name),
                         "online": .bool(isOnline), "path": .null, "link": .null,
                     ]
-                }
-            ),
-            "lifetime": .string(lifetime), "expiresAt": expiresAt, "locked": false, "state": "ready", "unread": 0,
+                }), "lifetime": .string(lifetime), "expiresAt": expiresAt, "locked": false, "state": "ready",
+            "unread": 0,
         ]
     }
 
     static func message(
-        _ number: Int,
-        from: String,
-        _ text: String,
-        minute: Int64 = 0,
-        expires: Int64? = nil,
-        state: String? = nil,
+        _ number: Int, from: String, _ text: String, minute: Int64 = 0, expires: Int64? = nil, state: String? = nil,
         more: [String: JSONValue] = [:]
     ) -> JSONValue {
         let id = String(repeating: "\(number)", count: 32).prefix(32)
@@ -120,8 +104,7 @@ struct ChatDesk {
 
     /// A room on the screen with these messages.
     mutating func open(
-        _ messages: [JSONValue],
-        conversation: JSONValue = Self.conversation(),
+        _ messages: [JSONValue], conversation: JSONValue = Self.conversation(),
         lifetime: JSONValue = Self.lifetime("ephemeral", "none")
     ) {
         answer("subscribe", ["cursor": 1])
@@ -151,31 +134,21 @@ struct ChatDesk {
             [
                 ChatDesk.message(1, from: "bob", "rotate the key?", expires: Self.day),
                 ChatDesk.message(
-                    2,
-                    from: "me",
-                    "done",
-                    minute: 1,
-                    expires: Self.day + 60_000,
-                    state: "delivered",
+                    2, from: "me", "done", minute: 1, expires: Self.day + 60_000, state: "delivered",
                     more: [
                         "deliveries": [
                             ["member": "bob", "state": "delivered"], ["member": "carl", "state": "delivered"],
                         ]
-                    ]
-                ),
-            ],
-            conversation: ChatDesk.conversation(lifetime: "1d"),
-            lifetime: ChatDesk.lifetime("1d", "agreed")
-        )
+                    ]),
+            ], conversation: ChatDesk.conversation(lifetime: "1d"), lifetime: ChatDesk.lifetime("1d", "agreed"))
         #expect(
             desk.lines == [
                 " room · bob● carl○                                           KEPT 1 DAY on disk",
                 " ── Monday 23 November ──",
                 "08:41 bob  rotate the key?                                               23h 58m",
-                "08:42 me   done ✓✓ 2/2                                                   23h 59m",
-                ">", "What you send now is kept until tomorrow 08:43                             /help",
-            ]
-        )
+                "08:42 me   done ✓✓ 2/2                                                   23h 59m", ">",
+                "What you send now is kept until tomorrow 08:43                             /help",
+            ])
     }
 
     @Test func `in memory only is said in the first line and at the input`() {
@@ -211,10 +184,9 @@ struct ChatDesk {
             desk.lines.suffix(5) == [
                 "┌ 7 days, unopened: gone after 6h 0m, proposed by bob (now 1 day) · waits for ─┐",
                 "│ you and carl                                                                 │",
-                "└ Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details ───┘",
-                ">", "What you send now is kept until tomorrow 08:41                             /help",
-            ]
-        )
+                "└ Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details ───┘", ">",
+                "What you send now is kept until tomorrow 08:41                             /help",
+            ])
         // A letter that is typed answers nothing.
         desk.type("ar")
         #expect(desk.effects.isEmpty)
@@ -222,8 +194,7 @@ struct ChatDesk {
         #expect(
             desk.takeCalls() == [
                 #"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"abcdef0123456789","renew":true}"#
-            ]
-        )
+            ])
     }
 
     @Test func `an agreement that has ended stays in sight until it is answered`() {
@@ -242,9 +213,7 @@ struct ChatDesk {
     @Test func `a message ticks in its last minute, fades, and is gone`() {
         var desk = ChatDesk()
         desk.open(
-            [ChatDesk.message(1, from: "bob", "secret", expires: 90_000)],
-            lifetime: ChatDesk.lifetime("1h", "agreed")
-        )
+            [ChatDesk.message(1, from: "bob", "secret", expires: 90_000)], lifetime: ChatDesk.lifetime("1h", "agreed"))
         #expect(desk.text.contains("1m"))
         #expect(desk.model.nextChange == ChatDesk.begin + 30_000)
         desk.pass(30_000)
@@ -295,8 +264,7 @@ struct ChatDesk {
                 "conversation": .string(ChatDesk.room), "expiresAt": "2026-11-23T08:41:00Z", "state": "exploded",
                 "confirmed": ["bob000000000"], "waiting": ["carl00000000"],
                 "receipts": [["member": "bob000000000", "destroyedAt": "2026-11-23T08:41:00Z"]],
-            ]
-        )
+            ])
         #expect(desk.text.contains("EXPLODED"))
         #expect(desk.text.contains("bob ✓ 08:41"))
         #expect(desk.text.contains("carl offline, told again for 7 days"))
@@ -311,17 +279,14 @@ struct ChatDesk {
         desk.open([
             ChatDesk.message(1, from: "bob", "rotate the key?"),
             ChatDesk.message(
-                2,
-                from: "bob",
-                "",
+                2, from: "bob", "",
                 more: [
                     "type": "mayfly/attachment:1.0",
                     "file": [
                         "name": "report.pdf", "mediaType": "application/pdf", "byteCount": 1_234_567,
                         "state": "complete", "percent": 100,
                     ],
-                ]
-            ),
+                ]),
         ])
         desk.effects = []
         #expect(desk.text.contains("▤ report.pdf (1.2 MiB)"))
@@ -338,8 +303,7 @@ struct ChatDesk {
         #expect(
             desk.takeCalls() == [
                 #"react {"conversation":"\#(ChatDesk.room)","message":"\#(String(repeating: "1", count: 32))","reaction":"👍"}"#
-            ]
-        )
+            ])
         desk.press(.selectUp, .selectUp, .enter)
         #expect(desk.text.contains("answers bob: rotate the key?"))
         desk.type("yes")
@@ -347,8 +311,7 @@ struct ChatDesk {
         #expect(
             desk.takeCalls() == [
                 #"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(String(repeating: "1", count: 32))","text":"yes"}"#
-            ]
-        )
+            ])
     }
 
     @Test func `letters typed while a message is selected go to the line, and send nothing by themselves`() {
@@ -364,9 +327,7 @@ struct ChatDesk {
         desk.type("/reply to it")
         desk.press(.enter)
         let id = String(repeating: "1", count: 32)
-        #expect(
-            desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(id)","text":"to it"}"#]
-        )
+        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(id)","text":"to it"}"#])
     }
 
     @Test func `a lock takes everything from the screen, and after the unlock everything is asked for again`() {
@@ -448,9 +409,7 @@ struct ChatDesk {
             "proposedAt": "2026-11-23T08:41:00Z",
         ]
         desk.open(
-            [ChatDesk.message(1, from: "bob", "hi")],
-            lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal)
-        )
+            [ChatDesk.message(1, from: "bob", "hi")], lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal))
         for key in ["Alt-A", "Alt-O", "Alt-R", "Alt-D"] { #expect(desk.text.contains(key), "\(key)\n\(desk.text)") }
         desk.press(.selectUp)
         #expect(desk.text.contains("Enter, Alt-E/S/V/W/C, Esc: see /help"))
@@ -461,8 +420,7 @@ struct ChatDesk {
     @Test(arguments: [
         ("👍", true), ("❤️", true), ("👩‍👩‍👧", true), ("+1", true), ("e", false), ("é", false), ("漢", false), ("1", false),
         ("👍👍", false),
-    ])
-    func `a reaction is one emoji, or +1`(text: String, isOne: Bool) {
+    ]) func `a reaction is one emoji, or +1`(text: String, isOne: Bool) {
         var desk = ChatDesk()
         desk.open([ChatDesk.message(1, from: "bob", "hi")])
         desk.effects = []
@@ -481,8 +439,7 @@ struct ChatDesk {
             #expect(
                 desk.takeCalls() == [
                     #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk"}"#
-                ]
-            )
+                ])
         }
     }
 
@@ -509,10 +466,8 @@ struct ChatDesk {
                     ChatDesk.message(2, from: "e\u{1B}[2Jve", "漢字" + String(repeating: "👩‍👩‍👧‍👦", count: 90)),
                     ChatDesk.message(3, from: "שלום", "שלום עולם 123", expires: Self.day),
                     ChatDesk.message(4, from: "bob", "e" + String(repeating: "\u{301}", count: 10_000)),
-                ],
-                conversation: ChatDesk.conversation(name: "ro\u{1B}[31mom", members: [("a\u{7}b", true)]),
-                lifetime: ChatDesk.lifetime("1d", "agreed")
-            )
+                ], conversation: ChatDesk.conversation(name: "ro\u{1B}[31mom", members: [("a\u{7}b", true)]),
+                lifetime: ChatDesk.lifetime("1d", "agreed"))
             let picture = desk.model.picture(size)
             #expect(picture.rows.count == size.rows)
             for row in picture.rows {
@@ -537,9 +492,7 @@ struct ChatDesk {
             desk.open(
                 (1...9).map {
                     ChatDesk.message($0, from: $0 % 2 == 0 ? "me" : "bob", "text \($0) 漢字", expires: 50_000)
-                },
-                lifetime: ChatDesk.lifetime("1h", "agreed")
-            )
+                }, lifetime: ChatDesk.lifetime("1h", "agreed"))
             for _ in 0..<60 {
                 desk.press(keys[Int(generator.next() % UInt64(keys.count))])
                 let picture = desk.model.picture(size)
@@ -559,22 +512,17 @@ struct ChatDesk {
                 "conversations": [
                     ChatDesk.conversation(), ChatDesk.conversation(other, name: "ops", members: [], lifetime: "7d"),
                 ]
-            ]
-        )
-        desk.answer(
-            "join.list",
-            ["joins": [["join": "11112222", "state": "invited", "name": "lab", "from": "desk"]]]
-        )
+            ])
+        desk.answer("join.list", ["joins": [["join": "11112222", "state": "invited", "name": "lab", "from": "desk"]]])
         desk.event("message", ["member": "bob000000000", "message": .string(String(repeating: "1", count: 32))])
         #expect(
             desk.lines == [
                 " mayfly · 2 conversations · 1 unread",
                 " 1 room  1 new   bob● carl○                                         MEMORY ONLY",
                 " 2 ops                                                      KEPT 7 DAYS on disk",
-                " desk invites you to \"lab\": Enter answers",
-                ">", "Enter opens · /create NAME · /join INVITE                             [1 room 1]",
-            ]
-        )
+                " desk invites you to \"lab\": Enter answers", ">",
+                "Enter opens · /create NAME · /join INVITE                             [1 room 1]",
+            ])
         desk.effects = []
         desk.press(.enter)
         #expect(desk.takeCalls().first?.hasPrefix("read ") == true)
@@ -609,10 +557,7 @@ struct ChatDesk {
 
     @Test func `after the node's return the room is asked for again, and an agreement that ended meanwhile is said`() {
         var desk = ChatDesk()
-        desk.open(
-            [ChatDesk.message(1, from: "bob", "lost with the node")],
-            lifetime: ChatDesk.lifetime("1d", "agreed")
-        )
+        desk.open([ChatDesk.message(1, from: "bob", "lost with the node")], lifetime: ChatDesk.lifetime("1d", "agreed"))
         desk.handle(.disconnected("it has gone"))
         #expect(desk.text.contains("no node: it has gone"))
         desk.type("kept for later")
@@ -669,7 +614,6 @@ struct ChatDesk {
         desk.pass(1_000)
         desk.press(.alt("a"))
         #expect(
-            desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb","renew":true}"#]
-        )
+            desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb","renew":true}"#])
     }
 }

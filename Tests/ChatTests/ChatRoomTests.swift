@@ -36,11 +36,7 @@ import Testing
         (1...count).map { number in
             let id = String(String(number + 1_000_000).reversed()) + String(repeating: "0", count: 32)
             return ChatDesk.message(
-                1,
-                from: "bob",
-                "text \(number).",
-                more: ["message": .string(String(id.prefix(32)))]
-            )
+                1, from: "bob", "text \(number).", more: ["message": .string(String(id.prefix(32)))])
         }
     }
 
@@ -75,13 +71,9 @@ import Testing
             desk.effects = desk.model.enter(line: "/create lab")
             meanwhile(&desk)
             desk.answer(
-                "conversation.create",
-                ["conversation": .string(made), "inbox": "dd", "alias": "lab", "inviteTag": "x"]
-            )
+                "conversation.create", ["conversation": .string(made), "inbox": "dd", "alias": "lab", "inviteTag": "x"])
             desk.answer(
-                "conversation.list",
-                ["conversations": .array(rooms + [ChatDesk.conversation(made, name: "lab")])]
-            )
+                "conversation.list", ["conversations": .array(rooms + [ChatDesk.conversation(made, name: "lab")])])
         }
         make(&desk) { $0.type("still wri") }
         #expect(desk.lines.contains("> still wri") && desk.text.contains("lab is there: /open lab"))
@@ -194,8 +186,7 @@ import Testing
             [
                 "code": "42-hotel-mango", "number": 1, "conversation": "x", "expiresAt": .null,
                 "endpoints": ["tcp://192.0.2.7:7440"],
-            ]
-        )
+            ])
         #expect(desk.text.contains("mayfly join 42-hotel-mango --at 192.0.2.7:7440"), "\(desk.text)")
         desk.press(.escape)
         desk.effects = desk.model.enter(line: "/block mallory")
@@ -205,11 +196,8 @@ import Testing
     @Test func `Tab completes the path of a file, and goes into a directory`() {
         var desk = ChatDesk()
         desk.model = ChatModel(
-            room: "room",
-            now: desk.model.now,
-            calendar: ChatDesk.calendar,
-            paths: { beginning in ["/tmp/notes/", "/tmp/nothing.txt"].filter { $0.hasPrefix(beginning) } }
-        )
+            room: "room", now: desk.model.now, calendar: ChatDesk.calendar,
+            paths: { beginning in ["/tmp/notes/", "/tmp/nothing.txt"].filter { $0.hasPrefix(beginning) } })
         desk.effects = desk.model.begin()
         desk.open([])
         desk.type("/file /tmp/n")
@@ -255,11 +243,8 @@ import Testing
     @Test func `a QR code that the screen has no room for is not shown, and the words name what helps`() {
         var desk = ChatDesk()
         desk.model = ChatModel(
-            room: "room",
-            now: desk.model.now,
-            calendar: ChatDesk.calendar,
-            makeQRCode: { _ in [String](repeating: String(repeating: "█", count: 73), count: 37) }
-        )
+            room: "room", now: desk.model.now, calendar: ChatDesk.calendar,
+            makeQRCode: { _ in [String](repeating: String(repeating: "█", count: 73), count: 37) })
         desk.effects = desk.model.begin()
         desk.open([])
         desk.effects = desk.model.enter(line: "/invite")
@@ -268,8 +253,7 @@ import Testing
             [
                 "url": "mayfly:join/x", "tag": "x", "singleUse": false, "creator": "x", "lifetime": "ephemeral",
                 "signature": "valid",
-            ]
-        )
+            ])
         desk.press(.character("q"))
         #expect(desk.text.contains("A QR code needs 73 columns and 40 rows."), "\(desk.text)")
         #expect(desk.text.contains("`mayfly invite create C --code`") && !desk.text.contains("█"), "\(desk.text)")

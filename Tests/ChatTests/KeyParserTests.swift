@@ -16,9 +16,7 @@ import Testing
         ("\u{1B}[5~x", [.pageUp, .character("x")]), ("\u{1B}[3~", [.delete]), ("\u{1B}\u{1B}", [.escape, .escape]),
         ("\u{1B}[200~a\rb\u{1B}[201~c", [.paste("a\rb"), .character("c")]), ("\u{1B}[999zx", [.character("x")]),
         ("\u{1B}[1\u{1}x", [.character("x")]),
-    ]) func `bytes are keys`(text: String, expected: [Key]) {
-        #expect(keys(text) == expected)
-    }
+    ]) func `bytes are keys`(text: String, expected: [Key]) { #expect(keys(text) == expected) }
 
     @Test func `keys are the same however the bytes are cut`() {
         let text = "é漢\u{1B}[1;3Bx\u{1B}[200~p👍\u{1B}[201~\u{1B}Oe\u{1B}[6~"
@@ -35,11 +33,7 @@ import Testing
     @Test func `bytes that are no UTF-8 are left out`() {
         var parser = KeyParser()
         let keys = parser.feed([0xFF, 0x61, 0xC3, 0x62, 0xE6, 0xBC, 0x63, 0x80])
-        #expect(
-            keys == [
-                .character("a"), .character("b"), .character("c"),
-            ]
-        )
+        #expect(keys == [.character("a"), .character("b"), .character("c")])
     }
 
     @Test func `a paste has an end, however long it is`() {

@@ -6,22 +6,16 @@ import Testing
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]
-        return [
-            "deliveries": .array(zip(members, states).map { ["member": .string($0), "state": .string($1)] })
-        ]
+        return ["deliveries": .array(zip(members, states).map { ["member": .string($0), "state": .string($1)] })]
     }
 
     @Test(arguments: [
         ("mailed", ["mailed", "mailed"], "hello ⇡ in the mailbox"),
         ("mailed", ["delivered", "mailed"], "hello ✓✓ 1/2 ⇡ 1/2 in the mailbox"),
-        ("sent", ["sent", "mailed", "sent"], "hello ✓ ⇡ 1/3 in the mailbox"),
-        ("sent", ["sent", "sent"], "hello ✓"),
+        ("sent", ["sent", "mailed", "sent"], "hello ✓ ⇡ 1/3 in the mailbox"), ("sent", ["sent", "sent"], "hello ✓"),
         ("delivered", ["delivered", "delivered"], "hello ✓✓ 2/2"),
-    ])
-    func `a message of ours shows who has it and who finds it in the mailbox`(
-        state: String,
-        deliveries: [String],
-        shown: String
+    ]) func `a message of ours shows who has it and who finds it in the mailbox`(
+        state: String, deliveries: [String], shown: String
     ) {
         var desk = ChatDesk()
         desk.open([ChatDesk.message(1, from: "me", "hello", state: state, more: Self.deliveries(deliveries))])
@@ -44,18 +38,15 @@ import Testing
     @Test func `a proposal with a mailbox says where it keeps what`() {
         for (value, words) in [("ram", "mailbox in memory"), ("disk", "mailbox on disk")] {
             let proposal: JSONValue = [
-                "lifetime": "1d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000",
-                "waiting": ["me"], "proposedAt": "2026-11-23T08:41:00Z", "mailbox": .string(value),
+                "lifetime": "1d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000", "waiting": ["me"],
+                "proposedAt": "2026-11-23T08:41:00Z", "mailbox": .string(value),
             ]
             var desk = ChatDesk()
             desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal))
             #expect(desk.text.contains("┌ 1 day, \(words), proposed by bob (now memory only)"), "\(desk.text)")
             var transcript = Transcript()
             let lines = transcript.update(&desk.model)
-            #expect(
-                lines.contains("* bob proposes 1 day, \(words) (now memory only): /accept or /reject"),
-                "\(lines)"
-            )
+            #expect(lines.contains("* bob proposes 1 day, \(words) (now memory only): /accept or /reject"), "\(lines)")
         }
     }
 
@@ -65,14 +56,10 @@ import Testing
             "id": "ab", "lifetime": "1d", "mailbox": "disk", "agreedAt": "2026-11-23T08:41:00Z",
             "members": ["me", "bob"],
         ]
-        desk.open(
-            [],
-            lifetime: ["lifetime": "1d", "state": "agreed", "proposal": .null, "agreement": agreement]
-        )
+        desk.open([], lifetime: ["lifetime": "1d", "state": "agreed", "proposal": .null, "agreement": agreement])
         #expect(
             desk.lines.last?.hasPrefix("What you send now is kept until tomorrow 08:41 · mailbox on disk") == true,
-            "\(desk.text)"
-        )
+            "\(desk.text)")
     }
 
     @Test func `a mailbox is proposed behind the lifetime, and any other word is refused`() {
@@ -84,16 +71,14 @@ import Testing
         #expect(
             desk.takeCalls() == [
                 #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk","renew":true}"#
-            ]
-        )
+            ])
         for line in ["/propose 1d no", "/propose 1d"] {
             desk.type(line)
             desk.press(.enter)
             #expect(
                 desk.takeCalls() == [
                     #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","renew":true}"#
-                ]
-            )
+                ])
         }
         for line in ["/propose 1d floppy", "/propose 1d disk ram", "/propose disk"] {
             desk.type(line)

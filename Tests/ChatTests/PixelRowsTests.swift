@@ -10,37 +10,29 @@ import Testing
 
     @Test func `colours become tones, and what is drawn stays`() {
         let drawn = rows(
-            "\u{1B}[0m\u{1B}[7m\u{1B}[38;5;196m \u{1B}[0m\u{1B}[38;5;1;48;5;196m  \u{1B}[0m▉\n\u{1B}[31;104mx"
-        )
+            "\u{1B}[0m\u{1B}[7m\u{1B}[38;5;196m \u{1B}[0m\u{1B}[38;5;1;48;5;196m  \u{1B}[0m▉\n\u{1B}[31;104mx")
         #expect(drawn.count == 2)
         #expect(
             drawn[0].spans == [
                 Span(" ", .pixels(fore: 196, back: nil, isReversed: true)),
                 Span("  ", .pixels(fore: 1, back: 196, isReversed: false)),
                 Span("▉", .pixels(fore: nil, back: nil, isReversed: false)),
-            ]
-        )
+            ])
         #expect(drawn[1].spans == [Span("x", .pixels(fore: 1, back: 12, isReversed: false))])
     }
 
-    @Test(
-        arguments: [
-            "\u{1B}[2Jx", "\u{1B}[10;10Hx", "\u{1B}[?1049hx", "\u{1B}]0;title\u{7}x", "\u{1B}cx", "\u{1B}x", "x\u{1B}",
-            "x\u{1B}[",
-            "x\u{1B}[38;5", "\u{1B}[38;5;999mx", "\u{1B}[99999999999999999999mx", "\u{1B}[38;2;1;2;3mx", "\u{9B}31mx",
-            "\rx", "x\u{8}",
-            "\u{1B}[\u{1B}[31mx", "\u{202E}x",
-        ]
-    )
-    func `no other sequence leaves its mark`(text: String) {
+    @Test(arguments: [
+        "\u{1B}[2Jx", "\u{1B}[10;10Hx", "\u{1B}[?1049hx", "\u{1B}]0;title\u{7}x", "\u{1B}cx", "\u{1B}x", "x\u{1B}",
+        "x\u{1B}[", "x\u{1B}[38;5", "\u{1B}[38;5;999mx", "\u{1B}[99999999999999999999mx", "\u{1B}[38;2;1;2;3mx",
+        "\u{9B}31mx", "\rx", "x\u{8}", "\u{1B}[\u{1B}[31mx", "\u{202E}x",
+    ]) func `no other sequence leaves its mark`(text: String) {
         let drawn = rows(text)
         let shown = drawn.flatMap(\.spans).map(\.text).joined()
         #expect(shown.contains("x"))
         #expect(
             shown.unicodeScalars.allSatisfy {
                 $0.value >= 0x20 && !(0x7F..<0xA0).contains($0.value) && $0.value != 0x202E
-            }
-        )
+            })
     }
 
     @Test func `more rows and columns than there is room for are cut off`() {
@@ -52,16 +44,13 @@ import Testing
         var desk = ChatDesk()
         func image(_ type: String, _ state: String) -> Control.JSONValue {
             ChatDesk.message(
-                1,
-                from: "bob",
-                "",
+                1, from: "bob", "",
                 more: [
                     "file": [
                         "name": "map.png", "mediaType": .string(type), "byteCount": 100, "state": .string(state),
                         "percent": 50,
                     ]
-                ]
-            )
+                ])
         }
         for (type, state, words) in [
             ("application/pdf", "complete", "there is no image"), ("image/png", "receiving", "not here yet"),
@@ -83,12 +72,8 @@ import Testing
         #expect(size.columns == 80)
         desk.handle(
             .image(
-                room: ChatDesk.room,
-                message: String(repeating: "1", count: 32),
-                title: "map.png",
-                rows: rows("\u{1B}[31m██ a map")
-            )
-        )
+                room: ChatDesk.room, message: String(repeating: "1", count: 32), title: "map.png",
+                rows: rows("\u{1B}[31m██ a map")))
         #expect(desk.text.contains("map.png") && desk.text.contains("██ a map"))
         desk.press(.escape)
         #expect(!desk.text.contains("a map"))
@@ -97,8 +82,7 @@ import Testing
             var desk = desk
             change(&desk)
             desk.handle(
-                .image(room: ChatDesk.room, message: String(repeating: "1", count: 32), title: "", rows: rows("a map"))
-            )
+                .image(room: ChatDesk.room, message: String(repeating: "1", count: 32), title: "", rows: rows("a map")))
             return desk.text
         }
         #expect(late { _ in }.contains("a map"))

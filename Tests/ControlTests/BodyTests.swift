@@ -40,9 +40,8 @@ import Testing
             // Lines in a body are no requests.
             let first = Array(Self.schema.utf8) + (0..<2_000).map { UInt8(truncatingIfNeeded: $0) }
             let bytes =
-                Array(Self.request(1, body: "\(first.count)").utf8) + first
-                + Array(Self.request(2, body: "0").utf8) + Array(Self.request(3, body: "1").utf8) + [0x0A]
-                + Array(Self.schema.utf8)
+                Array(Self.request(1, body: "\(first.count)").utf8) + first + Array(Self.request(2, body: "0").utf8)
+                + Array(Self.request(3, body: "1").utf8) + [0x0A] + Array(Self.schema.utf8)
             for start in stride(from: 0, to: bytes.count, by: pieceByteCount) {
                 raw.send(Array(bytes[start..<min(start + pieceByteCount, bytes.count)]))
             }
@@ -100,8 +99,7 @@ import Testing
         #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":"u","body":9}"#,
         #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{,},"body":9}"#,
         #"[{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{},"body":9}]"#,
-    ])
-    func `what may be a body is never read as requests`(line: String) async throws {
+    ]) func `what may be a body is never read as requests`(line: String) async throws {
         try await ControlNode.serving(service: Self.service()) { node in
             let raw = try node.rawClient()
             raw.send(line + "\n" + Self.schema)

@@ -28,21 +28,15 @@ final class ControlNode: Sendable {
 
     /// Serves `handler` for the duration of `body`.
     static func serving(
-        home: String? = nil,
-        user: UInt32 = geteuid(),
+        home: String? = nil, user: UInt32 = geteuid(),
         _ handler: @escaping ControlHandler = { request, session in
             session.eventLoop.makeSucceededFuture(["method": .string(request.method), "params": request.params])
-        },
-        _ body: @Sendable @escaping (ControlNode) throws -> Void
-    ) async throws {
-        try await serving(home: home, user: user, service: HandlerService(handler: handler), body)
-    }
+        }, _ body: @Sendable @escaping (ControlNode) throws -> Void
+    ) async throws { try await serving(home: home, user: user, service: HandlerService(handler: handler), body) }
 
     /// Serves the methods of a service for the duration of `body`.
     static func serving(
-        home: String? = nil,
-        user: UInt32 = geteuid(),
-        service: any ControlService,
+        home: String? = nil, user: UInt32 = geteuid(), service: any ControlService,
         _ body: @Sendable @escaping (ControlNode) throws -> Void
     ) async throws {
         let home = try home ?? makeHome()
@@ -50,11 +44,8 @@ final class ControlNode: Sendable {
         let controlLoop = group.next()
         let serviceLoop = group.next()
         let server = try await ControlServer.start(
-            home: home,
-            on: controlLoop,
-            for: serviceLoop,
-            later: { work in serviceLoop.assumeIsolated().scheduleTask(in: .microseconds(50)) { work() } },
-            user: user,
+            home: home, on: controlLoop, for: serviceLoop,
+            later: { work in serviceLoop.assumeIsolated().scheduleTask(in: .microseconds(50)) { work() } }, user: user,
             service: service
         ).get()
         let node = ControlNode(home: home, server: server, eventLoop: serviceLoop)
@@ -63,9 +54,7 @@ final class ControlNode: Sendable {
             // Clients block; they get a thread of their own so that they never hold up the cooperative pool.
             try await NIOThreadPool.singleton.runIfActive { try body(node) }
             outcome = .success(())
-        } catch {
-            outcome = .failure(error)
-        }
+        } catch { outcome = .failure(error) }
         try await server.close().get()
         try await group.shutdownGracefully()
         #expect(access("\(home)/control.sock", F_OK) != 0, "the socket is removed at the end")
@@ -86,29 +75,23 @@ struct HandlerService: ControlService {
     /// Told how many requests came in one hop.
     var performs: @Sendable (Int) -> Void = { _ in }
 
-    func call(
-        _ method: String,
-        id: RequestID?,
-        params: inout JSONReader,
-        session: ControlSession
-    ) throws(ControlError) -> ControlCall {
+    func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
+        -> ControlCall
+    {
         let request = ControlRequest(id: id, method: method, params: JSONValue(from: &params))
         if method == "wait" { return makeCall(WaitingMethod.self, request, session) }
         return makeCall(AnyMethod.self, request, session)
     }
 
     private func makeCall<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ request: ControlRequest,
-        _ session: ControlSession
+        _ method: Method.Type, _ request: ControlRequest, _ session: ControlSession
     ) -> ControlCall where Method.Params == Nothing, Method.Result == JSONValue {
         MethodCall<Method>(id: request.id, name: request.method, session: session, params: .init()) { [handler] call in
             do {
-                try handler(request, call.session).hop(to: call.session.eventLoop).assumeIsolated()
-                    .whenComplete { call.complete($0) }
-            } catch {
-                call.fail(error)
-            }
+                try handler(request, call.session).hop(to: call.session.eventLoop).assumeIsolated().whenComplete {
+                    call.complete($0)
+                }
+            } catch { call.fail(error) }
         }
     }
 
@@ -134,9 +117,7 @@ private enum WaitingMethod: ControlMethod {
     static func waits(_ params: Nothing) -> Bool { true }
 }
 
-extension ControlSession {
-    func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) }
-}
+extension ControlSession { func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) } }
 
 /// A socket that can misbehave.
 final class RawClient {
@@ -162,9 +143,7 @@ final class RawClient {
     deinit { close(descriptor) }
 
     /// Sends everything, or as much as the server takes before it closes.
-    func send(_ text: String) {
-        send(Array(text.utf8))
-    }
+    func send(_ text: String) { send(Array(text.utf8)) }
 
     func send(_ bytes: [UInt8]) {
         var sent = 0
@@ -201,9 +180,7 @@ func failure<Value>(_ body: () throws -> Value) -> ControlError? {
     do {
         _ = try body()
         return nil
-    } catch {
-        return error as? ControlError
-    }
+    } catch { return error as? ControlError }
 }
 
 extension ControlSession {

@@ -96,8 +96,7 @@ import Testing
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             raw.send(
-                #"{"jsonrpc":"2.0","method":"silent"}"# + "\n" + #"{"jsonrpc":"2.0","id":1,"method":"loud"}"# + "\n"
-            )
+                #"{"jsonrpc":"2.0","method":"silent"}"# + "\n" + #"{"jsonrpc":"2.0","id":1,"method":"loud"}"# + "\n")
             #expect(try raw.line()?["id"] == 1)
         }
     }
@@ -130,9 +129,10 @@ import Testing
             (#"{"jsonrpc":"2.0","id":3}"#, -32600, "3"), (#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, -32600, "null"),
             (#"{"jsonrpc":"2.0","id":3,"method":"m","params":[1]}"#, -32602, "3"),
             (String(repeating: "[", count: 100_000), -32700, "null"),
-        ] as [(String, Int64, String)]
-    )
-    func `a bad line is answered and the next one still served`(line: String, code: Int64, id: String) async throws {
+        ] as [(String, Int64, String)]) func `a bad line is answered and the next one still served`(
+            line: String, code: Int64, id: String
+        ) async throws
+    {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             raw.send(line + "\n" + #"{"jsonrpc":"2.0","id":"next","method":"m"}"# + "\n")
@@ -150,12 +150,8 @@ import Testing
         router.on(ConversationCreateMethod.self) { call in
             call.succeed(
                 ConversationCreateMethod.Result(
-                    conversation: "c1",
-                    inbox: "i1",
-                    name: call.params.name,
-                    inviteTag: call.params.peers?.joined() ?? "-"
-                )
-            )
+                    conversation: "c1", inbox: "i1", name: call.params.name,
+                    inviteTag: call.params.peers?.joined() ?? "-"))
         }
         try await ControlNode.serving(service: router) { node in
             let client = try node.client()
@@ -163,9 +159,7 @@ import Testing
                 do throws(ControlError) {
                     _ = try client.call(method, params)
                     return nil
-                } catch {
-                    return error
-                }
+                } catch { return error }
             }
             #expect(failure("peer.steal", [:]) == .unknownMethod("peer.steal"))
             #expect(failure("peer.list", [:]) == .unsupportedMethod("peer.list"))
@@ -184,8 +178,7 @@ import Testing
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             raw.send(
-                #"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n" + #"{"jsonrpc":"2.0","id":2,"method":"m"}"# + "\r"
-            )
+                #"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n" + #"{"jsonrpc":"2.0","id":2,"method":"m"}"# + "\r")
             raw.endInput()
             #expect(try raw.line()?["id"] == 1)
             #expect(try raw.line()?["id"] == 2)
@@ -262,16 +255,13 @@ import Testing
                     isReleased.wait()
                 }
                 return session.eventLoop.makeSucceededFuture(true)
-            },
-            performs: { number in seen.withLock { $0.passes.append(number) } }
-        )
+            }, performs: { number in seen.withLock { $0.passes.append(number) } })
         try await ControlNode.serving(service: service) { node in
             var raw: RawClient? = try node.rawClient()
             let filler = String(repeating: "x", count: 4_096)
             raw?.send(
                 (1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m","params":{"a":"\#(filler)"}}"# + "\n" }
-                    .joined()
-            )
+                    .joined())
             raw = nil
             // The control loop has read all of it and seen the end when it has answered others twice.
             for _ in 0..<2 {

@@ -127,9 +127,7 @@ import Testing
     }
 
     @Test func `without a node the client says so`() throws {
-        #expect(throws: ControlError.noHome("/nonexistent/mayfly")) {
-            try ControlClient(home: "/nonexistent/mayfly")
-        }
+        #expect(throws: ControlError.noHome("/nonexistent/mayfly")) { try ControlClient(home: "/nonexistent/mayfly") }
         let home = try ControlNode.makeHome()
         #expect(throws: ControlError.noNode(home: home)) { try ControlClient(home: home) }
         rmdir(home)

@@ -6,9 +6,7 @@ import Synchronization
 import Testing
 
 /// Subscribes connections and publishes to all of them.
-private final class Subscribers: Sendable {
-    let connections = Mutex<[ControlSession]>([])
-}
+private final class Subscribers: Sendable { let connections = Mutex<[ControlSession]>([]) }
 
 @Suite(.timeLimit(.minutes(30))) struct ControlStreamTests {
     @Test func `two subscribers get every event in order`() async throws {
@@ -200,8 +198,7 @@ extension Subscribers {
                 let event: JSONValue = ["cursor": 1, "text": request.params["text"] ?? .null]
                 let outcomes = connections.withLock { $0 }.map { $0.notify(event) }
                 return connection.eventLoop.makeSucceededFuture(
-                    .array(outcomes.map { .string($0 == .queued ? "queued" : "dropped") })
-                )
+                    .array(outcomes.map { .string($0 == .queued ? "queued" : "dropped") }))
             default: throw ControlError.unknownMethod(request.method)
             }
         }

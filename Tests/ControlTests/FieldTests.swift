@@ -49,8 +49,7 @@ private struct Sample: JSONRecord, Hashable {
         sample.bees = [Sample.Inner(), Sample.Inner()]
         sample.id = try #require(HexID(hex: id))
         #expect(
-            text(sample) == #"{"bees":[{"x":null,"y":0.5},{"x":null,"y":0.5}],"id":"\#(id)","moth":null,"zebra":-3}"#
-        )
+            text(sample) == #"{"bees":[{"x":null,"y":0.5},{"x":null,"y":0.5}],"id":"\#(id)","moth":null,"zebra":-3}"#)
         sample.ant = "é\"\u{1}"
         sample.moth = true
         #expect(text(sample).hasPrefix(#"{"ant":"é\"\u0001","bees""#))
@@ -65,24 +64,20 @@ private struct Sample: JSONRecord, Hashable {
         #expect(sample.bees.map(\.y) == [2] && sample.id.description == id)
     }
 
-    @Test(
-        arguments: [
-            (#"{"bees":[],"id":"ID"}"#, "zebra", "is missing"),
-            (#"{"zebra":null,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found null"),
-            (#"{"zebra":1.5,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found a number"),
-            (#"{"zebra":1,"bees":[{"y":1},{"y":"1"}],"id":"ID"}"#, "bees[1].y", "expected a number, found a string"),
-            (#"{"zebra":1,"bees":[{"y":1},[]],"id":"ID"}"#, "bees[1]", "expected an object, found an array"),
-            (#"{"zebra":1,"bees":{},"id":"ID"}"#, "bees", "expected an array, found an object"),
-            (
-                #"{"zebra":1,"bees":[{"y":1,"x":"noon"}],"id":"ID"}"#, "bees[0].x",
-                "expected an ISO 8601 time such as 2026-11-21T06:53:53Z"
-            ),
-            (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
-            // Of several faults the first field's is told.
-            (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),
-        ]
-    )
-    func `a mismatch names the field and what was there`(line: String, field: String, message: String) throws {
+    @Test(arguments: [
+        (#"{"bees":[],"id":"ID"}"#, "zebra", "is missing"),
+        (#"{"zebra":null,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found null"),
+        (#"{"zebra":1.5,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found a number"),
+        (#"{"zebra":1,"bees":[{"y":1},{"y":"1"}],"id":"ID"}"#, "bees[1].y", "expected a number, found a string"),
+        (#"{"zebra":1,"bees":[{"y":1},[]],"id":"ID"}"#, "bees[1]", "expected an object, found an array"),
+        (#"{"zebra":1,"bees":{},"id":"ID"}"#, "bees", "expected an array, found an object"),
+        (
+            #"{"zebra":1,"bees":[{"y":1,"x":"noon"}],"id":"ID"}"#, "bees[0].x",
+            "expected an ISO 8601 time such as 2026-11-21T06:53:53Z"
+        ), (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
+        // Of several faults the first field's is told.
+        (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),
+    ]) func `a mismatch names the field and what was there`(line: String, field: String, message: String) throws {
         let line = line.replacing("ID", with: id)
         #expect(throws: JSONMismatch(field, message)) { try read(line, as: Sample.self) }
     }
@@ -114,8 +109,7 @@ private struct Sample: JSONRecord, Hashable {
     @Test func `every record shows all that it holds`() {
         func check<Method: ControlMethod>(_ method: Method.Type) {
             #expect(
-                FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count
-            )
+                FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count)
             guard let result = Method.Result.self as? any JSONRecord.Type, method.name != "send" else { return }
             let held = Mirror(reflecting: result.init()).children.count
             #expect(result.schema.fields.count == held, "\(method.name)")

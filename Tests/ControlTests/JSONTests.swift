@@ -4,15 +4,10 @@ import Testing
 @Suite struct JSONTests {
     private func read(_ text: String) throws -> JSONValue { try JSONReader.read(Array(text.utf8)) }
 
-    @Test(
-        arguments: [
-            #"null"#, #"true"#, #"-7"#, #"9223372036854775807"#, #"1.5"#, #""a\"b\\c\n""#, #"[]"#, #"{}"#,
-            #"[1,[2,[3]],{"a":null}]"#, #"{"a":1,"b":"ü€😀"}"#,
-        ]
-    )
-    func `text survives reading and writing`(text: String) throws {
-        #expect(try read(text).text == text)
-    }
+    @Test(arguments: [
+        #"null"#, #"true"#, #"-7"#, #"9223372036854775807"#, #"1.5"#, #""a\"b\\c\n""#, #"[]"#, #"{}"#,
+        #"[1,[2,[3]],{"a":null}]"#, #"{"a":1,"b":"ü€😀"}"#,
+    ]) func `text survives reading and writing`(text: String) throws { #expect(try read(text).text == text) }
 
     @Test func `escapes and surrogate pairs are decoded`() throws {
         #expect(try read(#""A\u00fc\uD83D\uDE00\/\t""#) == "Aü😀/\t")
@@ -32,15 +27,12 @@ import Testing
         #expect(JSONValue.string("a\u{2028}b\u{2029}").text == #""a\u2028b\u2029""#)
         #expect(
             JSONValue.string("\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}").text
-                == #""\u061c\u200e\u200f\u202a\u202e\u2066\u2069""#
-        )
+                == #""\u061c\u200e\u200f\u202a\u202e\u2066\u2069""#)
         // Their neighbours are characters like others.
         for text in [
             "\u{a0}", "\u{bf}", "\u{61b}", "\u{61d}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{2065}",
             "\u{206a}",
-        ] {
-            #expect(JSONValue.string(text).text == "\"\(text)\"")
-        }
+        ] { #expect(JSONValue.string(text).text == "\"\(text)\"") }
     }
 
     @Test func `every character comes back from the text that is written for it`() throws {
@@ -53,14 +45,11 @@ import Testing
         }
     }
 
-    @Test(
-        arguments: [
-            "", " ", "nul", "tru", "{", "[1", "[1,]", "{,}", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, "01", "-", "1.", "1e",
-            "+1", ".5", #"""#, #""\x""#, #""\u12""#, #""\ud800""#, #""\ud800A""#, "\"\u{1}\"", "1 2", "[1]]", "'a'",
-            "NaN", "1e999", #"{"a":1,"a":2}"#, "\u{feff}1",
-        ]
-    )
-    func `what is not strict JSON is refused`(text: String) {
+    @Test(arguments: [
+        "", " ", "nul", "tru", "{", "[1", "[1,]", "{,}", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, "01", "-", "1.", "1e",
+        "+1", ".5", #"""#, #""\x""#, #""\u12""#, #""\ud800""#, #""\ud800A""#, "\"\u{1}\"", "1 2", "[1]]", "'a'", "NaN",
+        "1e999", #"{"a":1,"a":2}"#, "\u{feff}1",
+    ]) func `what is not strict JSON is refused`(text: String) {
         #expect(throws: JSONSyntaxError.self) { try read(text) }
     }
 
@@ -90,33 +79,24 @@ import Testing
 
     @Test func `a mismatch names the field`() throws {
         let value = try read(
-            #"{"message":"0123456789abcdef0123456789abcdef","state":"sent","stored":1,"expiresAt":null}"#
-        )
-        #expect {
-            try value.decoded(as: SendMethod.Result.self)
-        } throws: { error in
+            #"{"message":"0123456789abcdef0123456789abcdef","state":"sent","stored":1,"expiresAt":null}"#)
+        #expect { try value.decoded(as: SendMethod.Result.self) } throws: { error in
             (error as? JSONMismatch)?.field == "stored"
         }
         let list = try read(#"{"conversation":"c","with":["a",2]}"#)
-        #expect {
-            try list.decoded(as: ConversationCreateMethod.Params.self)
-        } throws: { error in
+        #expect { try list.decoded(as: ConversationCreateMethod.Params.self) } throws: { error in
             (error as? JSONMismatch)?.field == "with[1]"
         }
     }
 
     @Test func `a mismatch with an enumeration says what is possible, and not what was there`() throws {
         let wrong = try read(#"{"conversation":"c","lifetime":"fortnight"}"#)
-        #expect {
-            try wrong.decoded(as: LifetimeProposeMethod.Params.self)
-        } throws: { error in
+        #expect { try wrong.decoded(as: LifetimeProposeMethod.Params.self) } throws: { error in
             let mismatch = error as? JSONMismatch
             return mismatch?.field == "lifetime"
                 && mismatch?.message == "expected one of ephemeral, 1h, 6h, 1d, 7d, 30d, found another"
         }
-        #expect {
-            try read(#"["send","fortnight"]"#).decoded(as: [LifetimeTimer].self)
-        } throws: { error in
+        #expect { try read(#"["send","fortnight"]"#).decoded(as: [LifetimeTimer].self) } throws: { error in
             let mismatch = error as? JSONMismatch
             return mismatch?.field == "[1]" && mismatch?.message == "expected one of send, read, found another"
         }
@@ -125,8 +105,7 @@ import Testing
 
     @Test func `no mutation of a request traps, and what is read is written to a stable text`() throws {
         let seed: [UInt8] = Array(
-            #"{"id":-12,"jsonrpc":"2.0","method":"send","params":{"a":[1.5e3,"\ud83d\ude00é",null,{"b":true}]}}"#.utf8
-        )
+            #"{"id":-12,"jsonrpc":"2.0","method":"send","params":{"a":[1.5e3,"\ud83d\ude00é",null,{"b":true}]}}"#.utf8)
         var state: UInt64 = 0x6D61_7966_6C79
         func next(_ bound: Int) -> Int {
             // SplitMix64: the same mutations in every run.

@@ -13,39 +13,20 @@ import Testing
         #expect(Set(names).count == names.count)
     }
 
-    @Test(
-        arguments: [
-            (
-                "status",
-                ["running", "version", "listen", "locked", "erasure", "inboxes", "links", "outbox", "nextExpiry"]
-            ),
-            (
-                "peer.show",
-                ["name", "endpoints", "contact", "blocked", "invitations", "lastSeen", "path", "rttMs"]
-            ),
-            ("conversation.create", ["conversation", "inbox", "name", "inviteTag"]),
-            (
-                "conversation.show",
-                ["conversation", "name", "role", "members", "lifetime", "expiresAt", "locked", "state"]
-            ),
-            (
-                "invite.create",
-                ["slug", "url", "tag", "expiresAt", "singleUse", "creator", "lifetime", "signature"]
-            ),
-            ("join", ["conversation", "state", "errorType", "message"]),
-            ("send", ["message", "state", "stored", "expiresAt"]),
-            ("lifetime.show", ["lifetime", "state", "proposal", "agreement"]),
-            ("explode", ["conversation", "expiresAt", "state", "confirmed", "waiting"]),
-            (
-                "outbox.retry",
-                ["message", "conversation", "to", "attempts", "nextAttempt", "expiresAt", "state"]
-            ),
-            ("lifetime.propose", ["lifetime", "state", "proposal", "agreement"]),
-            ("mailbox.status", ["own", "service"]),
-            ("inbox.wake", ["inbox", "state", "wakeReason", "lastActivity", "protected"]),
-        ]
-    )
-    func `a result has the fields of the contract`(method: String, contract: [String]) {
+    @Test(arguments: [
+        ("status", ["running", "version", "listen", "locked", "erasure", "inboxes", "links", "outbox", "nextExpiry"]),
+        ("peer.show", ["name", "endpoints", "contact", "blocked", "invitations", "lastSeen", "path", "rttMs"]),
+        ("conversation.create", ["conversation", "inbox", "name", "inviteTag"]),
+        ("conversation.show", ["conversation", "name", "role", "members", "lifetime", "expiresAt", "locked", "state"]),
+        ("invite.create", ["slug", "url", "tag", "expiresAt", "singleUse", "creator", "lifetime", "signature"]),
+        ("join", ["conversation", "state", "errorType", "message"]),
+        ("send", ["message", "state", "stored", "expiresAt"]),
+        ("lifetime.show", ["lifetime", "state", "proposal", "agreement"]),
+        ("explode", ["conversation", "expiresAt", "state", "confirmed", "waiting"]),
+        ("outbox.retry", ["message", "conversation", "to", "attempts", "nextAttempt", "expiresAt", "state"]),
+        ("lifetime.propose", ["lifetime", "state", "proposal", "agreement"]), ("mailbox.status", ["own", "service"]),
+        ("inbox.wake", ["inbox", "state", "wakeReason", "lastActivity", "protected"]),
+    ]) func `a result has the fields of the contract`(method: String, contract: [String]) {
         #expect(Set(contract).isSubset(of: fields(method, "result")), "\(fields(method, "result"))")
     }
 
@@ -55,12 +36,10 @@ import Testing
         #expect(
             send.map(\.name) == [
                 "conversation", "text", "texts", "wait", "timeout", "replyTo", "type", "payload", "fallback",
-            ]
-        )
+            ])
         #expect(
             send.map(\.type) == ["string", "string", "[string]", "string", "interval"]
-                + Array(repeating: "string", count: 4)
-        )
+                + Array(repeating: "string", count: 4))
         #expect(send.map(\.isOptional) == [false] + Array(repeating: true, count: 8))
         #expect(send[3].values == ["queued", "sent", "mailed", "delivered"])
         let read = FieldSchema.fields(of: ReadMethod.Result.self)
@@ -83,15 +62,8 @@ import Testing
 
     @Test func `fields that scripts test for are null and others are left out`() throws {
         let conversation = Conversation(
-            conversation: "c1",
-            name: nil,
-            role: "creator",
-            members: [],
-            lifetime: .ephemeral,
-            expiresAt: nil,
-            locked: false,
-            state: "ready"
-        )
+            conversation: "c1", name: nil, role: "creator", members: [], lifetime: .ephemeral, expiresAt: nil,
+            locked: false, state: "ready")
         let value = JSONValue(of: conversation)
         #expect(value["expiresAt"] == .null)
         #expect(value["name"] == .null)
@@ -135,25 +107,15 @@ import Testing
         #expect(lifetime.first { $0.name == "proposal" }?.fields.map(\.name).contains("member") == true)
         #expect(EventKind.message.fields.contains("member") && EventKind.inboxAwake.fields == ["wakeReason"])
         let own = Message(
-            message: HexID(1, 2),
-            conversation: HexID(3, 4),
-            from: "me",
-            type: "t",
-            sentAt: Timestamp(milliseconds: 0),
-            stored: false,
-            state: "sent"
-        )
+            message: HexID(1, 2), conversation: HexID(3, 4), from: "me", type: "t", sentAt: Timestamp(milliseconds: 0),
+            stored: false, state: "sent")
         #expect(JSONValue(of: own)["member"] == .null)
     }
 
     @Test func `an event is flat and a detail cannot replace a common field`() {
         let event = Event(
-            cursor: 7,
-            event: .message,
-            conversation: HexID(1, 2),
-            at: Timestamp(milliseconds: 0),
-            details: .fields([.init("text", .text("hi")), .init("cursor", .number(99)), .init("a", .null)])
-        )
+            cursor: 7, event: .message, conversation: HexID(1, 2), at: Timestamp(milliseconds: 0),
+            details: .fields([.init("text", .text("hi")), .init("cursor", .number(99)), .init("a", .null)]))
         let id = "00000000000000010000000000000002"
         #expect(
             event.jsonValue.text
@@ -167,8 +129,7 @@ import Testing
             codes == [
                 "failed": 1, "usage": 64, "refused": 2, "expired": 3, "timedOut": 4, "unreachable": 5, "locked": 6,
                 "notFound": 7, "noNode": 8,
-            ]
-        )
+            ])
     }
 
     @Test func `a failure survives the wire and one of an unknown kind reads as failed`() {
@@ -181,8 +142,7 @@ import Testing
 @Suite struct Base64Tests {
     @Test(arguments: [
         ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy"),
-    ])
-    func `the vectors of RFC 4648`(_ plain: String, _ encoded: String) {
+    ]) func `the vectors of RFC 4648`(_ plain: String, _ encoded: String) {
         #expect(Base64.encode(Array(plain.utf8)) == encoded)
         #expect(Base64.decode(encoded) == Array(plain.utf8))
     }

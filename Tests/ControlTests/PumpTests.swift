@@ -18,9 +18,7 @@ import Testing
     ///   - isOpen: the program goes on to write, as far as the pump can tell.
     ///   - whenAnswered: called with each line that the pump puts out.
     private static func pump(
-        _ input: String,
-        isOpen: Bool = false,
-        _ node: ControlNode,
+        _ input: String, isOpen: Bool = false, _ node: ControlNode,
         whenAnswered: @escaping @Sendable (JSONValue) -> Void = { _ in }
     ) throws -> Outcome {
         var source: [Int32] = [0, 0]
@@ -53,11 +51,7 @@ import Testing
         }
         var outcome = Outcome(answers: [])
         let client = try node.client()
-        do throws(ControlError) {
-            try client.pump(from: source[0], to: sink[1])
-        } catch {
-            outcome.failure = error
-        }
+        do throws(ControlError) { try client.pump(from: source[0], to: sink[1]) } catch { outcome.failure = error }
         close(sink[1])
         try writer.wait()
         if isOpen { close(written) }
@@ -134,8 +128,9 @@ import Testing
         }
     }
 
-    @Test(arguments: [true, false])
-    func `a subscription goes on after the end of input, and is lost with the node`(_ isSubscribed: Bool) async throws {
+    @Test(arguments: [true, false]) func `a subscription goes on after the end of input, and is lost with the node`(
+        _ isSubscribed: Bool
+    ) async throws {
         let handler: ControlHandler = { request, connection in
             switch request.method {
             case "subscribe": connection.startStream()

@@ -6,9 +6,8 @@ import Testing
         arguments: [
             ("1970-01-01T00:00:00Z", 0), ("2000-02-29T12:34:56Z", 951_827_696_000),
             ("2026-11-21T06:53:53.250Z", 1_795_244_033_250), ("9999-12-31T23:59:59Z", 253_402_300_799_000),
-        ] as [(String, Int64)]
-    )
-    func `the written form and the count agree`(text: String, milliseconds: Int64) {
+        ] as [(String, Int64)]) func `the written form and the count agree`(text: String, milliseconds: Int64)
+    {
         #expect(Timestamp(iso8601: text)?.milliseconds == milliseconds)
         #expect(Timestamp(milliseconds: milliseconds).iso8601 == text)
     }
@@ -21,25 +20,18 @@ import Testing
     @Test func `what RFC 3339 leaves open is read as the seeds' JSON is`() {
         let time = Timestamp(iso8601: "2026-11-21T06:54:00Z")
         #expect(
-            Timestamp(iso8601: "2026-11-21 06:54:00Z") == time && Timestamp(iso8601: "2026-11-21t06:54:00z") == time
-        )
+            Timestamp(iso8601: "2026-11-21 06:54:00Z") == time && Timestamp(iso8601: "2026-11-21t06:54:00z") == time)
         // A leap second is the first of the next minute: the clocks of machines have none.
         #expect(Timestamp(iso8601: "2026-11-21T06:53:60Z") == time)
         #expect(Timestamp(iso8601: "2026-11-21T06:54:00.000999999999999999999999999Z") == time)
     }
 
-    @Test(
-        arguments: [
-            "", "2026-11-21", "2026-11-21T06:53:53", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
-            "2026-00-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:00.Z",
-            "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00+1:00", "1969-12-31T23:59:59Z", "２026-01-01T00:00:00Z",
-            "2026-01-01T00:00:61Z", "2026-01-01_00:00:00Z", "9999-12-31T23:59:60Z",
-            "1970-01-01T00:00:01+23:29", "9999-12-31T23:59:59-00:01",
-        ]
-    )
-    func `what is no time is refused`(text: String) {
-        #expect(Timestamp(iso8601: text) == nil)
-    }
+    @Test(arguments: [
+        "", "2026-11-21", "2026-11-21T06:53:53", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z",
+        "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00Zx",
+        "2026-01-01T00:00:00+1:00", "1969-12-31T23:59:59Z", "２026-01-01T00:00:00Z", "2026-01-01T00:00:61Z",
+        "2026-01-01_00:00:00Z", "9999-12-31T23:59:60Z", "1970-01-01T00:00:01+23:29", "9999-12-31T23:59:59-00:01",
+    ]) func `what is no time is refused`(text: String) { #expect(Timestamp(iso8601: text) == nil) }
 
     @Test func `a length of time has a unit or is in seconds`() {
         #expect(Interval(text: "90")?.milliseconds == 90_000)

@@ -3,12 +3,9 @@ import Testing
 
 @Suite struct DeflateTests {
     // Around the places where the window grows, and up to the largest.
-    @Test(
-        arguments: [
-            200, 500, 761, 762, 763, 1_024, 1_500, 1_786, 1_787, 2_048, 4_000, 8_192, 16_122, 16_123, 32_000, 32_506,
-        ]
-    )
-    func `what the end repeats of the beginning is found`(count: Int) throws {
+    @Test(arguments: [
+        200, 500, 761, 762, 763, 1_024, 1_500, 1_786, 1_787, 2_048, 4_000, 8_192, 16_122, 16_123, 32_000, 32_506,
+    ]) func `what the end repeats of the beginning is found`(count: Int) throws {
         var generator = SplitMix64(state: 1)
         let beginning = generator.bytes(100)
         let text = beginning + generator.bytes(count - 200) + beginning
@@ -72,8 +69,7 @@ import Testing
         }
         // RFC 4648, section 10, without padding.
         #expect(
-            ["", "f", "fo", "foo", "foob"].map { Base64URL.encode(text($0)) } == ["", "Zg", "Zm8", "Zm9v", "Zm9vYg"]
-        )
+            ["", "f", "fo", "foo", "foob"].map { Base64URL.encode(text($0)) } == ["", "Zg", "Zm8", "Zm9v", "Zm9vYg"])
         #expect(Base64URL.encode([0xfb, 0xff]) == "-_8")
         #expect(Hex.decode("00aAfF") == [0x00, 0xaa, 0xff])
     }

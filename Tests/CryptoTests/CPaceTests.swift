@@ -6,10 +6,8 @@ import Testing
     private let password = Array("Password".utf8)
     private let context = CPace.Context(
         channel: Self.bytes("0b415f696e69746961746f720b425f726573706f6e646572"),
-        session: Self.bytes("7e4b4791d6a8ef019b936c79fb7f2c57"),
-        initiator: Array("ADa".utf8),
-        responder: Array("ADb".utf8)
-    )
+        session: Self.bytes("7e4b4791d6a8ef019b936c79fb7f2c57"), initiator: Array("ADa".utf8),
+        responder: Array("ADb".utf8))
     private let generator = Self.bytes("222b6b195fe84b1652badb6f6a3ae3d24341e7306967f0b8115b40d5698c7e56")
     private let initiatorScalar = Self.bytes("da3d23700a9e5699258aef94dc060dfda5ebb61f02a5ea77fad53f4ff0976d08")
     private let responderScalar = Self.bytes("d2316b454718c35362d83d69df6320f38578ed5984651435e2949762d900b80d")
@@ -20,8 +18,7 @@ import Testing
         """
         b69effbf61b51d56401c0f65601abe428de8206feaaf0e32198896dcae7b35cd\
         2b38950a39dfd5d4a79164614c2984f7daa460b588c1e80c3fa2068af7900447
-        """
-    )
+        """)
     /// Of B.3.10 and B.3.11.
     private let scalar = Self.bytes("7cd0e075fa7955ba52c02759a6c90dbbfc10e6d40aea8d283e407d88cf538a05")
 
@@ -92,8 +89,7 @@ import Testing
     @Test(arguments: [
         "2b3c6b8c4f3800e7aef6864025b4ed79bd599117e427c41bd47d93d654b4a51c",
         "0000000000000000000000000000000000000000000000000000000000000000",
-    ])
-    func `no element, and the neutral one (B.3.11)`(_ point: String) throws {
+    ]) func `no element, and the neutral one (B.3.11)`(_ point: String) throws {
         let point = Self.bytes(point)
         #expect(multiply(scalar, point) == nil)
         #expect(!CPace.isElement(point))

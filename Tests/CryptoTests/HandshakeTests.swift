@@ -9,23 +9,15 @@ private struct Pair: ~Copyable {
     init(responderPrologue: String = "prologue") throws {
         let responderKey = try key(0x21)
         let initiator = try LinkHandshake.initiator(
-            identity: key(0x11),
-            remote: responderKey.publicKey,
-            ephemeral: key(0x12),
-            prologue: Array("prologue".utf8)
-        )
+            identity: key(0x11), remote: responderKey.publicKey, ephemeral: key(0x12), prologue: Array("prologue".utf8))
         let responder = try LinkHandshake.responder(
-            identity: responderKey,
-            ephemeral: key(0x22),
-            prologue: Array(responderPrologue.utf8)
-        )
+            identity: responderKey, ephemeral: key(0x22), prologue: Array(responderPrologue.utf8))
         self.initiator = initiator
         self.responder = responder
     }
 
     /// One act across.
-    @discardableResult
-    mutating func step() throws -> [UInt8] {
+    @discardableResult mutating func step() throws -> [UInt8] {
         switch initiator.nextAct {
         case .one, .three:
             let act = try initiator.write()
@@ -35,8 +27,7 @@ private struct Pair: ~Copyable {
             let act = try responder.write()
             try initiator.read(act)
             return act
-        case nil:
-            return []
+        case nil: return []
         }
     }
 
@@ -49,9 +40,7 @@ private struct Pair: ~Copyable {
             case nil: return nil
             }
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 }
 
@@ -70,10 +59,9 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(initiatorPeer.handshakeHash.count == 32)
     }
 
-    private func exchangeFrames(
-        _ first: consuming LinkHandshake.Link,
-        _ second: consuming LinkHandshake.Link
-    ) throws -> (AuthenticatedPeer, AuthenticatedPeer) {
+    private func exchangeFrames(_ first: consuming LinkHandshake.Link, _ second: consuming LinkHandshake.Link) throws
+        -> (AuthenticatedPeer, AuthenticatedPeer)
+    {
         let peers = (first.peer, second.peer)
         var one = first.takeTransport()
         var two = second.takeTransport()
@@ -117,9 +105,9 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         }
     }
 
-    @Test(arguments: 0..<3) func `a flipped bit in any byte is refused and the true act still accepted`(
-        stage: Int
-    ) throws {
+    @Test(arguments: 0..<3) func `a flipped bit in any byte is refused and the true act still accepted`(stage: Int)
+        throws
+    {
         let act = try #require(Act(rawValue: stage))
         for index in 0..<act.byteCount {
             for bit in 0..<8 {
@@ -147,11 +135,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         let own = try key(0x11)
         #expect(throws: HandshakeError.reflection) {
             _ = try LinkHandshake.initiator(
-                identity: own,
-                remote: own.publicKey,
-                ephemeral: try key(0x12),
-                prologue: []
-            )
+                identity: own, remote: own.publicKey, ephemeral: try key(0x12), prologue: [])
         }
     }
 
@@ -160,13 +144,9 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         let responderPoint = try key(0x21).publicKey
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         var initiator = try HandshakeState(
-            pattern: .xk,
-            role: .initiator,
-            prologue: [],
-            ownStatic: Impostor(shown: responderPoint, secret: key(0x21)),
+            pattern: .xk, role: .initiator, prologue: [], ownStatic: Impostor(shown: responderPoint, secret: key(0x21)),
             ownEphemeral: Impostor(shown: key(0x12).publicKey, secret: key(0x12)),
-            remoteStatic: Impostor.Point(responderPoint)
-        )
+            remoteStatic: Impostor.Point(responderPoint))
         try responder.read([0] + initiator.write())
         _ = try initiator.read(Array(responder.write().dropFirst()))
         let third = try [0] + initiator.write()
@@ -176,11 +156,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
     @Test func `an act that comes back to who has sent it is refused`() throws {
         func initiator() throws -> LinkHandshake {
             try LinkHandshake.initiator(
-                identity: key(0x11),
-                remote: key(0x21).publicKey,
-                ephemeral: key(0x12),
-                prologue: []
-            )
+                identity: key(0x11), remote: key(0x21).publicKey, ephemeral: key(0x12), prologue: [])
         }
         var dialler = try initiator()
         let first = try dialler.write()
@@ -200,11 +176,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
     @Test func `whoever answers with another key is refused by the dialler, whatever act 2 it makes`() throws {
         func initiator(_ remote: UInt8) throws -> LinkHandshake {
             try LinkHandshake.initiator(
-                identity: key(0x11),
-                remote: key(remote).publicKey,
-                ephemeral: key(0x12),
-                prologue: []
-            )
+                identity: key(0x11), remote: key(remote).publicKey, ephemeral: key(0x12), prologue: [])
         }
         var dialler = try initiator(0x33)
         _ = try dialler.write()
@@ -223,11 +195,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
 
     @Test func `a handshake under another identity's key does not open`() throws {
         var initiator = try LinkHandshake.initiator(
-            identity: key(0x11),
-            remote: key(0x33).publicKey,
-            ephemeral: key(0x12),
-            prologue: []
-        )
+            identity: key(0x11), remote: key(0x33).publicKey, ephemeral: key(0x12), prologue: [])
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         let act = try initiator.write()
         #expect(throws: HandshakeError.badMAC(.one)) { try responder.read(act) }

@@ -38,15 +38,13 @@ import Testing
         }
         #expect(
             output.withBytes { Hex.encode($0) }
-                == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
-        )
+                == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
     }
 
     @Test func `SHA-256 of abc`() {
         #expect(
             Hex.encode(SHA256.hash(Array("abc".utf8)))
-                == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        )
+                == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     }
 
     @Test(arguments: [
@@ -54,18 +52,13 @@ import Testing
         (
             text("Jefe"), text("what do ya want for nothing?"),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
-        ),
-        (bytes(0xaa, 20), bytes(0xdd, 50), "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"),
-        (
-            Array(0x01...0x19), bytes(0xcd, 50),
-            "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"
-        ),
+        ), (bytes(0xaa, 20), bytes(0xdd, 50), "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"),
+        (Array(0x01...0x19), bytes(0xcd, 50), "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"),
         (
             bytes(0xaa, 131), text("Test Using Larger Than Block-Size Key - Hash Key First"),
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
         ),
-    ])
-    func `HMAC-SHA-256 reproduces RFC 4231`(key: [UInt8], message: [UInt8], code: String) {
+    ]) func `HMAC-SHA-256 reproduces RFC 4231`(key: [UInt8], message: [UInt8], code: String) {
         #expect(Hex.encode(HMACSHA256.authenticate(key: key, message)) == code)
         // The parts of a message are one message.
         let half = message.count / 2
@@ -75,8 +68,7 @@ import Testing
 
     private static let sunscreen = text(
         "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would "
-            + "be it."
-    )
+            + "be it.")
     private static let associatedData = hex("50515253c0c1c2c3c4c5c6c7")
 
     @Test func `ChaCha20-Poly1305 reproduces RFC 8439, section 2_8_2`() throws {
@@ -89,8 +81,7 @@ import Testing
             Hex.encode(sealed)
                 == "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b"
                 + "1a71de0a9e060b2905d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc"
-                + "3ff4def08e4b7a9de576d26586cec64b61161ae10b594f09e26a7e902ecbd0600691"
-        )
+                + "3ff4def08e4b7a9de576d26586cec64b61161ae10b594f09e26a7e902ecbd0600691")
         let opened = try key.withUnsafeBytes { key throws(AEADError) in
             try ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: Self.associatedData)
         }
@@ -102,18 +93,13 @@ import Testing
     @Test func `XChaCha20-Poly1305 reproduces draft-irtf-cfrg-xchacha-03, appendix A_3_1`() throws {
         let key = SecretBytes(copying: Array(0x80...0x9f))
         let sealed = XChaChaPoly.seal(
-            Self.sunscreen,
-            key: key,
-            nonce: Array(0x40...0x57),
-            authenticating: Self.associatedData
-        )
+            Self.sunscreen, key: key, nonce: Array(0x40...0x57), authenticating: Self.associatedData)
         #expect(Array(sealed.prefix(XChaChaPoly.nonceByteCount)) == Array(0x40...0x57))
         #expect(
             Hex.encode(sealed.dropFirst(XChaChaPoly.nonceByteCount))
                 == "bd6d179d3e83d43b9576579493c0e939572a1700252bfaccbed2902c21396cbb731c7f1b0b4aa6440bf3a82f4eda7e39"
                 + "ae64c6708c54c216cb96b72e1213b4522f8c9ba40db5d945b11b69b982c1bb9e3f3fac2bc369488f76b2383565d3fff9"
-                + "21f9664c97637da9768812f615c68b13b52ec0875924c1c7987947deafd8780acf49"
-        )
+                + "21f9664c97637da9768812f615c68b13b52ec0875924c1c7987947deafd8780acf49")
         #expect(try XChaChaPoly.open(sealed, key: key, authenticating: Self.associatedData) == Self.sunscreen)
         let large = seal(Self.sunscreen, largely: true, Array(0x80...0x9f), Array(0x40...0x57), Self.associatedData)
         #expect(large == Array(sealed.dropFirst(XChaChaPoly.nonceByteCount)))
@@ -135,8 +121,7 @@ import Testing
             "0900000000000000000000000000000000000000000000000000000000000000",
             "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
         ),
-    ])
-    func `X25519 reproduces RFC 7748, section 5_2`(scalar: String, point: String, product: String) throws {
+    ]) func `X25519 reproduces RFC 7748, section 5_2`(scalar: String, point: String, product: String) throws {
         let key = X25519SecretKey(SecretBytes(copying: hex(scalar)))
         let secret = try key.sharedSecret(with: hex(point))
         #expect(secret.withBytes { Hex.encode($0) } == product)
@@ -154,22 +139,13 @@ import Testing
         (
             "correct horse battery staple", Array(0...15) as [UInt8], 3 as UInt64, 8_192,
             "947312f62e4ac86f63c9b622f147b0061846739f53dd00f2d2236cd03db413ac"
-        ),
-        ("p", bytes(0x5a, 16), 1, 64, "777e9b42004d05988c429bd14f59f71205178bd3c302cecc1689c4d03475e037"),
-    ])
-    func `Argon2id agrees with OpenSSL's`(
-        passphrase: String,
-        salt: [UInt8],
-        iterations: UInt64,
-        kibibytes: Int,
-        derived: String
+        ), ("p", bytes(0x5a, 16), 1, 64, "777e9b42004d05988c429bd14f59f71205178bd3c302cecc1689c4d03475e037"),
+    ]) func `Argon2id agrees with OpenSSL's`(
+        passphrase: String, salt: [UInt8], iterations: UInt64, kibibytes: Int, derived: String
     ) throws {
         let key = try Argon2id.derive(
-            passphrase: SecretBytes(copying: text(passphrase)),
-            salt: salt,
-            iterations: iterations,
-            memoryByteCount: kibibytes * 1_024
-        )
+            passphrase: SecretBytes(copying: text(passphrase)), salt: salt, iterations: iterations,
+            memoryByteCount: kibibytes * 1_024)
         #expect(key.withBytes { Hex.encode($0) } == derived)
     }
 }

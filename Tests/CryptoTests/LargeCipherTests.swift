@@ -5,13 +5,7 @@ import Testing
 
 /// - Parameter largely: libcrypto computes it, whatever its length; libsodium otherwise.
 /// - Returns: ciphertext ‖ tag; `nil` where libcrypto does not have it.
-func seal(
-    _ plaintext: [UInt8],
-    largely: Bool,
-    _ key: [UInt8],
-    _ nonce: [UInt8],
-    _ data: [UInt8]
-) -> [UInt8]? {
+func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8], _ data: [UInt8]) -> [UInt8]? {
     var sealed = [UInt8](repeating: 0, count: plaintext.count + 16)
     if largely {
         let isDone = sealed.withUnsafeMutableBufferPointer { output in
@@ -39,14 +33,14 @@ func seal(
 /// change places and around the blocks of both algorithms.
 @Suite struct LargeCiphers {
     private static let lengths =
-        [0, 1, 15, 16, 17, 63, 64, 65, 255, 512] + Array(1_000...1_056)
-        + [2_048, 4_095, 4_096, 16_400, 65_519, 1 << 20]
+        [0, 1, 15, 16, 17, 63, 64, 65, 255, 512] + Array(1_000...1_056) + [
+            2_048, 4_095, 4_096, 16_400, 65_519, 1 << 20,
+        ]
     private static let key: [UInt8] = Array(1...32)
 
     private static func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7 / 3) } }
 
-    @Test(arguments: [12, 24])
-    func `both libraries seal alike`(nonceByteCount: Int) throws {
+    @Test(arguments: [12, 24]) func `both libraries seal alike`(nonceByteCount: Int) throws {
         for length in Self.lengths {
             for dataLength in [0, 1, 16, 33, 2_000] {
                 let (plaintext, nonce) = (Self.bytes(length), Self.bytes(nonceByteCount))
@@ -79,8 +73,7 @@ func seal(
         }
     }
 
-    @Test(arguments: [1_007, 1_008, 1_100])
-    func `no changed byte, cut or foreign data opens`(length: Int) throws {
+    @Test(arguments: [1_007, 1_008, 1_100]) func `no changed byte, cut or foreign data opens`(length: Int) throws {
         let (plaintext, data) = (Self.bytes(length), Self.bytes(20))
         let nonce = Self.bytes(12)
         func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
@@ -102,20 +95,14 @@ func seal(
     }
 
     @Test func `what does not open leaves zeros`() {
-        var sealed = Self.key.withUnsafeBytes {
-            ChaChaPoly.seal(Self.bytes(5_000), key: $0, nonce: Self.bytes(12))
-        }
+        var sealed = Self.key.withUnsafeBytes { ChaChaPoly.seal(Self.bytes(5_000), key: $0, nonce: Self.bytes(12)) }
         sealed[5_000] ^= 1
         sealed.withUnsafeMutableBytes { sealed in
             Self.key.withUnsafeBytes { key in
                 Self.bytes(12).withUnsafeBytes { nonce in
                     let isOpened = RawChaChaPoly.open(
-                        UnsafeRawBufferPointer(sealed),
-                        into: sealed.baseAddress!,
-                        key: key.baseAddress!,
-                        nonce: nonce,
-                        authenticating: UnsafeRawBufferPointer(start: nil, count: 0)
-                    )
+                        UnsafeRawBufferPointer(sealed), into: sealed.baseAddress!, key: key.baseAddress!, nonce: nonce,
+                        authenticating: UnsafeRawBufferPointer(start: nil, count: 0))
                     #expect(!isOpened)
                 }
             }

@@ -9,24 +9,17 @@ import Testing
         #expect(BOLT8Case.starting("transport-message").count == 1)
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-initiator"))
-    func `BOLT 8, initiator`(_ vector: BOLT8Case) throws {
+    @Test(arguments: BOLT8Case.starting("transport-initiator")) func `BOLT 8, initiator`(_ vector: BOLT8Case) throws {
         let handshake = try LinkHandshake.initiator(
-            identity: vector.secretKey("ls.priv"),
-            remote: vector.publicKey("rs.pub"),
-            ephemeral: vector.secretKey("e.priv"),
-            prologue: Array("lightning".utf8)
-        )
+            identity: vector.secretKey("ls.priv"), remote: vector.publicKey("rs.pub"),
+            ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8))
         try replay(vector, handshake)
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-responder"))
-    func `BOLT 8, responder`(_ vector: BOLT8Case) throws {
+    @Test(arguments: BOLT8Case.starting("transport-responder")) func `BOLT 8, responder`(_ vector: BOLT8Case) throws {
         let handshake = try LinkHandshake.responder(
-            identity: vector.secretKey("ls.priv"),
-            ephemeral: vector.secretKey("e.priv"),
-            prologue: Array("lightning".utf8)
-        )
+            identity: vector.secretKey("ls.priv"), ephemeral: vector.secretKey("e.priv"),
+            prologue: Array("lightning".utf8))
         try replay(vector, handshake)
     }
 
@@ -38,16 +31,14 @@ import Testing
             case .output(let act):
                 let written = try handshake.write()
                 #expect(written == act)
-            case .input(let act):
-                do { try handshake.read(act) } catch { refusal = error }
+            case .input(let act): do { try handshake.read(act) } catch { refusal = error }
             case .error(let name):
                 #expect(refusal.map(Self.name) == name.filter { $0 != "(" && $0 != ")" })
                 refusal = nil
             case .keys(let sending, let receiving):
                 try expectKeys(of: handshake.finish(), sending, receiving)
                 return
-            case .message:
-                Issue.record("a handshake has no messages")
+            case .message: Issue.record("a handshake has no messages")
             }
         }
         #expect(refusal == nil)
@@ -56,17 +47,11 @@ import Testing
     }
 
     /// That the link seals with `sending` and opens what is sealed with `receiving`.
-    private func expectKeys(
-        of link: consuming LinkHandshake.Link,
-        _ sending: [UInt8],
-        _ receiving: [UInt8]
-    ) throws {
+    private func expectKeys(of link: consuming LinkHandshake.Link, _ sending: [UInt8], _ receiving: [UInt8]) throws {
         var ours = link.takeTransport()
         var theirs = TransportState(
             sending: CipherState(key: SecretBytes(copying: receiving)),
-            receiving: CipherState(key: SecretBytes(copying: sending)),
-            chainingKey: SecretBytes(copying: sending)
-        )
+            receiving: CipherState(key: SecretBytes(copying: sending)), chainingKey: SecretBytes(copying: sending))
         let sent = try #require(try pass(&ours, &theirs, "from us"))
         #expect(sent == Array("from us".utf8))
         let received = try #require(try pass(&theirs, &ours, "from them"))
@@ -86,18 +71,15 @@ import Testing
         }
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-message"))
-    func `BOLT 8, messages over two key rotations`(_ vector: BOLT8Case) throws {
+    @Test(arguments: BOLT8Case.starting("transport-message")) func `BOLT 8, messages over two key rotations`(
+        _ vector: BOLT8Case
+    ) throws {
         var ours = try TransportState(
-            sending: CipherState(key: vector.secret("sk")),
-            receiving: CipherState(key: vector.secret("rk")),
-            chainingKey: vector.secret("ck")
-        )
+            sending: CipherState(key: vector.secret("sk")), receiving: CipherState(key: vector.secret("rk")),
+            chainingKey: vector.secret("ck"))
         var theirs = try TransportState(
-            sending: CipherState(key: vector.secret("rk")),
-            receiving: CipherState(key: vector.secret("sk")),
-            chainingKey: vector.secret("ck")
-        )
+            sending: CipherState(key: vector.secret("rk")), receiving: CipherState(key: vector.secret("sk")),
+            chainingKey: vector.secret("ck"))
         var expected: [Int: [UInt8]] = [:]
         for case .message(let number, let bytes) in vector.steps { expected[number] = bytes }
         #expect(expected.keys.sorted() == [0, 1, 500, 501, 1_000, 1_001])
@@ -115,21 +97,14 @@ import Testing
         for vector in vectors {
             let (initiatorStatic, responderStatic) = (hex(vector.initStatic), hex(vector.respStatic))
             var initiator = try HandshakeState(
-                pattern: .xk,
-                role: .initiator,
-                prologue: hex(vector.initPrologue),
+                pattern: .xk, role: .initiator, prologue: hex(vector.initPrologue),
                 ownStatic: X25519SecretKey(SecretBytes(copying: initiatorStatic)),
                 ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.initEphemeral))),
-                remoteStatic: hex(vector.initRemoteStatic)
-            )
+                remoteStatic: hex(vector.initRemoteStatic))
             var responder = try HandshakeState(
-                pattern: .xk,
-                role: .responder,
-                prologue: hex(vector.respPrologue),
+                pattern: .xk, role: .responder, prologue: hex(vector.respPrologue),
                 ownStatic: X25519SecretKey(SecretBytes(copying: responderStatic)),
-                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.respEphemeral))),
-                remoteStatic: nil
-            )
+                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.respEphemeral))), remoteStatic: nil)
             for (index, message) in vector.messages.prefix(3).enumerated() {
                 let payload = hex(message.payload)
                 let written = try index.isMultiple(of: 2) ? initiator.write(payload) : responder.write(payload)
@@ -159,13 +134,9 @@ import Testing
 }
 
 /// One frame from `sender` to `receiver`.
-func pass(
-    _ sender: inout TransportState,
-    _ receiver: inout TransportState,
-    _ text: String
-) throws(NoiseError) -> [UInt8]? {
-    try open(sender.seal(Array(text.utf8)), with: &receiver)
-}
+func pass(_ sender: inout TransportState, _ receiver: inout TransportState, _ text: String) throws(NoiseError)
+    -> [UInt8]?
+{ try open(sender.seal(Array(text.utf8)), with: &receiver) }
 
 /// The frame of `sealed`, as a reader takes it from a stream.
 func open(_ sealed: [UInt8], with transport: inout TransportState) throws(NoiseError) -> [UInt8]? {

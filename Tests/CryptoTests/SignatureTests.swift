@@ -24,15 +24,9 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         return content.split(separator: "\n").dropFirst().map { line in
             let fields = line.split(separator: ",", maxSplits: 7, omittingEmptySubsequences: false).map(String.init)
             return BIP340Row(
-                index: fields[0],
-                secretKey: hex(fields[1]),
-                publicKey: hex(fields[2]),
-                auxiliaryRandomness: hex(fields[3]),
-                message: hex(fields[4]),
-                signature: hex(fields[5]),
-                isValid: fields[6] == "TRUE",
-                comment: fields[7]
-            )
+                index: fields[0], secretKey: hex(fields[1]), publicKey: hex(fields[2]),
+                auxiliaryRandomness: hex(fields[3]), message: hex(fields[4]), signature: hex(fields[5]),
+                isValid: fields[6] == "TRUE", comment: fields[7])
         }
     }()
 }
@@ -49,8 +43,9 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         #expect((key?.isValid(signature, for: row.message) ?? false) == row.isValid)
     }
 
-    @Test(arguments: BIP340Row.all.filter { !$0.secretKey.isEmpty })
-    func `signing reproduces BIP 340`(_ row: BIP340Row) throws {
+    @Test(arguments: BIP340Row.all.filter { !$0.secretKey.isEmpty }) func `signing reproduces BIP 340`(_ row: BIP340Row)
+        throws
+    {
         let key = try SecretKey(SecretBytes(copying: row.secretKey))
         let signature = key.sign(row.message, auxiliaryRandomness: row.auxiliaryRandomness)
         #expect(signature.bytes == row.signature)
@@ -75,8 +70,8 @@ struct BIP340Row: Sendable, CustomStringConvertible {
 
     @Test func `a recoverable signature with a high s is refused, though it would recover the same key`() throws {
         let order: [UInt8] = [
-            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
-            0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xba, 0xae,
+            0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
         ]
         let key = SecretKey.generate()
         for number in 0..<32 as Range<UInt8> {

@@ -6,15 +6,9 @@ private func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](re
 /// Two ends of one link.
 private struct Ends: ~Copyable {
     var near = TransportState(
-        sending: CipherState(key: key(1)),
-        receiving: CipherState(key: key(2)),
-        chainingKey: key(3)
-    )
+        sending: CipherState(key: key(1)), receiving: CipherState(key: key(2)), chainingKey: key(3))
     var far = TransportState(
-        sending: CipherState(key: key(2)),
-        receiving: CipherState(key: key(1)),
-        chainingKey: key(3)
-    )
+        sending: CipherState(key: key(2)), receiving: CipherState(key: key(1)), chainingKey: key(3))
 }
 
 @Suite struct TransportStateTests {

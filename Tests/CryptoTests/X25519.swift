@@ -27,9 +27,7 @@ struct X25519SecretKey: ~Copyable, Sendable {
             try SecretBytes(byteCount: 32) { output throws(CurveError) in
                 let result = crypto_scalarmult_curve25519(
                     output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    other
-                )
+                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self), other)
                 guard result == 0 else { throw .invalidPublicKey }
             }
         }

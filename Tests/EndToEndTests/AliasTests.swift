@@ -2,11 +2,11 @@ import Foundation
 import Testing
 
 /// What a node's user calls a conversation, whatever its members call it.
-@Suite("Aliases", .script)
-struct AliasTests {
+@Suite("Aliases", .script) struct AliasTests {
     /// `host` makes a conversation of this name and `guest` joins it.
-    @discardableResult
-    private func meet(_ host: TestNode, _ guest: TestNode, _ name: String, _ more: [String] = []) throws -> Answer {
+    @discardableResult private func meet(_ host: TestNode, _ guest: TestNode, _ name: String, _ more: [String] = [])
+        throws -> Answer
+    {
         let id = try host.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
         let slug = try host.ok("invite", "create", id)["slug"].string ?? ""
         let joined = try guest.run(["join", slug, "--timeout", "90"] + more)
@@ -18,8 +18,7 @@ struct AliasTests {
         try node.ok("conversation", "show", text)["conversation"].string
     }
 
-    @Test("A script's 'send ops' goes where it went, whatever peers make or call 'ops'")
-    func redirected() throws {
+    @Test("A script's 'send ops' goes where it went, whatever peers make or call 'ops'") func redirected() throws {
         try withHomes("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -71,8 +70,9 @@ struct AliasTests {
         }
     }
 
-    @Test("A name that is taken makes nothing; another alias does; one is given, changed and taken away")
-    func given() throws {
+    @Test("A name that is taken makes nothing; another alias does; one is given, changed and taken away") func given()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -83,9 +83,7 @@ struct AliasTests {
             #expect(taken.message.contains(id.prefix(12)), "\(taken)")
             let hint = taken.json["error"]["hint"].string ?? ""
             #expect(
-                hint.contains("--alias") && hint.contains("conversation alias \(id.prefix(12)) --remove"),
-                "\(hint)"
-            )
+                hint.contains("--alias") && hint.contains("conversation alias \(id.prefix(12)) --remove"), "\(hint)")
             #expect(try ann.ok("conversation", "list").lines.count == 1)
             let second = try ann.ok("conversation", "create", "--name", "ops", "--alias", "night shift")
             #expect(second["alias"].string == "night shift" && second["name"].string == "ops")
@@ -125,8 +123,8 @@ struct AliasTests {
         }
     }
 
-    @Test("A join takes an alias along, refuses one that is taken, and gives it up when it fails")
-    func joined() throws {
+    @Test("A join takes an alias along, refuses one that is taken, and gives it up when it fails") func joined() throws
+    {
         try withPair { ann, bob in
             try bob.ok("conversation", "create", "--name", "mine")
             try ann.ok("conversation", "create", "--name", "room")
@@ -211,8 +209,7 @@ struct AliasTests {
             let copies = try bob.ok("conversation", "list").lines
             #expect(copies.map { $0["alias"].string } == [nil, "night shift"], "\(copies)")
             let table = try Program.run(
-                [Program.mayfly, "conversation", "list", "--home", bob.home],
-                in: bob.directory
+                [Program.mayfly, "conversation", "list", "--home", bob.home], in: bob.directory
             ).output.split(separator: "\n").dropFirst().map { $0.split(separator: "  ").map { $0.drop { $0 == " " } } }
             #expect(table.map { $0.first ?? "" } == [earlier.prefix(12), id.prefix(12)], "\(table)")
             #expect(table.map { $0.dropFirst(6).first } == ["0", "2"], "both members are counted")
@@ -233,22 +230,16 @@ struct AliasTests {
         }
     }
 
-    @Test("status names no next expiry while nothing is kept that expires")
-    func nextExpiry() throws {
+    @Test("status names no next expiry while nothing is kept that expires") func nextExpiry() throws {
         try withRoom { ann, bob, _ in
-            for node in [ann, bob] {
-                #expect(try node.ok("status")["nextExpiry"].isNull)
-            }
+            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull) }
             try ann.ok("send", "room", "ephemeral", "--wait", "delivered", "--timeout", "90")
             try bob.ok("read", "room")
-            for node in [ann, bob] {
-                #expect(try node.ok("status")["nextExpiry"].isNull)
-            }
+            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull) }
         }
     }
 
-    @Test("Tables and notes for people show the alias, and the command that goes on with it")
-    func tables() throws {
+    @Test("Tables and notes for people show the alias, and the command that goes on with it") func tables() throws {
         try withPair { ann, bob in
             func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
                 try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)

@@ -3,16 +3,13 @@ import Glibc
 import Synchronization
 import Testing
 
-@Suite("Attachments", .script)
-struct AttachmentTests {
+@Suite("Attachments", .script) struct AttachmentTests {
     /// A file of random bytes.
     private func file(_ name: String, _ byteCount: Int, in directory: String) throws -> (path: String, bytes: Data) {
         let path = "\(directory)/\(name)"
         var generator = SystemRandomNumberGenerator()
         var bytes = Data(capacity: byteCount + 8)
-        while bytes.count < byteCount {
-            withUnsafeBytes(of: generator.next()) { bytes.append(contentsOf: $0) }
-        }
+        while bytes.count < byteCount { withUnsafeBytes(of: generator.next()) { bytes.append(contentsOf: $0) } }
         bytes = bytes.prefix(byteCount)
         try bytes.write(to: URL(fileURLWithPath: path))
         return (path, bytes)
@@ -46,10 +43,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test(
-        "a file that another process writes to is not sent",
-        arguments: ["grows", "shrinks", "changes"]
-    )
+    @Test("a file that another process writes to is not sent", arguments: ["grows", "shrinks", "changes"])
     func changing(_ how: String) throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let size = 8 << 20
@@ -80,8 +74,9 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a pipe that is not written to ends with 4 when the time is over, and nothing is sent")
-    func silentPipe() throws {
+    @Test("a pipe that is not written to ends with 4 when the time is over, and nothing is sent") func silentPipe()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let pipe = "\(ann.directory)/pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
@@ -104,8 +99,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("saving writes over nothing, for nobody else, and only what is whole")
-    func save() throws {
+    @Test("saving writes over nothing, for nobody else, and only what is whole") func save() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, bytes) = try file("a.bin", 40_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -128,8 +122,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("saving with --force writes to what is no file, and leaves a link a link")
-    func saveElsewhere() throws {
+    @Test("saving with --force writes to what is no file, and leaves a link a link") func saveElsewhere() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, bytes) = try file("a.bin", 100_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -145,11 +138,9 @@ struct AttachmentTests {
             for place in [pipe, alias] {
                 let copy = "\(ann.directory)/copy"
                 let reader = try Child(
-                    ["cat", pipe],
-                    input: try Descriptor("/dev/null", O_RDONLY),
+                    ["cat", pipe], input: try Descriptor("/dev/null", O_RDONLY),
                     output: try Descriptor(copy, O_WRONLY | O_CREAT | O_TRUNC),
-                    errors: try Descriptor("/dev/null", O_WRONLY)
-                )
+                    errors: try Descriptor("/dev/null", O_WRONLY))
                 let saved = try bob.ok("save", "room", id, "--output", place, "--force")
                 #expect(saved["path"].string == place && saved["byteCount"].integer == 100_000)
                 #expect(kind(pipe) == S_IFIFO)
@@ -177,8 +168,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a file whose name is as long as a name can be is saved, and saved again")
-    func longName() throws {
+    @Test("a file whose name is as long as a name can be is saved, and saved again") func longName() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let name = String(repeating: "n", count: 255)
             let (path, bytes) = try file(name, 1_000, in: ann.directory)
@@ -193,9 +183,8 @@ struct AttachmentTests {
 
     @Test(
         "saving where there is no room says so, what to do, and leaves nothing",
-        .enabled(if: Program.canMount, "mounting a small file system needs root")
-    )
-    func saveWithoutRoom() throws {
+        .enabled(if: Program.canMount, "mounting a small file system needs root")) func saveWithoutRoom() throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, _) = try file("a.bin", 200_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -210,16 +199,11 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a name that would lead elsewhere leads nowhere")
-    func names() throws {
+    @Test("a name that would lead elsewhere leads nowhere") func names() throws {
         try withRoom { ann, bob, _ in
             // A bot chooses the name itself.
             let upload = try rpc(
-                ann,
-                "attachment.begin",
-                ["conversation": "room", "name": "x/../..\\.ssh\u{1}"],
-                then: []
-            )
+                ann, "attachment.begin", ["conversation": "room", "name": "x/../..\\.ssh\u{1}"], then: [])
             let name = try line(upload, bob)["file"]["name"].string ?? ""
             #expect(!name.isEmpty && !name.hasPrefix(".") && !name.contains("/") && !name.contains("\\"))
             #expect(name.unicodeScalars.allSatisfy { $0.value >= 0x20 })
@@ -230,8 +214,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("pieces of a file that there are not are refused, and nothing else happens")
-    func noSuchPiece() throws {
+    @Test("pieces of a file that there are not are refused, and nothing else happens") func noSuchPiece() throws {
         try withRoom { ann, bob, _ in
             let (path, _) = try file("f.bin", 40_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -292,16 +275,14 @@ struct AttachmentTests {
         let encoded = String(decoding: try JSONSerialization.data(withJSONObject: params), as: UTF8.self)
         let answer = try Program.run(
             ["/usr/bin/env", "python3", "-c", script, "\(node.home)/control.sock", method, encoded] + pieces,
-            in: node.directory
-        )
+            in: node.directory)
         #expect(answer.code == 0, "\(answer)")
         return answer.output.trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
     @Test(
         "after kill -9 of the receiver or the sender in the middle the rest comes, and what is here does not come again"
-    )
-    func resume() throws {
+    ) func resume() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
             try ann.ok("lifetime", "propose", "room", "1d")
@@ -330,10 +311,7 @@ struct AttachmentTests {
     /// Sends a file, in the middle of which the receiver stands still for as long as `body` takes. A slow machine may
     /// be late, with the file whole or nearly so (a mebibyte is asked for at a time): then all of it is done once more.
     private func halfway(
-        _ ann: TestNode,
-        _ bob: TestNode,
-        _ byteCount: Int,
-        _ body: (_ id: String, _ attempt: Int) throws -> Void
+        _ ann: TestNode, _ bob: TestNode, _ byteCount: Int, _ body: (_ id: String, _ attempt: Int) throws -> Void
     ) throws -> (id: String, cursor: Int64, attempt: Int) {
         let (path, _) = try file("big.bin", byteCount, in: ann.directory)
         for attempt in 1...5 {
@@ -363,8 +341,7 @@ struct AttachmentTests {
         throw HarnessError("no attempt is the last")
     }
 
-    @Test("a chat message does not wait behind a file")
-    func fairness() throws {
+    @Test("a chat message does not wait behind a file") func fairness() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             // It stands still, so that the file cannot be whole before the message is sent.
             let (id, cursor, attempt) = try halfway(ann, bob, 32_000_000) { _, attempt in
@@ -377,8 +354,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("without an agreement a file is in memory only, and small")
-    func ephemeral() throws {
+    @Test("without an agreement a file is in memory only, and small") func ephemeral() throws {
         try withRoom { ann, bob, _ in
             let text = String(repeating: "a line of a secret file\n", count: 20_000)
             let path = "\(ann.directory)/plain.txt"
@@ -405,8 +381,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a file under an agreement is sealed, and its bytes are gone after an explosion")
-    func explosion() throws {
+    @Test("a file under an agreement is sealed, and its bytes are gone after an explosion") func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, room in
             let text = String(repeating: "a line of a secret file\n", count: 20_000)
             let path = "\(ann.directory)/plain.txt"
@@ -425,8 +400,8 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a file that is taken back is not served any more, and fails where it was on its way")
-    func cancelled() throws {
+    @Test("a file that is taken back is not served any more, and fails where it was on its way") func cancelled() throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var cancelled: Answer?
             // It stands still, so that the file cannot be whole before it is taken back.
@@ -440,8 +415,7 @@ struct AttachmentTests {
         }
     }
 
-    @Test("a file that the other member's node does not take is refused with exit code 2")
-    func tooLarge() throws {
+    @Test("a file that the other member's node does not take is refused with exit code 2") func tooLarge() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.stop()
             let configuration = String(decoding: bob.contents("config.json"), as: UTF8.self)

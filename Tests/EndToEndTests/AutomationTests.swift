@@ -2,10 +2,8 @@ import Foundation
 import Testing
 
 /// What scripts and bots rely on: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
-@Suite("Automation", .script)
-struct AutomationTests {
-    @Test("Text from a pipe is sent without a dash")
-    func piped() throws {
+@Suite("Automation", .script) struct AutomationTests {
+    @Test("Text from a pipe is sent without a dash") func piped() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("send", "room", input: "from a pipe\n")
             try bob.wait("message:text=from a pipe")
@@ -71,8 +69,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("The fields of events and results are those of the schema")
-    func fields() throws {
+    @Test("The fields of events and results are those of the schema") func fields() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("one", ann)
             try ann.ok("lock")
@@ -98,8 +95,9 @@ struct AutomationTests {
         }
     }
 
-    @Test("A bot speaks JSON-RPC over standard input and output: requests, errors, and a stream of events")
-    func rpc() throws {
+    @Test("A bot speaks JSON-RPC over standard input and output: requests, errors, and a stream of events") func rpc()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let requests = [
                 #"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":"room","text":"from a bot"}}"#,
@@ -119,9 +117,7 @@ struct AutomationTests {
             let stream = try ann.tool(
                 ["rpc"],
                 input: #"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"since":0,"events":["memberJoined"]}}"#
-                    + "\n",
-                until: { $0.contains("memberJoined") }
-            )
+                    + "\n", until: { $0.contains("memberJoined") })
             let lines = stream.split(separator: "\n").compactMap { JSON(line: $0) }
             #expect(lines.first?["result"]["cursor"].integer != nil)
             #expect(lines.contains { $0["method"].string == "event" && $0["params"]["event"].string == "memberJoined" })
@@ -135,9 +131,9 @@ struct AutomationTests {
             let watchers = try (0..<3).map { _ in
                 try Background(
                     bob,
-                    ["watch", "--since", "0", "--only", "joined,message", "--until", "message:text=m19"]
-                        + ["--timeout", "300"]
-                )
+                    ["watch", "--since", "0", "--only", "joined,message", "--until", "message:text=m19"] + [
+                        "--timeout", "300",
+                    ])
             }
             // What has happened before is shown at once, so all of them watch.
             try eventually("three watchers") { watchers.allSatisfy { !$0.lines.isEmpty } }
@@ -153,8 +149,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("A cursor older than what is kept begins with a gap that says how many events are lost")
-    func gap() throws {
+    @Test("A cursor older than what is kept begins with a gap that says how many events are lost") func gap() throws {
         try withRoom { ann, bob, _ in
             let cursor = try ann.cursor()
             let requests = (0..<1_100).map {
@@ -170,8 +165,7 @@ struct AutomationTests {
             #expect(events.dropFirst().first?["cursor"].integer == cursor + lost + 1)
             #expect(
                 try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "90")["lost"].integer
-                    != nil
-            )
+                    != nil)
             // After a clean stop the numbers go on, and the loss is known; after a crash nobody knows how many.
             try ann.stop()
             try ann.start()
@@ -189,8 +183,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("--until prints the awaited event alone, and --only the events it names")
-    func silentUntil() throws {
+    @Test("--until prints the awaited event alone, and --only the events it names") func silentUntil() throws {
         try withRoom { ann, bob, _ in
             for text in ["one", "two"] { try ann.ok("send", "room", text, "--wait", "delivered", "--timeout", "90") }
             let awaited = try bob.ok("watch", "--since", "0", "--until", "message:text=two", "--timeout", "90").lines
@@ -198,15 +191,7 @@ struct AutomationTests {
             // Nobody has seen a message.
             #expect(try bob.ok("inbox", "list").lines.contains { $0["protected"].bool == true })
             let both = try bob.ok(
-                "watch",
-                "--since",
-                "0",
-                "--only",
-                "message",
-                "--until",
-                "message:text=two",
-                "--timeout",
-                "90"
+                "watch", "--since", "0", "--only", "message", "--until", "message:text=two", "--timeout", "90"
             ).lines
             #expect(both.map { $0["text"].string } == ["one", "two"])
             let some = try bob.ok("watch", "--since", "0", "--only", "joined,message", "--timeout", "0.2").lines
@@ -220,9 +205,7 @@ struct AutomationTests {
     func reconnecting() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let watcher = try Background(
-                bob,
-                ["watch", "room", "--only", "message,gap", "--since", "0", "--reconnect"]
-            )
+                bob, ["watch", "room", "--only", "message,gap", "--since", "0", "--reconnect"])
             func texts() -> [String] {
                 watcher.lines.filter { $0["from"].string != "system" }.compactMap { $0["text"].string }
             }
@@ -253,8 +236,7 @@ struct AutomationTests {
     }
 
     @Test(
-        "Every state change is awaited with --until: 0 when it happens, 4 when it does not; a watch alone ends with 0"
-    )
+        "Every state change is awaited with --until: 0 when it happens, 4 when it does not; a watch alone ends with 0")
     func until() throws {
         try withPair { ann, bob in
             try ann.fails(4, "watch", "--until", "joined", "--timeout", "0.2")
@@ -290,8 +272,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("Wrong use is an error object with --json, and a hint names the home that was named")
-    func errors() throws {
+    @Test("Wrong use is an error object with --json, and a hint names the home that was named") func errors() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for arguments in [["frobnicate"], ["peer", "frobnicate"], ["send"], ["watch", "--nonsense"], ["join"]] {
@@ -304,9 +285,7 @@ struct AutomationTests {
             #expect(hint == "start it with `mayfly run --home \(ann.home)`", "\(hint ?? "none")")
             // Without --home the hint is short.
             let short = try Program.run(
-                ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly, "peer", "list", "--json"],
-                in: ann.directory
-            )
+                ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly, "peer", "list", "--json"], in: ann.directory)
             #expect(short.json["error"]["hint"].string == "start it with `mayfly run`")
         }
     }
@@ -317,11 +296,9 @@ struct AutomationTests {
             ("sned room hi --home H", "sned", "did you mean `mayfly send`?"),
             ("conversation lst --json", "conversation lst", "did you mean `mayfly conversation list`?"),
             ("peer frobnicate x", "peer frobnicate", "see `mayfly help peer`"),
-            ("bogus --json", "bogus", "see `mayfly help`"),
-            ("gateway-helpers", "gateway-helpers", "see `mayfly help`"),
-        ]
-    )
-    func unknownCommand(_ line: String, _ name: String, _ hint: String) throws {
+            ("bogus --json", "bogus", "see `mayfly help`"), ("gateway-helpers", "gateway-helpers", "see `mayfly help`"),
+        ]) func unknownCommand(_ line: String, _ name: String, _ hint: String) throws
+    {
         try withDirectory { directory in
             let answer = try Program.run([Program.mayfly] + line.split(separator: " ").map(String.init), in: directory)
             #expect(answer.code == 64, "\(answer)")
@@ -342,34 +319,27 @@ struct AutomationTests {
             ("lifetime propose room --unopenned=1h", "--unopenned", "did you mean `--unopened`?"),
             ("peer add x --endpont tcp://192.0.2.1:1", "--endpont", "did you mean `--endpoint`?"),
             ("join --nowait", "--nowait", "did you mean `--no-wait`?"),
-        ]
-    )
-    func unknownOption(_ line: String, _ name: String, _ hint: String) throws {
+        ]) func unknownOption(_ line: String, _ name: String, _ hint: String) throws
+    {
         try withDirectory { directory in
             let answer = try Program.run(
-                [Program.mayfly] + line.split(separator: " ").map(String.init) + ["--json"],
-                in: directory
-            )
+                [Program.mayfly] + line.split(separator: " ").map(String.init) + ["--json"], in: directory)
             #expect(answer.code == 64 && answer.message == "unknown option `\(name)`", "\(answer)")
             let given = try #require(answer.json["error"]["hint"].string)
             #expect(hint.isEmpty || given == hint, "\(answer)")
         }
     }
 
-    @Test("With --json a wrong value comes with those that are possible, in one line")
-    func possibleValues() throws {
+    @Test("With --json a wrong value comes with those that are possible, in one line") func possibleValues() throws {
         try withDirectory { directory in
             let answer = try Program.run(
-                [Program.mayfly, "lifetime", "propose", "room", "2h", "--json"],
-                in: directory
-            )
+                [Program.mayfly, "lifetime", "propose", "room", "2h", "--json"], in: directory)
             #expect(answer.code == 64, "\(answer)")
             #expect(answer.message.hasSuffix("following: ephemeral, 1h, 6h, 1d, 7d, 30d"), "\(answer)")
         }
     }
 
-    @Test("What is not UTF-8 is refused, not changed")
-    func encoding() throws {
+    @Test("What is not UTF-8 is refused, not changed") func encoding() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -391,8 +361,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("The service manager is told when the node serves and when it stops")
-    func readiness() throws {
+    @Test("The service manager is told when the node serves and when it stops") func readiness() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
@@ -455,9 +424,7 @@ struct AutomationTests {
                 #expect(second.code == 1 && second.message.contains(String(ann.pid)), "\(second)")
                 // It is the last to be asked.
                 let named = try Program.run(
-                    variables + ["MAYFLY_HOME=\(directory)", Program.mayfly, "status", "--json"],
-                    in: directory
-                )
+                    variables + ["MAYFLY_HOME=\(directory)", Program.mayfly, "status", "--json"], in: directory)
                 #expect(named.code != 0 && named["pid"].isNull, "\(named)")
                 try ann.stop()
             }
@@ -497,8 +464,7 @@ struct AutomationTests {
         }
     }
 
-    @Test("A passphrase comes as a systemd credential")
-    func credential() throws {
+    @Test("A passphrase comes as a systemd credential") func credential() throws {
         try withDirectory { directory in
             let credentials = "\(directory)/credentials"
             mkdir(credentials, 0o700)
@@ -524,11 +490,8 @@ extension TestNode {
         guard write(source.number, bytes, bytes.count) == bytes.count else { throw HarnessError("write: \(errno)") }
         lseek(source.number, 0, SEEK_SET)
         let child = try Child(
-            [Program.mayfly] + arguments + ["--home", home],
-            input: source,
-            output: try Descriptor(base + ".out", O_WRONLY | O_CREAT),
-            errors: try Descriptor("/dev/null", O_WRONLY)
-        )
+            [Program.mayfly] + arguments + ["--home", home], input: source,
+            output: try Descriptor(base + ".out", O_WRONLY | O_CREAT), errors: try Descriptor("/dev/null", O_WRONLY))
         defer {
             child.signal(SIGTERM)
             _ = child.wait(seconds: 10)
@@ -578,7 +541,5 @@ final class ServiceManagerSocket {
         while withAddress({ sendto(sender, "x", 1, Int32(MSG_DONTWAIT), $0, $1) }) > 0 {}
     }
 
-    func drain() {
-        while next(within: 0) != "nothing" {}
-    }
+    func drain() { while next(within: 0) != "nothing" {} }
 }

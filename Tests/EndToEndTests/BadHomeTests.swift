@@ -3,8 +3,7 @@ import Glibc
 import Testing
 
 /// Homes as they should not be, and disks that fail under a running node (reliability.md, T9).
-@Suite("Bad homes", .script)
-struct BadHomeTests {
+@Suite("Bad homes", .script) struct BadHomeTests {
     private static let nobody: uid_t = 65_534
 
     @Test(
@@ -13,9 +12,8 @@ struct BadHomeTests {
         arguments: [
             "linked home", "foreign home", "foreign file", "foreign parent", "open parent", "linked rows",
             "linked inboxes", "linked configuration",
-        ]
-    )
-    func refused(kind: String) throws {
+        ]) func refused(kind: String) throws
+    {
         try withDirectory { directory in
             let parent = "\(directory)/above"
             mkdir(parent, 0o700)
@@ -54,8 +52,7 @@ struct BadHomeTests {
         }
     }
 
-    @Test("A home of a later format is refused in so many words, and left as it is")
-    func laterFormat() throws {
+    @Test("A home of a later format is refused in so many words, and left as it is") func laterFormat() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let intact = ann.contents("keystore")
@@ -86,9 +83,8 @@ struct BadHomeTests {
 
     @Test(
         "A full disk: what was refused is never delivered later, and what was taken is, once",
-        .enabled(if: Program.canMount, "mounting a small file system needs root")
-    )
-    func refusedOnce() throws {
+        .enabled(if: Program.canMount, "mounting a small file system needs root")) func refusedOnce() throws
+    {
         try withDisk { ann, bob, disk, _ in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
@@ -123,9 +119,7 @@ struct BadHomeTests {
                 }
             }
             try bob.start()
-            try eventually("everything is there", seconds: 60) {
-                try bob.texts().count >= taken.count + refused.count
-            }
+            try eventually("everything is there", seconds: 60) { try bob.texts().count >= taken.count + refused.count }
             ann.crash()
             try ann.start()
             try say("last", ann)
@@ -135,8 +129,7 @@ struct BadHomeTests {
 
     @Test(
         "A full disk: what has expired is destroyed all the same",
-        .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root")
-    )
+        .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root"))
     func expiryWhenFull() throws {
         try withDisk(isClocked: true) { ann, bob, disk, clock in
             try meet(ann, bob)
@@ -158,9 +151,9 @@ struct BadHomeTests {
 
     @Test(
         "The file system turns read-only under the running node: refused in so many words, nothing false, and it ends well",
-        .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")
-    )
-    func turnsReadOnly() throws {
+        .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")) func turnsReadOnly()
+        throws
+    {
         try withDisk(ext4: true) { ann, bob, disk, _ in
             try meet(ann, bob)
             try agree(ann, bob, "1d")

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// The table of behaviours in the specification, against the tests that there are.
-@Suite("Behaviours")
-struct BehavioursTests {
+@Suite("Behaviours") struct BehavioursTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
@@ -18,8 +17,9 @@ struct BehavioursTests {
     static func rows(_ page: String, numbered prefix: String = "00") -> [Row] {
         page.split(separator: "\n").compactMap { line in
             guard line.hasPrefix("| \(prefix)") else { return nil }
-            let cells = line.dropFirst().split(separator: "|", omittingEmptySubsequences: false)
-                .map { $0.trimmingCharacters(in: .whitespaces) }
+            let cells = line.dropFirst().split(separator: "|", omittingEmptySubsequences: false).map {
+                $0.trimmingCharacters(in: .whitespaces)
+            }
             guard cells.count >= 3 else { return Row(number: cells[0], behaviour: "", script: "") }
             let script = cells[2].drop { $0 == "`" }
             let end = script.lastIndex { $0 != "`" }.map { script.index(after: $0) } ?? script.startIndex
@@ -48,8 +48,9 @@ struct BehavioursTests {
             #"@Suite(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?\s*(?:(?:private|fileprivate|package|final)\s+)*(?:struct|class|actor|enum)\s+(\w+)"#,
             text
         ).map { Suite(at: $0.at, type: $0.groups[1], name: quoted($0.groups[0]) ?? $0.groups[1], traits: $0.groups[0]) }
-        let extended = matches(#"(?:^|\n)(?:(?:private|fileprivate)\s+)?extension\s+(\w+)"#, text)
-            .map { Suite(at: $0.at, type: $0.groups[0], name: nil, traits: "") }
+        let extended = matches(#"(?:^|\n)(?:(?:private|fileprivate)\s+)?extension\s+(\w+)"#, text).map {
+            Suite(at: $0.at, type: $0.groups[0], name: nil, traits: "")
+        }
         return (declared + extended).sorted { $0.at < $1.at }
     }
 
@@ -70,8 +71,7 @@ struct BehavioursTests {
     private static func scripts(in text: String, _ suites: [Suite], known: [String: Suite]) -> [Script] {
         let tests = matches(
             ##"@Test(\((?:[^()"]|"(?:[^"\\]|\\.)*"|#"[^\n]*?"#|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\))*\))?\s*(?:(?:private|fileprivate|package|static|mutating)\s+)*func\s+(?:`([^`]+)`|(\w+))"##,
-            text
-        )
+            text)
         return tests.enumerated().compactMap { index, test in
             guard let here = suites.last(where: { $0.at < test.at }), let suite = known[here.type] else { return nil }
             let end = index + 1 < tests.count ? tests[index + 1].at : text.endIndex
@@ -82,8 +82,7 @@ struct BehavioursTests {
                 name: "\(suite.name ?? suite.type)/\(quoted(test.groups[0]) ?? raw)",
                 isConditional: [".enabled(", ".disabled("].contains { traits.contains($0) }
                     || ["withKnownIssue", "Test.cancel", "try cancel("].contains { body.contains($0) }
-                    || !matches(wayOut, String(body)).isEmpty
-            )
+                    || !matches(wayOut, String(body)).isEmpty)
         }
     }
 
@@ -126,8 +125,8 @@ struct BehavioursTests {
     private static func allScripts() throws -> [Script] {
         let tests = root.appending(path: "Tests")
         let files =
-            FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?
-            .compactMap { $0 as? URL }.filter { $0.pathExtension == "swift" } ?? []
+            FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?.compactMap { $0 as? URL }.filter
+        { $0.pathExtension == "swift" } ?? []
         let targets = Dictionary(grouping: files) { $0.deletingLastPathComponent().path() }
         return try targets.values.flatMap { files in
             scripts(in: try files.map { try String(contentsOf: $0, encoding: .utf8) })
@@ -170,8 +169,7 @@ struct BehavioursTests {
         }
     }
 
-    @Test("each expectation names tests that exist")
-    func expectations() throws {
+    @Test("each expectation names tests that exist") func expectations() throws {
         let rows = Self.expectations(try Self.page("Expectations"))
         #expect(rows.map(\.number) == (1...48).map { "E-\($0)" })
         let scripts = Dictionary(try Self.allScripts().map { (Self.plain($0.name), $0) }) { first, _ in first }
@@ -192,15 +190,13 @@ struct BehavioursTests {
         }
     }
 
-    @Test("every promise of the threat model names a script that exists")
-    func threats() throws {
+    @Test("every promise of the threat model names a script that exists") func threats() throws {
         let rows = Self.rows(try Self.page("ThreatModel"), numbered: "T-")
         try check(rows)
         #expect(rows.count >= 50 && rows.map(\.number) == rows.indices.map { "T-\($0 + 1)" }, "numbered in order")
     }
 
-    @Test("every row names a script that exists and is not skipped")
-    func table() throws {
+    @Test("every row names a script that exists and is not skipped") func table() throws {
         let rows = Self.rows(try Self.page("Behaviours"))
         try check(rows)
         // Each document is there, its rows numbered without a gap.
@@ -212,8 +208,7 @@ struct BehavioursTests {
         #expect(Set(rows.map { $0.number.prefix(3) }).count == 5)
     }
 
-    @Test("the check sees what it is to see: names of every form, conditions, and what is not a test")
-    func reading() {
+    @Test("the check sees what it is to see: names of every form, conditions, and what is not a test") func reading() {
         let source = #"""
             @Suite("A suite, (so) named") struct First {
                 @Test("one") func a() {}
@@ -255,12 +250,10 @@ struct BehavioursTests {
                 Script(name: "A suite, (so) named/ten", isConditional: true),
                 Script(name: "A suite, (so) named/eleven", isConditional: true),
                 Script(name: "A suite, (so) named/twelve", isConditional: false),
-                Script(name: "Second/six", isConditional: false),
-                Script(name: "Second/seven", isConditional: true),
+                Script(name: "Second/six", isConditional: false), Script(name: "Second/seven", isConditional: true),
                 Script(name: "Third/eight", isConditional: true),
                 Script(name: "A suite, (so) named/nine", isConditional: false),
-            ]
-        )
+            ])
         let rows = Self.rows(
             "| # | x | y |\n|---|---|---|\n| 001-1 | it | `A/b` |\n| 001-2 | ``A/c `d` `` |\n| 001-3 | it | ``A/c `d` e`` |"
         )

@@ -38,8 +38,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
 
 /// Secrets are planted in a conversation, and then looked for in all that a node leaves behind or shows to somebody who
 /// has not asked for them (reliability.md, D.8).
-@Suite("Canaries", .script)
-struct CanaryTests {
+@Suite("Canaries", .script) struct CanaryTests {
     /// Everything around a node: its log, its files and their names, its process as others see it.
     private func search(_ node: TestNode, for canaries: [Canary], except: [String] = []) {
         let log = FileManager.default.contents(atPath: node.log) ?? Data()
@@ -59,11 +58,7 @@ struct CanaryTests {
     }
 
     private func write(_ bytes: Data, _ path: String) {
-        _ = FileManager.default.createFile(
-            atPath: path,
-            contents: bytes,
-            attributes: [.posixPermissions: 0o600]
-        )
+        _ = FileManager.default.createFile(atPath: path, contents: bytes, attributes: [.posixPermissions: 0o600])
     }
 
     @Test("What was planted is in no log, error, check, file, name, argument, environment, hook or core of either node")
@@ -75,15 +70,7 @@ struct CanaryTests {
             let ann = TestNode(name: "ann", directory: directory)
             let bob = TestNode(name: "bob", directory: directory)
             defer { for node in [ann, bob] { node.crash() } }
-            try ann.ok(
-                "init",
-                "--listen",
-                ann.anyPort,
-                "--name",
-                "ann",
-                "--passphrase-file",
-                "\(directory)/passphrase"
-            )
+            try ann.ok("init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", "\(directory)/passphrase")
             try bob.initialise()
             // It writes down all that it gets: input, arguments, environment.
             try ann.setHooks([(nil, #"{ cat; echo "$@"; env; } >> "$1""#)])
@@ -144,16 +131,7 @@ struct CanaryTests {
             let fileText = plant("file")
             write(Data(String(repeating: fileText, count: 3_000).utf8), "\(directory)/\(fileName)")
             try ann.ok(
-                "send",
-                room,
-                "look",
-                "--file",
-                "\(directory)/\(fileName)",
-                "--wait",
-                "delivered",
-                "--timeout",
-                "90"
-            )
+                "send", room, "look", "--file", "\(directory)/\(fileName)", "--wait", "delivered", "--timeout", "90")
             try ann.ok("react", room, sent["message"].string ?? "", "👍")
             try ann.ok("read", room)
             try bob.ok("read", room)
@@ -172,10 +150,10 @@ struct CanaryTests {
             var failures: [Answer] = []
             for command in [
                 ["unlock", "--passphrase-file", "\(directory)/wrong"],
-                ["send", room, String(repeating: "x", count: 40_000)],
-                ["join", slug + "x"], ["join", slug], ["explode", room], ["invite", "revoke", room, "zzzz"],
-                ["read", "nowhere"], ["peer", "add", "other", "mayfly:card/AAAA"], ["save", room, "ffff"],
-                ["lifetime", "accept", room], ["conversation", "remove", room, "nobody"], ["peer", "ping", "nobody"],
+                ["send", room, String(repeating: "x", count: 40_000)], ["join", slug + "x"], ["join", slug],
+                ["explode", room], ["invite", "revoke", room, "zzzz"], ["read", "nowhere"],
+                ["peer", "add", "other", "mayfly:card/AAAA"], ["save", room, "ffff"], ["lifetime", "accept", room],
+                ["conversation", "remove", room, "nobody"], ["peer", "ping", "nobody"],
             ] {
                 for node in [ann, bob] {
                     let answer = try node.run(command)
@@ -186,9 +164,7 @@ struct CanaryTests {
             for answer in failures {
                 // What the user has typed may be said back to the user; secrets typed or not may not.
                 let typed = answer.command.joined(separator: "\n")
-                let secret = canaries.filter { canary in
-                    !(canary.name == "conversation name" && typed.contains(room))
-                }
+                let secret = canaries.filter { canary in !(canary.name == "conversation name" && typed.contains(room)) }
                 expectNone(secret, in: Data((answer.output + answer.errors).utf8), "the failure of \(answer.command)")
             }
             for command in [["status"], ["doctor"], ["inbox", "list"], ["outbox", "list"], ["version"]] {
@@ -218,8 +194,7 @@ struct CanaryTests {
             // A crash leaves no picture of the memory.
             let limits = Program.text("/proc/\(ann.pid)/limits").split(separator: "\n")
             #expect(
-                limits.contains { $0.hasPrefix("Max core file size") && $0.split(separator: " ")[4...5] == ["0", "0"] }
-            )
+                limits.contains { $0.hasPrefix("Max core file size") && $0.split(separator: " ")[4...5] == ["0", "0"] })
             kill(ann.pid, SIGABRT)
             try eventually("it has ended", seconds: 30) { !ann.isRunning }
             for place in [directory, ann.home, FileManager.default.currentDirectoryPath] {

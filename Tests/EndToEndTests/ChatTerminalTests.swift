@@ -2,15 +2,11 @@ import Glibc
 import Testing
 
 /// The chat and its terminal, where nobody looks.
-@Suite("Terminal of the chat", .script)
-struct ChatTerminalTests {
-    @Test("A terminal that nobody reads does not hold up the end of the chat")
-    func nobodyReads() throws {
+@Suite("Terminal of the chat", .script) struct ChatTerminalTests {
+    @Test("A terminal that nobody reads does not hold up the end of the chat") func nobodyReads() throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
-            let chat = try terminal.child([
-                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
-            ])
+            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
             try terminal.expect("MEMORY ONLY")
             // Each makes it draw the whole screen, until the terminal takes no more.
             for _ in 0..<500 {
@@ -22,13 +18,10 @@ struct ChatTerminalTests {
         }
     }
 
-    @Test("A crash gives the terminal back", arguments: [SIGSEGV, SIGTRAP, SIGABRT])
-    func crash(number: Int32) throws {
+    @Test("A crash gives the terminal back", arguments: [SIGSEGV, SIGTRAP, SIGABRT]) func crash(number: Int32) throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
-            let chat = try terminal.child([
-                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
-            ])
+            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
             try terminal.expect("MEMORY ONLY")
             #expect(!terminal.shows)
             chat.signal(number)
@@ -38,13 +31,10 @@ struct ChatTerminalTests {
         }
     }
 
-    @Test("A confirmed explosion while the node is away is refused in words")
-    func away() throws {
+    @Test("A confirmed explosion while the node is away is refused in words") func away() throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
-            let chat = try terminal.child([
-                "setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home,
-            ])
+            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
             try terminal.expect("MEMORY ONLY")
             try terminal.type("/explode\r")
             try terminal.expect("type room: ")

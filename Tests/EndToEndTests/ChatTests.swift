@@ -3,10 +3,8 @@ import Glibc
 import Testing
 
 /// Two nodes that talk, over loopback and over a network of their own.
-@Suite("A chat of two nodes", .script)
-struct ChatTests {
-    @Test("A chat on loopback: both see every message once, in order, from the right member")
-    func loopback() throws {
+@Suite("A chat of two nodes", .script) struct ChatTests {
+    @Test("A chat on loopback: both see every message once, in order, from the right member") func loopback() throws {
         try withRoom { ann, bob, id in
             try chat(ann, bob, id)
             let listed = try bob.ok("conversation", "list")
@@ -20,31 +18,15 @@ struct ChatTests {
 
     @Test(
         "A chat between two network namespaces, each with an address of its own",
-        .enabled(
-            if: Program.canMakeNamespaces,
-            "making network namespaces needs root and `ip`"
-        )
-    )
-    func namespaces() throws {
+        .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func namespaces()
+        throws
+    {
         let tag = "mf\(UUID().uuidString.prefix(6))"
         let names = ["\(tag)a", "\(tag)b"]
         defer { for name in names { _ = try? Program.tool("ip", "netns", "del", name) } }
         for name in names { try Program.tool("ip", "netns", "add", name) }
         try Program.tool(
-            "ip",
-            "link",
-            "add",
-            "veth0",
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "veth0",
-            "netns",
-            names[1]
-        )
+            "ip", "link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
         for (index, name) in names.enumerated() {
             try Program.tool("ip", "-n", name, "addr", "add", "10.77.0.\(index + 1)/24", "dev", "veth0")
             for device in ["veth0", "lo"] { try Program.tool("ip", "-n", name, "link", "set", device, "up") }
@@ -82,8 +64,7 @@ struct ChatTests {
         #expect(first["from"].string == "ann")
         #expect(try message("question 1", at: ann)["from"].string == "me")
         #expect(
-            try bob.ok("read", "room", "--last", "2").lines.compactMap { $0["text"].string } == Array(texts.suffix(2))
-        )
+            try bob.ok("read", "room", "--last", "2").lines.compactMap { $0["text"].string } == Array(texts.suffix(2)))
         let later = try bob.ok("read", id, "--since", first["message"].string ?? "").lines
         #expect(later.compactMap { $0["text"].string } == Array(texts.dropFirst()))
     }
@@ -141,8 +122,7 @@ struct ChatTests {
         }
     }
 
-    @Test("A member leaves: the other sees it, and the leaver's copy is gone")
-    func leave() throws {
+    @Test("A member leaves: the other sees it, and the leaver's copy is gone") func leave() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("before", ann)
             try bob.writtenOut()
@@ -198,16 +178,14 @@ struct ChatTests {
                     for file in node.files() {
                         #expect(
                             Data(node.contents(file)).range(of: Data(bytes)) == nil,
-                            "\(id) is in \(file) of \(node.name)"
-                        )
+                            "\(id) is in \(file) of \(node.name)")
                     }
                 }
                 let card = try node.ok("peer", "card")["contact"].string ?? ""
                 #expect(!Program.text(node.log).contains(card.dropFirst("mayfly:card/".count).prefix(40)))
                 #expect(
                     Program.text(node.log).range(of: "[0-9a-f]{64}", options: .regularExpression) == nil,
-                    "\(Program.text(node.log))"
-                )
+                    "\(Program.text(node.log))")
             }
         }
     }

@@ -4,8 +4,7 @@ import Glibc
 import Testing
 
 /// Many clients of one node: those that wait, and those that only hold a connection.
-@Suite("Many clients")
-struct ClientLimitTests {
+@Suite("Many clients") struct ClientLimitTests {
     /// A conversation of `ann` with `bob`, who is away.
     private func withAbsentMember(_ body: (_ ann: TestNode) throws -> Void) throws {
         try withHomes("ann", "bob") { nodes in
@@ -17,8 +16,9 @@ struct ClientLimitTests {
         }
     }
 
-    @Test("The operator gets in while 64 commands wait: status, doctor, lists, explode, lock, stop")
-    func waiting() throws {
+    @Test("The operator gets in while 64 commands wait: status, doctor, lists, explode, lock, stop") func waiting()
+        throws
+    {
         try withAbsentMember { ann in
             let clients = try (0..<ControlLimits.waitingConnections).map { _ in try ControlClient(home: ann.home) }
             for client in clients {
@@ -43,8 +43,7 @@ struct ClientLimitTests {
         }
     }
 
-    @Test("Idle clients that take all descriptors of the node keep nobody out, and no core")
-    func descriptors() throws {
+    @Test("Idle clients that take all descriptors of the node keep nobody out, and no core") func descriptors() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             ann.prefix = ["prlimit", "--nofile=64:64"]

@@ -3,8 +3,7 @@ import Glibc
 import Testing
 
 /// Clocks that lie, under the real binary (protocol, section 9; reliability.md, T10).
-@Suite("A clock that lies", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler"))
-struct ClockTests {
+@Suite("A clock that lies", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClockTests {
     /// `ann`, whose clock the test sets, and `bob` keep a message for an hour.
     private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
         try withHomes("ann", "bob") { nodes in
@@ -49,8 +48,7 @@ struct ClockTests {
         }
     }
 
-    @Test("Ten years ahead for a moment: the reactions are back, too")
-    func glitchOfReactions() throws {
+    @Test("Ten years ahead for a moment: the reactions are back, too") func glitchOfReactions() throws {
         try withMessage { ann, bob, clock in
             let id = try #require(try message("for an hour", at: ann)["message"].string)
             try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
@@ -126,8 +124,9 @@ struct ClockTests {
         }
     }
 
-    @Test("A message comes to its end: both are told by messageExpired, and nothing of it is left")
-    func expired() throws {
+    @Test("A message comes to its end: both are told by messageExpired, and nothing of it is left") func expired()
+        throws
+    {
         try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
             let id = try say("for an hour", ann)["message"].string ?? ""
             clock.pass(TestClock.hour / 2)
@@ -160,9 +159,7 @@ struct ClockTests {
             #expect(sent["state"].string == "queued" && sent["stored"].bool == true)
             let id = sent["message"].string ?? ""
             let waiting = try Background(
-                ann,
-                ["send", "room", "too late as well", "--wait", "delivered", "--timeout", "300"]
-            )
+                ann, ["send", "room", "too late as well", "--wait", "delivered", "--timeout", "300"])
             try eventually("both wait") { try ann.ok("outbox", "list").lines.count == 2 }
             clock.pass(TestClock.hour + 60)
             try ann.wait("messageState:message=\(id),state=expiredUndelivered")

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Two machines whose clocks are decades apart: one without a battery clock starts in 1970.
-@Suite("Clocks apart", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler"))
-struct ClocksApartTests {
+@Suite("Clocks apart", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClocksApartTests {
     /// Seconds from now to 1970-01-02.
     private static var toTheBeginning: Int64 { 24 * TestClock.hour - Int64(Date.now.timeIntervalSince1970) }
 
@@ -27,8 +26,7 @@ struct ClocksApartTests {
         }
     }
 
-    @Test("Join by invite, chat, restart of either side, kill -9 of either side")
-    func invite() throws {
+    @Test("Join by invite, chat, restart of either side, kill -9 of either side") func invite() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             try meet(ann, bob)
             try say("to the other time", ann)
@@ -45,8 +43,7 @@ struct ClocksApartTests {
         }
     }
 
-    @Test("An invitation by contact card")
-    func card() throws {
+    @Test("An invitation by contact card") func card() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
@@ -57,8 +54,7 @@ struct ClocksApartTests {
         }
     }
 
-    @Test("An explosion while the member is away reaches it by a knock")
-    func knock() throws {
+    @Test("An explosion while the member is away reaches it by a knock") func knock() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             let id = try meet(ann, bob)
             let cursor = try ann.cursor()

@@ -23,8 +23,7 @@ import Testing
         return "\(parts[0])-\(parts[1])-\(parts[2] == "zoo" ? "zone" : "zoo")"
     }
 
-    @Test("A code leads to a conversation, and its creator is told that it was taken")
-    func taken() throws {
+    @Test("A code leads to a conversation, and its creator is told that it was taken") func taken() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let joined = try bob.ok("join", code.uppercased(), "--at", place, "--as", "bob", "--timeout", "90")
@@ -47,8 +46,9 @@ import Testing
         }
     }
 
-    @Test("A wrong guess voids the code: both sides are told, and the right words come too late")
-    func wrongGuess() throws {
+    @Test("A wrong guess voids the code: both sides are told, and the right words come too late") func wrongGuess()
+        throws
+    {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let answer = try bob.fails(2, "join", other(code), "--at", place)
@@ -62,8 +62,8 @@ import Testing
         }
     }
 
-    @Test("Of two joiners at once one joins, and the other is told that there is no such code")
-    func twoJoiners() throws {
+    @Test("Of two joiners at once one joins, and the other is told that there is no such code") func twoJoiners() throws
+    {
         try withHomes("ann", "bob", "cid") { nodes in
             for node in nodes { try node.start() }
             let ann = nodes[0]
@@ -122,8 +122,7 @@ import Testing
         }
     }
 
-    @Test("A lock of the node, and an explosion, end the code, and say so by the exit code")
-    func ends() throws {
+    @Test("A lock of the node, and an explosion, end the code, and say so by the exit code") func ends() throws {
         try withNodes { ann, bob, place in
             var (command, code) = try open(ann)
             try ann.ok("lock")
@@ -138,8 +137,7 @@ import Testing
     }
 
     @Test(
-        "A node without an open code meets a greeting as it meets garbage; with one, silence behind it spends nothing"
-    )
+        "A node without an open code meets a greeting as it meets garbage; with one, silence behind it spends nothing")
     func strangers() throws {
         try withNodes { ann, bob, place in
             let garbage: [UInt8] = [0x63, 0, 7] + [UInt8](repeating: 9, count: 14)
@@ -166,8 +164,7 @@ import Testing
         }
     }
 
-    @Test("Who is answered and goes away has spent the code")
-    func unproven() throws {
+    @Test("Who is answered and goes away has spent the code") func unproven() throws {
         try withNodes { ann, _, place in
             let (command, code) = try open(ann)
             let slot = UInt8(code.split(separator: "-")[0]) ?? 0
@@ -186,8 +183,7 @@ import Testing
         }
     }
 
-    @Test("What is mistyped is refused before anything is sent, with the nearest word")
-    func mistyped() throws {
+    @Test("What is mistyped is refused before anything is sent, with the nearest word") func mistyped() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let slot = code.split(separator: "-")[0]
@@ -244,11 +240,9 @@ private final class Stranger {
 
 /// A code is found on one network, by multicast, without `--at`.
 @Suite(
-    "Codes on one network",
-    .script,
-    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
-)
-struct LanCodeScenarios {
+    "Codes on one network", .script,
+    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanCodeScenarios
+{
     private func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
         let cable = try Cable()
         try cable.move(to: 77)
@@ -263,8 +257,9 @@ struct LanCodeScenarios {
         }
     }
 
-    @Test("Without --at the machine that has the code is found; a socket is open only while a code is")
-    func found() throws {
+    @Test("Without --at the machine that has the code is found; a socket is open only while a code is") func found()
+        throws
+    {
         try withMachines { cable, ann, bob in
             #expect(try !cable.isListening())
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
@@ -276,8 +271,9 @@ struct LanCodeScenarios {
         }
     }
 
-    @Test("Where nobody has the code, and where two nodes have one of its number, the error names --at")
-    func nobody() throws {
+    @Test("Where nobody has the code, and where two nodes have one of its number, the error names --at") func nobody()
+        throws
+    {
         try withMachines { cable, ann, bob in
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
             let slot = Int(code.split(separator: "-")[0]) ?? 0

@@ -3,10 +3,8 @@ import Glibc
 import Testing
 
 /// Commands and the daemon where little things matter: an empty option, a hangup, a misspelt setting.
-@Suite("Commands", .script)
-struct CommandTests {
-    @Test("An empty --home is a wrong use, not the default home")
-    func emptyHome() throws {
+@Suite("Commands", .script) struct CommandTests {
+    @Test("An empty --home is a wrong use, not the default home") func emptyHome() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -14,23 +12,19 @@ struct CommandTests {
             for command in [["status"], ["explode", "room", "--force"], ["doctor"], ["reap"], ["init"], ["run"]] {
                 let answer = try Program.run(
                     ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly] + command + ["--home", "", "--json"],
-                    in: ann.directory
-                )
+                    in: ann.directory)
                 #expect(answer.code == 64 && answer.kind == "usage", "\(answer)")
             }
             #expect(try ann.ok("conversation", "show", "room")["state"].string == "ready")
         }
     }
 
-    @Test("A cap that there is not keeps the node from starting, and doctor names it")
-    func cap() throws {
+    @Test("A cap that there is not keeps the node from starting, and doctor names it") func cap() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let right = Program.text("\(ann.home)/config.json")
             try ann.replace(
-                "config.json",
-                with: right.replacingOccurrences(of: #""policy""#, with: #""cap" : "1day", "policy""#)
-            )
+                "config.json", with: right.replacingOccurrences(of: #""policy""#, with: #""cap" : "1day", "policy""#))
             let ended = try #require(try ann.tryStart())
             #expect(ended.code == 1 && "\(ended)".contains("cap"), "\(ended)")
             let checks = try ann.fails(1, "doctor").lines
@@ -70,8 +64,7 @@ struct CommandTests {
         }
     }
 
-    @Test("read --unread begins at the first unread message, also among one's own")
-    func unread() throws {
+    @Test("read --unread begins at the first unread message, also among one's own") func unread() throws {
         try withRoom { ann, bob, _ in
             try say("old", ann)
             #expect(try bob.ok("read", "room").lines.count == 1)
@@ -85,8 +78,7 @@ struct CommandTests {
         }
     }
 
-    @Test("read --follow ends when the node is locked")
-    func followLocked() throws {
+    @Test("read --follow ends when the node is locked") func followLocked() throws {
         try withRoom { ann, bob, _ in
             let follower = try Background(ann, ["read", "room", "--follow"])
             try say("seen", bob)
@@ -97,8 +89,7 @@ struct CommandTests {
         }
     }
 
-    @Test("An open code is among the invitations until it is revoked")
-    func listedCode() throws {
+    @Test("An open code is among the invitations until it is revoked") func listedCode() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -114,8 +105,7 @@ struct CommandTests {
         }
     }
 
-    @Test("A conversation that sleeps until it explodes is listed with its end")
-    func scheduledAndAsleep() throws {
+    @Test("A conversation that sleeps until it explodes is listed with its end") func scheduledAndAsleep() throws {
         try withRoom { ann, _, _ in
             try ann.ok("explode", "room", "--in", "2h", "--force")
             try ann.ok("inbox", "sleep", "room")
@@ -129,8 +119,7 @@ struct CommandTests {
         }
     }
 
-    @Test("A prefix that is of an invitation and of a join gives up neither")
-    func ambiguousCancel() throws {
+    @Test("A prefix that is of an invitation and of a join gives up neither") func ambiguousCancel() throws {
         try withPair { ann, bob in
             for (node, other) in [(ann, bob), (bob, ann)] {
                 let card = try other.ok("peer", "card")["contact"].string ?? ""
@@ -166,8 +155,7 @@ struct CommandTests {
         }
     }
 
-    @Test("What --json prints holds nothing that a terminal obeys")
-    func controls() throws {
+    @Test("What --json prints holds nothing that a terminal obeys") func controls() throws {
         try withRoom { ann, bob, _ in
             let text = "a\u{9b}31m\u{2028}b\u{202e}c"
             try ann.ok("send", "room", text, "--wait", "delivered")
@@ -179,9 +167,8 @@ struct CommandTests {
 
     @Test(
         "A configuration whose disk fails leaves no half file behind",
-        .enabled(if: Tracer.isThere, "needs strace and leave to trace")
-    )
-    func failingDisk() throws {
+        .enabled(if: Tracer.isThere, "needs strace and leave to trace")) func failingDisk() throws
+    {
         try withDirectory { directory in
             var seen: Set<String> = []
             for number in 1...32 {

@@ -3,14 +3,12 @@ import Glibc
 import Testing
 
 /// A program without rights, as the chat starts chafa.
-@Suite("Confinement", .script)
-struct ConfinementTests {
+@Suite("Confinement", .script) struct ConfinementTests {
     private func confined(_ script: String, in directory: String) throws -> Answer {
         try Program.run([Program.mayfly, "confine", "/usr/bin/python3", "-c", script], in: directory)
     }
 
-    @Test("It computes, reads the system's files, makes threads and writes to its output")
-    func works() throws {
+    @Test("It computes, reads the system's files, makes threads and writes to its output") func works() throws {
         try withDirectory { directory in
             let script = """
                 import hashlib, threading
@@ -28,19 +26,16 @@ struct ConfinementTests {
         "It does nothing else",
         arguments: [
             "open('FILE', 'w')", "open('FILE', 'a')", "os.open('FILE', os.O_RDWR)", "os.unlink('FILE')",
-            "os.rename('FILE', 'x')",
-            "os.mkdir('sub')", "os.symlink('FILE', 'link')", "os.link('FILE', 'link')", "os.chmod('FILE', 0)",
-            "os.truncate('FILE', 0)", "os.utime('FILE')", "os.mkfifo('pipe')", "socket.socket()",
+            "os.rename('FILE', 'x')", "os.mkdir('sub')", "os.symlink('FILE', 'link')", "os.link('FILE', 'link')",
+            "os.chmod('FILE', 0)", "os.truncate('FILE', 0)", "os.utime('FILE')", "os.mkfifo('pipe')", "socket.socket()",
             "socket.socket(socket.AF_UNIX)", "socket.socketpair()", "os.fork()",
-            "os.posix_spawn('/usr/bin/env', ['env'], {})",
-            "os.kill(os.getppid(), 0)", "os.kill(1, 0)", "fcntl.ioctl(0, 0x5412, b'x')", "os.chroot('/')",
-            "open('/proc/self/mem', 'r+b')",
+            "os.posix_spawn('/usr/bin/env', ['env'], {})", "os.kill(os.getppid(), 0)", "os.kill(1, 0)",
+            "fcntl.ioctl(0, 0x5412, b'x')", "os.chroot('/')", "open('/proc/self/mem', 'r+b')",
             "os.setpgid(0, os.getppid())", "os.setsid()", "resource.prlimit(os.getppid(), resource.RLIMIT_CPU)",
             "os.memfd_create('x')", "signal.pthread_kill(threading.get_ident(), 0)", "fcntl.fcntl(0, 8, os.getppid())",
             "os.setpriority(os.PRIO_PROCESS, os.getppid(), 1)", "os.removexattr('FILE', 'user.x')",
-        ]
-    )
-    func refused(attempt: String) throws {
+        ]) func refused(attempt: String) throws
+    {
         try withDirectory { directory in
             let file = "\(directory)/file"
             #expect(FileManager.default.createFile(atPath: file, contents: Data("secret".utf8)))
@@ -60,30 +55,22 @@ struct ConfinementTests {
             #expect(
                 try FileManager.default.contentsOfDirectory(atPath: directory).filter {
                     $0 != "file" && !$0.hasPrefix(".run")
-                } == []
-            )
+                } == [])
             // Without confinement it does, so that this test can fail.
             let free = try Program.run(
-                ["/usr/bin/python3", "-c", "import os, socket, fcntl; open('/dev/null')"],
-                in: directory
-            )
+                ["/usr/bin/python3", "-c", "import os, socket, fcntl; open('/dev/null')"], in: directory)
             #expect(free.code == 0)
         }
     }
 
-    @Test("It ends when it takes too much memory or time")
-    func bounds() throws {
+    @Test("It ends when it takes too much memory or time") func bounds() throws {
         try withDirectory { directory in
             #expect(try confined("x = bytearray(3 << 30)", in: directory).code != 0)
             let spinning = try Program.run(
-                [Program.mayfly, "confine", "/usr/bin/python3", "-c", "while True: pass"],
-                in: directory,
-                seconds: 60
-            )
+                [Program.mayfly, "confine", "/usr/bin/python3", "-c", "while True: pass"], in: directory, seconds: 60)
             #expect(spinning.code == -SIGXCPU || spinning.code == -SIGKILL, "\(spinning)")
             #expect(
-                try Program.run([Program.mayfly, "confine", "/usr/bin/no-such-program"], in: directory).code == 127
-            )
+                try Program.run([Program.mayfly, "confine", "/usr/bin/no-such-program"], in: directory).code == 127)
         }
     }
 }

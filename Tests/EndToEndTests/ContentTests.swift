@@ -1,27 +1,17 @@
 import Foundation
 import Testing
 
-@Suite("Contents", .script)
-struct ContentTests {
+@Suite("Contents", .script) struct ContentTests {
     private func id(_ answer: Answer) -> String { answer["message"].string ?? "" }
 
     private func line(_ id: String, _ node: TestNode) throws -> JSON {
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test("a reply names the message it answers; what is not known cannot be answered")
-    func reply() throws {
+    @Test("a reply names the message it answers; what is not known cannot be answered") func reply() throws {
         try withRoom { ann, bob, _ in
             let first = id(try say("shall we?", ann))
-            let sent = try bob.ok(
-                "send",
-                "room",
-                "yes",
-                "--reply-to",
-                String(first.prefix(8)),
-                "--wait",
-                "delivered"
-            )
+            let sent = try bob.ok("send", "room", "yes", "--reply-to", String(first.prefix(8)), "--wait", "delivered")
             for node in [ann, bob] {
                 let reply = try line(id(sent), node)
                 #expect(reply["type"].string == "mayfly/reply:1.0" && reply["text"].string == "yes")
@@ -33,8 +23,7 @@ struct ContentTests {
         }
     }
 
-    @Test("a reaction is shown at its message, can be taken back, and survives a restart")
-    func reaction() throws {
+    @Test("a reaction is shown at its message, can be taken back, and survives a restart") func reaction() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("done", ann))
             try bob.ok("react", "room", String(first.prefix(8)), "👍", "--wait", "delivered")
@@ -56,8 +45,7 @@ struct ContentTests {
         }
     }
 
-    @Test("a reaction to a message in memory leaves nothing on the disk")
-    func ephemeralReaction() throws {
+    @Test("a reaction to a message in memory leaves nothing on the disk") func ephemeralReaction() throws {
         try withRoom { ann, bob, _ in
             let first = id(try say("done", ann))
             try bob.ok("react", "room", first, "surely-not-stored", "--wait", "delivered")
@@ -66,23 +54,14 @@ struct ContentTests {
         }
     }
 
-    @Test("a content of an unknown type is shown by its fallback and handed to bots as it is")
-    func unknownType() throws {
+    @Test("a content of an unknown type is shown by its fallback and handed to bots as it is") func unknownType() throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let payload = "\(ann.directory)/payload"
             try Data([0, 1, 2, 0xff]).write(to: URL(fileURLWithPath: payload))
             let sent = try ann.ok(
-                "send",
-                "room",
-                "--type",
-                "example.org/poll:3.1",
-                "--payload-file",
-                payload,
-                "--fallback",
-                "A poll: tea or coffee?",
-                "--wait",
-                "delivered"
-            )
+                "send", "room", "--type", "example.org/poll:3.1", "--payload-file", payload, "--fallback",
+                "A poll: tea or coffee?", "--wait", "delivered")
             let read = try line(id(sent), bob)
             #expect(read["type"].string == "example.org/poll:3.1" && read["payload"].string == "AAEC/w==")
             #expect(read["text"].string == "A poll: tea or coffee?")
@@ -93,8 +72,7 @@ struct ContentTests {
         }
     }
 
-    @Test("a message is read only where its reader has asked for read receipts")
-    func readReceipts() throws {
+    @Test("a message is read only where its reader has asked for read receipts") func readReceipts() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("one", ann))
             try bob.ok("read", "room")
@@ -127,8 +105,7 @@ struct ContentTests {
         }
     }
 
-    @Test("a read receipt waits until its sender is there again")
-    func lateReceipt() throws {
+    @Test("a read receipt waits until its sender is there again") func lateReceipt() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.ok("conversation", "set", "room", "read-receipts=on")
             let first = id(try say("one", ann))

@@ -2,17 +2,18 @@ import Foundation
 import Testing
 
 /// Two copies of one home that run at once: a restored backup, a cloned machine.
-@Suite("Copies of a home", .script)
-struct CopiesTests {
+@Suite("Copies of a home", .script) struct CopiesTests {
     private func warnings(_ node: TestNode) throws -> [String] {
         try node.ok("doctor").lines.filter { $0["name"].string == "copies" && $0["state"].string == "warning" }
             .compactMap { $0["message"].string }
     }
 
     private func linksOpened(by node: TestNode) throws -> Double {
-        try Program.run([Program.mayfly, "metrics", "--home", node.home], in: node.directory).output
-            .split(separator: "\n").filter { $0.hasPrefix("mayfly_links_opened_total{") }
-            .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }.reduce(0, +)
+        try Program.run([Program.mayfly, "metrics", "--home", node.home], in: node.directory).output.split(
+            separator: "\n"
+        ).filter { $0.hasPrefix("mayfly_links_opened_total{") }.compactMap {
+            $0.split(separator: " ").last.flatMap { Double($0) }
+        }.reduce(0, +)
     }
 
     @Test("Two copies of a home run at once: both owners and the member are warned, and they dial slowly")
@@ -54,8 +55,7 @@ struct CopiesTests {
         }
     }
 
-    @Test("A home that restarts, however often, warns nobody")
-    func restarts() throws {
+    @Test("A home that restarts, however often, warns nobody") func restarts() throws {
         try withRoom { ann, bob, _ in
             for _ in 0..<3 {
                 let cursor = try ann.cursor()

@@ -5,8 +5,7 @@ import TestSupport
 import Testing
 
 /// kill -9 at any moment.
-@Suite("Crashes", .script)
-struct CrashTests {
+@Suite("Crashes", .script) struct CrashTests {
     @Test("kill -9 of either node during a stream of durable sends: what was confirmed as delivered is there, once")
     func stream() throws {
         try withRoom { ann, bob, _ in
@@ -30,9 +29,7 @@ struct CrashTests {
                         [
                             mayfly, "send", "room", text, "--wait", "delivered", "--timeout", "30", "--json", "--home",
                             home,
-                        ],
-                        in: directory
-                    )
+                        ], in: directory)
                     guard let answer, answer.code == 0, answer["stored"].bool == true else { continue }
                     delivered.withLock { $0.append(text) }
                 }
@@ -71,8 +68,7 @@ struct CrashTests {
     }
 
     @Test(
-        "kill -9 at a random moment of an explosion: it has happened wholly or not at all, and the member learns of it"
-    )
+        "kill -9 at a random moment of an explosion: it has happened wholly or not at all, and the member learns of it")
     func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, first in
             var id = first
@@ -91,9 +87,7 @@ struct CrashTests {
                 let exploding = DispatchGroup()
                 DispatchQueue.global().async(group: exploding) {
                     let answer = try? Program.run(
-                        [mayfly, "explode", "room", "--force", "--home", home],
-                        in: directory
-                    )
+                        [mayfly, "explode", "room", "--force", "--home", home], in: directory)
                     isConfirmed.withLock { $0 = answer?.code == 0 }
                 }
                 // Starting the command takes some of it.
@@ -115,9 +109,7 @@ struct CrashTests {
                 try bob.wait("exploded", after: cursor)
                 try bob.fails(3, "read", id)
                 // The receipt may have come before the crash; then its event is gone and the tombstone has it.
-                if isConfirmed.withLock({ $0 }), !(try hasReceipt(ann, id)) {
-                    try ann.wait("deletionReceipt")
-                }
+                if isConfirmed.withLock({ $0 }), !(try hasReceipt(ann, id)) { try ann.wait("deletionReceipt") }
             }
         }
     }

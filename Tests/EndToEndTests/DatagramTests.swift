@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Links over UDP between real nodes.
-@Suite("UDP", .script)
-struct DatagramTests {
+@Suite("UDP", .script) struct DatagramTests {
     /// Two nodes that share `room`, where `bob` reaches `ann` over UDP alone.
     private func withDatagramRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ relay: DatagramRelay) throws -> Void)
         throws
@@ -19,10 +18,8 @@ struct DatagramTests {
             try ann.stop()
             let configuration = String(decoding: ann.contents("config.json"), as: UTF8.self)
             let told = configuration.replacingOccurrences(
-                of: "\"advertise\"\\s*:\\s*\\[[^\\]]*\\]",
-                with: "\"advertise\": [\"\(relay.endpoint)\"]",
-                options: .regularExpression
-            )
+                of: "\"advertise\"\\s*:\\s*\\[[^\\]]*\\]", with: "\"advertise\": [\"\(relay.endpoint)\"]",
+                options: .regularExpression)
             #expect(told != configuration)
             try ann.replace("config.json", with: told)
             try ann.start()
@@ -40,8 +37,7 @@ struct DatagramTests {
             ?? JSON(value: nil)
     }
 
-    @Test("Where TCP is closed two nodes meet, chat and agree over UDP, and say so")
-    func chat() throws {
+    @Test("Where TCP is closed two nodes meet, chat and agree over UDP, and say so") func chat() throws {
         try withDatagramRoom { ann, bob, relay in
             try agree(ann, bob, "1d")
             for index in 0..<10 { try say("over UDP \(index)", index % 2 == 0 ? ann : bob) }
@@ -55,8 +51,7 @@ struct DatagramTests {
         }
     }
 
-    @Test("A chat over UDP goes on when a NAT gives one side another address, on the same link")
-    func move() throws {
+    @Test("A chat over UDP goes on when a NAT gives one side another address, on the same link") func move() throws {
         try withDatagramRoom { ann, bob, relay in
             try say("before", ann)
             let cursor = try ann.cursor()
@@ -73,8 +68,7 @@ struct DatagramTests {
         }
     }
 
-    @Test("Who comes back over UDP is found again, and what was said meanwhile arrives")
-    func comeBack() throws {
+    @Test("Who comes back over UDP is found again, and what was said meanwhile arrives") func comeBack() throws {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("before", ann)
@@ -87,8 +81,7 @@ struct DatagramTests {
         }
     }
 
-    @Test("An explosion reaches its members over UDP")
-    func explode() throws {
+    @Test("An explosion reaches its members over UDP") func explode() throws {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("soon gone", ann)
@@ -100,8 +93,9 @@ struct DatagramTests {
         }
     }
 
-    @Test("Who was away learns of an explosion by a knock over UDP, and its receipt comes back")
-    func lateMember() throws {
+    @Test("Who was away learns of an explosion by a knock over UDP, and its receipt comes back") func lateMember()
+        throws
+    {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("soon gone", ann)
@@ -114,8 +108,7 @@ struct DatagramTests {
         }
     }
 
-    @Test("With --no-udp a node has no socket for it, and is dialled over TCP")
-    func off() throws {
+    @Test("With --no-udp a node has no socket for it, and is dialled over TCP") func off() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             try ann.start(["--no-udp"])
@@ -132,8 +125,7 @@ struct DatagramTests {
     private func hasSocket(_ node: TestNode) -> Bool {
         let suffix = String(format: ":%04X", Int(node.port))
         return (Program.text("/proc/net/udp") + Program.text("/proc/net/udp6")).split(separator: "\n").contains {
-            line in
-            line.split(separator: " ").dropFirst().first?.hasSuffix(suffix) ?? false
+            line in line.split(separator: " ").dropFirst().first?.hasSuffix(suffix) ?? false
         }
     }
 }

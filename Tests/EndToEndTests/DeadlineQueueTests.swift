@@ -5,17 +5,13 @@ import Testing
 @testable import mayfly
 
 /// The one queue of all deadlines that requests wait for.
-@Suite("Deadlines")
-struct DeadlineQueueTests {
+@Suite("Deadlines") struct DeadlineQueueTests {
     /// What has happened, in order.
-    private final class Told {
-        var numbers: [Int] = []
-    }
+    private final class Told { var numbers: [Int] = [] }
 
     @Test(
         "Deadlines pass in the order of their times, whatever order they came in, and none of those that were taken back"
-    )
-    func order() {
+    ) func order() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -38,8 +34,7 @@ struct DeadlineQueueTests {
         #expect(told.numbers == [10, 10, 30, 1, 40] && queue.count == 0)
     }
 
-    @Test("What happens at a deadline may add and take back others")
-    func within() {
+    @Test("What happens at a deadline may add and take back others") func within() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -53,8 +48,7 @@ struct DeadlineQueueTests {
         #expect(told.numbers == [1, 4] && queue.count == 0)
     }
 
-    @Test("Of a million deadlines that were taken back nothing is kept")
-    func bounded() {
+    @Test("Of a million deadlines that were taken back nothing is kept") func bounded() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         for _ in 0..<1_000_000 { queue.remove(queue.add(after: .hours(1)) {}) }

@@ -7,8 +7,7 @@ import Testing
 ///   - ext4: in an image; otherwise in memory.
 ///   - isClocked: `ann` goes by a clock that the test sets.
 func withDisk(
-    ext4: Bool = false,
-    isClocked: Bool = false,
+    ext4: Bool = false, isClocked: Bool = false,
     _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
 ) throws {
     try withDirectory { directory in

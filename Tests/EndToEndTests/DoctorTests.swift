@@ -4,14 +4,12 @@ import Glibc
 import Testing
 
 /// `doctor`: what is wrong here, and what to do about it.
-@Suite("Doctor", .script)
-struct DoctorTests {
+@Suite("Doctor", .script) struct DoctorTests {
     private func check(_ node: TestNode, _ name: String) throws -> JSON {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    @Test("A healthy home has nothing that fails, with the node running and without")
-    func healthy() throws {
+    @Test("A healthy home has nothing that fails, with the node running and without") func healthy() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let names: Set = [
@@ -36,8 +34,7 @@ struct DoctorTests {
         }
     }
 
-    @Test("Each thing that is wrong is found, with what to do, and the exit code is 1")
-    func findings() throws {
+    @Test("Each thing that is wrong is found, with what to do, and the exit code is 1") func findings() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func expectFailure(_ name: String, _ words: String, at location: SourceLocation = #_sourceLocation) throws {
@@ -90,8 +87,9 @@ struct DoctorTests {
         }
     }
 
-    @Test("A port that is another program's for UDP, and an interface that is not there, are found")
-    func network() throws {
+    @Test("A port that is another program's for UDP, and an interface that is not there, are found") func network()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -110,8 +108,7 @@ struct DoctorTests {
         }
     }
 
-    @Test("A clock that runs behind what the home has seen is found")
-    func clock() throws {
+    @Test("A clock that runs behind what the home has seen is found") func clock() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()

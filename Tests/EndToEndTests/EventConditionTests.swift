@@ -5,11 +5,8 @@ import Testing
 @testable import mayfly
 
 /// What `watch --until` takes, and what it is.
-@Suite("Conditions of events")
-struct EventConditionTests {
-    private func condition(_ text: String) throws -> EventCondition {
-        try #require(EventCondition(argument: text))
-    }
+@Suite("Conditions of events") struct EventConditionTests {
+    private func condition(_ text: String) throws -> EventCondition { try #require(EventCondition(argument: text)) }
 
     private let id = "4f1c09ab3d2e55aa"
 
@@ -19,11 +16,10 @@ struct EventConditionTests {
             "message", "message:member=4f1c09ab3d2e,text=hello,stored=true", "message:text=", "gap:lost=3",
             "messageState:message=4F1C,state=delivered", "message:conversation=4f1c,cursor=7",
             "lifetimeReset:previous=1d", "message:inbox=99b7f785-d1b1-4558-b204-0c58e1327711",
-            "lifetimeProposed:lifetime=7d,timer=read,ours=false",
-            "memberJoined:profile=Bob", "joinFailed:message=An error", "lifetimeAgreed:agreement=4f1c,automatic=true",
-        ]
-    )
-    func possible(_ text: String) throws { try condition(text).check() }
+            "lifetimeProposed:lifetime=7d,timer=read,ours=false", "memberJoined:profile=Bob",
+            "joinFailed:message=An error", "lifetimeAgreed:agreement=4f1c,automatic=true",
+        ]) func possible(_ text: String) throws
+    { try condition(text).check() }
 
     @Test(
         "What never happens is refused, with what could be",
@@ -33,9 +29,8 @@ struct EventConditionTests {
             ("message:member=bob", "profile"), ("messageState:message=4f1", "at least 4"),
             ("message:message=", "at least 4"), ("lifetimeAgreed:lifetime=2d", "7d"), ("message:stored=yes", "true"),
             ("exploded:member=4f1c", "conversation"),
-        ]
-    )
-    func impossible(_ text: String, _ hint: String) throws {
+        ]) func impossible(_ text: String, _ hint: String) throws
+    {
         do {
             try condition(text).check()
             Issue.record("\(text) is taken")
@@ -44,8 +39,7 @@ struct EventConditionTests {
         }
     }
 
-    @Test("An id is the same in capitals, and its beginning is enough")
-    func ids() throws {
+    @Test("An id is the same in capitals, and its beginning is enough") func ids() throws {
         let event: JSONValue = ["event": "messageState", "message": .string(id), "state": "sent"]
         for text in ["message=4f1c", "message=4F1C09", "message=\(id),state=sent"] {
             #expect(try condition("messageState:\(text)").matches(event))
@@ -58,8 +52,7 @@ struct EventConditionTests {
         #expect(try !condition("joinFailed:message=An e").matches(["event": "joinFailed", "message": "An error"]))
     }
 
-    @Test("A comma belongs to the value unless a field follows it")
-    func commas() throws {
+    @Test("A comma belongs to the value unless a field follows it") func commas() throws {
         let event: JSONValue = ["event": "message", "text": "hello, bob, a=b,", "from": "ann, x"]
         for text in ["text=hello, bob, a=b,", "text=hello, bob, a=b,,from=ann, x", "from=ann, x,text=hello, bob, a=b,"]
         {
@@ -73,8 +66,7 @@ struct EventConditionTests {
         #expect(throws: ControlError.self) { try condition("message:text=hello,membr=4f1c").check() }
     }
 
-    @Test("The states that are listed are those that there are")
-    func states() {
+    @Test("The states that are listed are those that there are") func states() {
         #expect(Control.Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
     }
 }

@@ -3,10 +3,10 @@ import Glibc
 import Testing
 
 /// Rows of `Expectations.md` that no other suite shows.
-@Suite("Expectations", .script)
-struct ExpectationTests {
-    @Test("A setter that runs twice changes nothing the second time, and a getter shows the value")
-    func setters() throws {
+@Suite("Expectations", .script) struct ExpectationTests {
+    @Test("A setter that runs twice changes nothing the second time, and a getter shows the value") func setters()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             for _ in 0..<2 {
@@ -40,8 +40,7 @@ struct ExpectationTests {
         }
     }
 
-    @Test("Nothing that is sent changes the lifetime in force or a policy")
-    func sending() throws {
+    @Test("Nothing that is sent changes the lifetime in force or a policy") func sending() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d")
             func terms(_ node: TestNode) throws -> [String?] {
@@ -89,8 +88,7 @@ struct ExpectationTests {
         }
     }
 
-    @Test("An explosion on a terminal asks for the name, and says who has to confirm it")
-    func explosionAsks() throws {
+    @Test("An explosion on a terminal asks for the name, and says who has to confirm it") func explosionAsks() throws {
         try withRoom { ann, bob, id in
             let terminal = try PseudoTerminal()
             let explode = ["setsid", "--ctty", Program.mayfly, "explode", "room", "--home", ann.home]
@@ -112,8 +110,7 @@ struct ExpectationTests {
         }
     }
 
-    @Test("Each command of the chat names a command of the shell that exists")
-    func chatCommands() throws {
+    @Test("Each command of the chat names a command of the shell that exists") func chatCommands() throws {
         try withHomes("ann") { nodes in
             try nodes[0].start()
             let chat = [Program.mayfly, "chat", "--plain", "--commands", "--home", nodes[0].home]
@@ -150,8 +147,7 @@ struct ExpectationTests {
         }
     }
 
-    @Test("A node that is not told to look for others has no socket but its port and its links")
-    func quiet() throws {
+    @Test("A node that is not told to look for others has no socket but its port and its links") func quiet() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("peer", "add", "lab", "--endpoint", "tcp://127.0.0.1:9")
             try say("hello", ann)
@@ -165,8 +161,7 @@ struct ExpectationTests {
         }
     }
 
-    @Test("In a group the state of a message is told for each member")
-    func deliveries() throws {
+    @Test("In a group the state of a message is told for each member") func deliveries() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             try bob.ok("conversation", "set", "room", "read-receipts=on")
@@ -188,9 +183,8 @@ struct ExpectationTests {
 
     @Test(
         "A node that starts without a network finds its members when there is one, and again at another address",
-        .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
-    )
-    func network() throws {
+        .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func network() throws
+    {
         let cable = try Cable()
         try cable.move(to: 77)
         try withHomes("ann", "bob") { nodes in

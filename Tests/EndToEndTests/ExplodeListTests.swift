@@ -2,10 +2,8 @@ import Foundation
 import Testing
 
 /// Where the ids of exploded conversations are found again.
-@Suite("List of explosions", .script)
-struct ExplodeListTests {
-    @Test("After an explosion its id and name are in the list, and a text to it ends with 3")
-    func listed() throws {
+@Suite("List of explosions", .script) struct ExplodeListTests {
+    @Test("After an explosion its id and name are in the list, and a text to it ends with 3") func listed() throws {
         try withRoom { ann, bob, id in
             #expect(try ann.ok("explode", "list").lines.isEmpty)
             try ann.ok("explode", "room", "--force")
@@ -65,8 +63,7 @@ struct ExplodeListTests {
         }
     }
 
-    @Test("A list of several answers is shown whole, each explosion once")
-    func pages() throws {
+    @Test("A list of several answers is shown whole, each explosion once") func pages() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()

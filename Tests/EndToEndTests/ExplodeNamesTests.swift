@@ -2,8 +2,7 @@ import Testing
 
 /// What a word means that names a conversation and begins the id of one that has exploded.
 extension ExplodeTests {
-    @Test("A conversation that is named as an exploded one's id begins is the one that is meant")
-    func named() throws {
+    @Test("A conversation that is named as an exploded one's id begins is the one that is meant") func named() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()

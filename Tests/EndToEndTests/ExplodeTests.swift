@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 /// Destruction everywhere (section 7).
-@Suite("Explode", .script)
-struct ExplodeTests {
-    @Test("With both online: keys, directories and history are gone on both, and the receipt is there")
-    func online() throws {
+@Suite("Explode", .script) struct ExplodeTests {
+    @Test("With both online: keys, directories and history are gone on both, and the receipt is there") func online()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("secret of ann", ann)
             try say("secret of bob", bob)
@@ -80,8 +80,7 @@ struct ExplodeTests {
         }
     }
 
-    @Test("With the creator restarted and the member offline: the creator still tells")
-    func creatorRestarted() throws {
+    @Test("With the creator restarted and the member offline: the creator still tells") func creatorRestarted() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone soon", ann)
             let cursor = try ann.cursor()
@@ -98,8 +97,7 @@ struct ExplodeTests {
         }
     }
 
-    @Test("kill -9 right after the explosion: still exploded, still told")
-    func crash() throws {
+    @Test("kill -9 right after the explosion: still exploded, still told") func crash() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone at once", ann)
             let cursor = try ann.cursor()
@@ -118,8 +116,9 @@ struct ExplodeTests {
         }
     }
 
-    @Test("A member may not explode, only leave; and nothing explodes without --force from a script")
-    func notCreator() throws {
+    @Test("A member may not explode, only leave; and nothing explodes without --force from a script") func notCreator()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let refused = try bob.fails(1, "explode", "room", "--force")
             #expect(refused.kind == "failed")

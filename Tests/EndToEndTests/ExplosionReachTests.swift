@@ -3,8 +3,7 @@ import Testing
 
 /// Whom an explosion reaches, and what it leaves (section 7).
 extension ExplodeTests {
-    @Test("a late member learns of the explosion from another member")
-    func lateMember() throws {
+    @Test("a late member learns of the explosion from another member") func lateMember() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
@@ -28,9 +27,8 @@ extension ExplodeTests {
 
     @Test(
         "A member that was removed and joined again confirms for each of its copies, there or away at the explosion",
-        arguments: [false, true]
-    )
-    func severalCopies(isAway: Bool) throws {
+        arguments: [false, true]) func severalCopies(isAway: Bool) throws
+    {
         try withRoom { ann, bob, id in
             for _ in 0..<3 {
                 let cursor = try bob.cursor()
@@ -51,8 +49,7 @@ extension ExplodeTests {
     }
 
     @Test(
-        "a member that missed the schedule learns it from another member, and all end at the time without the creator"
-    )
+        "a member that missed the schedule learns it from another member, and all end at the time without the creator")
     func scheduleFromAnotherMember() throws {
         try withClock("ann", "bob", "eve") { nodes, clock in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
@@ -72,9 +69,7 @@ extension ExplodeTests {
             }
             try ann.start()
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
-            try eventually("both have confirmed") {
-                try ann.ok("explode", "status", id)["confirmed"].list.count == 2
-            }
+            try eventually("both have confirmed") { try ann.ok("explode", "status", id)["confirmed"].list.count == 2 }
         }
     }
 
@@ -120,8 +115,9 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A restored home explodes when it meets anybody who knows, be it a member's or the creator's")
-    func restored() throws {
+    @Test("A restored home explodes when it meets anybody who knows, be it a member's or the creator's") func restored()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("from the backup", ann)
             for node in [ann, bob] {
@@ -167,8 +163,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("The five clean-up steps of the seed, one by one")
-    func fiveSteps() throws {
+    @Test("The five clean-up steps of the seed, one by one") func fiveSteps() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("history", ann)
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -183,8 +178,7 @@ extension ExplodeTests {
             }
             let rows = nodes.map { $0.contents("rows.slots") }
             for node in nodes { try node.writtenOut() }
-            let directories = nodes.map { node in
-                node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
+            let directories = nodes.map { node in node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
             }
             try ann.ok("explode", "room", "--force")
             try ann.wait("deletionReceipt")

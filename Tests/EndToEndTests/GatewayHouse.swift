@@ -17,9 +17,7 @@ final class GatewayHouse {
     var router: String { "\(tag)r" }
 
     /// Whether this test may make namespaces, and there is a router's program.
-    static let canBeBuilt = Program.offers {
-        Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0
-    }
+    static let canBeBuilt = Program.offers { Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0 }
     static let reason = "it needs root, network namespaces, nftables and miniupnpd"
 
     /// - Parameter source: how the router translates, in nftables' words.
@@ -109,8 +107,7 @@ final class GatewayHouse {
               }
               chain postrouting_miniupnpd {}
             }
-            """
-        )
+            """)
     }
 
     // MARK: The router's program
@@ -150,11 +147,9 @@ final class GatewayHouse {
     private func start(_ command: [String]) throws {
         let log = "\(directory)/gateway.log"
         daemon = try Child(
-            ["ip", "netns", "exec", router] + command,
-            input: try Descriptor("/dev/null", O_RDONLY),
+            ["ip", "netns", "exec", router] + command, input: try Descriptor("/dev/null", O_RDONLY),
             output: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND),
-            errors: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND)
-        )
+            errors: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND))
     }
 
     /// The router is switched off: it has forgotten everything.
@@ -171,23 +166,15 @@ final class GatewayHouse {
     /// What the router lets in: a line for each carrier that it translates.
     func mappings() throws -> [String] {
         try Program.tool(
-            "ip",
-            "netns",
-            "exec",
-            router,
-            "nft",
-            "list",
-            "chain",
-            "inet",
-            "filter",
-            "prerouting_miniupnpd"
+            "ip", "netns", "exec", router, "nft", "list", "chain", "inet", "filter", "prerouting_miniupnpd"
         ).split(separator: "\n").map(String.init).filter { $0.contains("dnat") }
     }
 
     /// Pinholes of IPv6, and what goes with the translations.
     func openings() throws -> [String] {
-        try Program.tool("ip", "netns", "exec", router, "nft", "list", "chain", "inet", "filter", "miniupnpd")
-            .split(separator: "\n").map(String.init).filter { $0.contains("accept") }
+        try Program.tool("ip", "netns", "exec", router, "nft", "list", "chain", "inet", "filter", "miniupnpd").split(
+            separator: "\n"
+        ).map(String.init).filter { $0.contains("accept") }
     }
 
     /// Packets from inside to the ports of PCP, NAT-PMP and UPnP.

@@ -2,10 +2,8 @@ import Foundation
 import Testing
 
 /// Conversations of more than two.
-@Suite("Groups", .script)
-struct GroupTests {
-    @Test("whoever joins is linked to everyone, and a message reaches all")
-    func fanOut() throws {
+@Suite("Groups", .script) struct GroupTests {
+    @Test("whoever joins is linked to everyone, and a message reaches all") func fanOut() throws {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             for node in nodes {
                 let text = "from \(node.name)"
@@ -22,8 +20,7 @@ struct GroupTests {
         }
     }
 
-    @Test("delivered means by the last of them")
-    func delivered() throws {
+    @Test("delivered means by the last of them") func delivered() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].fails(4, "send", "room", "for all", "--wait", "delivered", "--timeout", "0.5")
@@ -35,8 +32,7 @@ struct GroupTests {
         }
     }
 
-    @Test("the creator renames, locks and unlocks; all see it, nobody else may")
-    func nameAndLock() throws {
+    @Test("the creator renames, locks and unlocks; all see it, nobody else may") func nameAndLock() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].fails(1, "conversation", "rename", "room", "mine")
             try nodes[1].fails(1, "conversation", "lock", "room")
@@ -60,21 +56,17 @@ struct GroupTests {
         }
     }
 
-    @Test("a member's own name in one conversation is for that conversation")
-    func profiles() throws {
+    @Test("a member's own name in one conversation is for that conversation") func profiles() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].ok("conversation", "profile", "room", "robert")
-            for node in [nodes[0], nodes[2]] {
-                try node.wait("profileChanged:profile=robert")
-            }
+            for node in [nodes[0], nodes[2]] { try node.wait("profileChanged:profile=robert") }
             try say("who am I?", nodes[1])
             try nodes[2].wait("message:text=who am I?")
             #expect(try message("who am I?", at: nodes[2])["from"].string == "robert")
         }
     }
 
-    @Test("a removed member is told, gets nothing more and keeps no one")
-    func removal() throws {
+    @Test("a removed member is told, gets nothing more and keeps no one") func removal() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].fails(7, "conversation", "remove", "room", "nobody")
             try nodes[0].ok("conversation", "remove", "room", "eve")
@@ -89,8 +81,7 @@ struct GroupTests {
         }
     }
 
-    @Test("a member that was away when it was removed is told when it comes")
-    func removedWhileAway() throws {
+    @Test("a member that was away when it was removed is told when it comes") func removedWhileAway() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].ok("conversation", "remove", "room", "eve")
@@ -101,8 +92,7 @@ struct GroupTests {
         }
     }
 
-    @Test("leaving asks for the name on a terminal, and needs --force without one")
-    func leaveAsks() throws {
+    @Test("leaving asks for the name on a terminal, and needs --force without one") func leaveAsks() throws {
         try withRoom { ann, bob, id in
             try ann.ok("conversation", "create", "--name", "other")
             let leave = ["setsid", "--ctty", Program.mayfly, "conversation", "leave"]
@@ -126,8 +116,7 @@ struct GroupTests {
         }
     }
 
-    @Test("what only the creator may do is refused with a hint that destroys nothing")
-    func notCreator() throws {
+    @Test("what only the creator may do is refused with a hint that destroys nothing") func notCreator() throws {
         try withRoom { _, bob, _ in
             for command in [["invite", "create", "room"], ["conversation", "rename", "room", "x"]] {
                 let refused = try bob.run(command)
@@ -139,8 +128,8 @@ struct GroupTests {
         }
     }
 
-    @Test("who leaves is let go by all, and those that were away hear of it from another member")
-    func leaving() throws {
+    @Test("who leaves is let go by all, and those that were away hear of it from another member") func leaving() throws
+    {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             try nodes[0].stop()
             try nodes[3].ok("conversation", "leave", "room", "--force")
@@ -152,8 +141,7 @@ struct GroupTests {
         }
     }
 
-    @Test("who was away learns name and members from any member, the creator gone")
-    func catchUp() throws {
+    @Test("who was away learns name and members from any member, the creator gone") func catchUp() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].ok("conversation", "rename", "room", "hall")
@@ -164,8 +152,7 @@ struct GroupTests {
         }
     }
 
-    @Test("a member that moved to another port is found again through another member")
-    func moved() throws {
+    @Test("a member that moved to another port is found again through another member") func moved() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             // Bob and Eve both move, one after the other, while Ann is there to tell.
             for node in nodes[1...2] {
@@ -180,8 +167,7 @@ struct GroupTests {
         }
     }
 
-    @Test("an explosion reaches every member")
-    func explosion() throws {
+    @Test("an explosion reaches every member") func explosion() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             let id = try nodes[0].ok("conversation", "show", "room")["conversation"].string ?? ""
             try nodes[0].ok("explode", "room", "--force")
@@ -190,9 +176,7 @@ struct GroupTests {
                 try node.fails(3, "conversation", "show", id)
             }
             try nodes[0].wait("deletionReceipt")
-            try eventually("all have confirmed") {
-                try nodes[0].ok("explode", "status", id)["waiting"].list.isEmpty
-            }
+            try eventually("all have confirmed") { try nodes[0].ok("explode", "status", id)["waiting"].list.isEmpty }
         }
     }
 }

@@ -6,8 +6,7 @@ import Testing
 @testable import mayfly
 
 /// A disk that hangs: its syncs return when the test says so.
-@Suite("A disk that hangs", .enabled(if: TestClock.canBeMade, "needs a C compiler"))
-struct HangingDiskTests {
+@Suite("A disk that hangs", .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct HangingDiskTests {
     private static let source = """
         #define _GNU_SOURCE
         #include <dlfcn.h>
@@ -57,8 +56,7 @@ struct HangingDiskTests {
         }
     }
 
-    @Test("An error of a library is not a client's to see")
-    func foreign() {
+    @Test("An error of a library is not a client's to see") func foreign() {
         struct Secret: Error {}
         #expect(knownError(Secret()) == nil)
         #expect(controlError(Secret()).kind == .failed)

@@ -115,9 +115,7 @@ final class Child: Sendable {
 
     var isRunning: Bool { poll(WNOHANG) == nil }
 
-    func signal(_ number: Int32) {
-        end.withLock { if $0 == nil { Glibc.kill(pid, number) } }
-    }
+    func signal(_ number: Int32) { end.withLock { if $0 == nil { Glibc.kill(pid, number) } } }
 
     /// Waits for the end, at most this long; then it is killed, and the answer is `nil`.
     func wait(seconds: Int) -> Int32? {
@@ -173,9 +171,7 @@ enum Program {
         for name in [
             "MAYFLY_HOME", "MAYFLY_PASSPHRASE_FILE", "MAYFLY_NEW_PASSPHRASE_FILE", "CREDENTIALS_DIRECTORY",
             "XDG_STATE_HOME",
-        ] {
-            result[name] = nil
-        }
+        ] { result[name] = nil }
         result["SWIFT_BACKTRACE"] = "enable=no"
         return result
     }()
@@ -207,8 +203,7 @@ enum Program {
     }
 
     /// Runs a tool of the machine that must succeed.
-    @discardableResult
-    static func tool(_ arguments: String...) throws -> String {
+    @discardableResult static func tool(_ arguments: String...) throws -> String {
         let answer = try run(arguments, in: NSTemporaryDirectory())
         guard answer.code == 0 else { throw HarnessError("\(arguments.joined(separator: " ")): \(answer.errors)") }
         return answer.output
@@ -303,15 +298,9 @@ final class TestNode {
     }
 
     /// A command that must succeed.
-    @discardableResult
-    func ok(
-        _ arguments: String...,
-        input: String = "",
-        seconds: Int = 150,
-        at location: SourceLocation = #_sourceLocation
-    )
-        throws -> Answer
-    {
+    @discardableResult func ok(
+        _ arguments: String..., input: String = "", seconds: Int = 150, at location: SourceLocation = #_sourceLocation
+    ) throws -> Answer {
         let answer = try run(arguments, input: input, seconds: seconds)
         if answer.code != 0 {
             Issue.record("\(answer)\nlog of \(name): \(Program.text(log).suffix(3_000))", sourceLocation: location)
@@ -321,38 +310,27 @@ final class TestNode {
     }
 
     /// A command that must fail with this exit code.
-    @discardableResult
-    func fails(
-        _ code: Int32,
-        _ arguments: String...,
-        input: String = "",
-        at location: SourceLocation = #_sourceLocation
-    )
-        throws -> Answer
-    {
+    @discardableResult func fails(
+        _ code: Int32, _ arguments: String..., input: String = "", at location: SourceLocation = #_sourceLocation
+    ) throws -> Answer {
         let answer = try run(arguments, input: input)
         #expect(answer.code == code, "\(answer)", sourceLocation: location)
         return answer
     }
 
     /// Waits until an event has happened since the daemon started, or after an earlier event's cursor.
-    @discardableResult
-    func wait(
-        _ event: String,
-        in conversation: String? = nil,
-        after cursor: Int64 = 0,
-        seconds: Int = 90,
+    @discardableResult func wait(
+        _ event: String, in conversation: String? = nil, after cursor: Int64 = 0, seconds: Int = 90,
         at location: SourceLocation = #_sourceLocation
     ) throws -> JSON {
         let answer = try run(
-            ["watch"] + (conversation.map { [$0] } ?? [])
-                + ["--since", String(cursor), "--until", event, "--timeout", String(seconds)]
-        )
+            ["watch"] + (conversation.map { [$0] } ?? []) + [
+                "--since", String(cursor), "--until", event, "--timeout", String(seconds),
+            ])
         if answer.code != 0 {
             Issue.record(
                 "\(name) waited for \(event): \(answer)\nlog of \(name): \(Program.text(log).suffix(3_000))",
-                sourceLocation: location
-            )
+                sourceLocation: location)
             throw HarnessError("\(event) did not happen")
         }
         return answer.json
@@ -400,18 +378,12 @@ final class TestNode {
         let logSize = Program.text(log).utf8.count
         var text: [UInt8] = []
         let process = try Child(
-            command,
-            input: try Descriptor("/dev/null", O_RDONLY),
-            output: descriptor,
-            errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT)
-        )
+            command, input: try Descriptor("/dev/null", O_RDONLY), output: descriptor,
+            errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT))
         func ending() -> Answer {
             Answer(
-                command: command,
-                code: process.wait(seconds: 60) ?? -1,
-                output: String(decoding: text, as: UTF8.self),
-                errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
-            )
+                command: command, code: process.wait(seconds: 60) ?? -1, output: String(decoding: text, as: UTF8.self),
+                errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self))
         }
         for _ in 0..<900 {
             var polled = pollfd(fd: descriptor.number, events: Int16(POLLIN), revents: 0)
@@ -427,9 +399,7 @@ final class TestNode {
                 return ending()
             }
             let json = JSON(line: String(decoding: line, as: UTF8.self)) ?? JSON(value: nil)
-            guard json["event"].string == "ready" else {
-                return ending()
-            }
+            guard json["event"].string == "ready" else { return ending() }
             if !arguments.contains("--listen") { listen = json["listen"][0].string }
             self.process = process
             return nil
@@ -541,10 +511,8 @@ final class Background {
         try Data(input.utf8).write(to: URL(filePath: "\(name).in"))
         child = try Child(
             [Program.mayfly] + arguments + ["--json", "--home", node.home],
-            input: try Descriptor("\(name).in", O_RDONLY),
-            output: try Descriptor(output, O_WRONLY | O_CREAT),
-            errors: try Descriptor("/dev/null", O_WRONLY)
-        )
+            input: try Descriptor("\(name).in", O_RDONLY), output: try Descriptor(output, O_WRONLY | O_CREAT),
+            errors: try Descriptor("/dev/null", O_WRONLY))
     }
 
     deinit { stop() }
@@ -603,8 +571,7 @@ func withPair(_ arguments: [String] = [], body: (_ ann: TestNode, _ bob: TestNod
 
 /// Two running nodes that share the conversation `room`; `id` is its id.
 func withRoom(
-    _ arguments: [String] = [],
-    lifetime: String? = nil,
+    _ arguments: [String] = [], lifetime: String? = nil,
     body: (_ ann: TestNode, _ bob: TestNode, _ id: String) throws -> Void
 ) throws {
     try withPair(arguments) { ann, bob in
@@ -615,8 +582,9 @@ func withRoom(
 }
 
 /// `ann` makes the conversation `room` and `bob` joins it.
-@discardableResult
-func meet(_ ann: TestNode, _ bob: TestNode, at location: SourceLocation = #_sourceLocation) throws -> String {
+@discardableResult func meet(_ ann: TestNode, _ bob: TestNode, at location: SourceLocation = #_sourceLocation) throws
+    -> String
+{
     let created = try ann.ok("conversation", "create", "--name", "room", "--as", ann.name, at: location)
     let slug = try ann.ok("invite", "create", "room", at: location)["slug"].string ?? ""
     let joined = try bob.ok("join", slug, "--as", bob.name, "--timeout", "90", at: location)
@@ -638,8 +606,9 @@ func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: So
 }
 
 /// Sends, and waits until it is delivered.
-@discardableResult
-func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourceLocation) throws -> Answer {
+@discardableResult func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourceLocation) throws
+    -> Answer
+{
     let sent = try node.ok("send", "room", text, "--wait", "delivered", "--timeout", "90", at: location)
     #expect(sent["state"].string == "delivered", sourceLocation: location)
     return sent

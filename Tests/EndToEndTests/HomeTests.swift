@@ -3,30 +3,24 @@ import Glibc
 import Testing
 
 /// The home directory: who may use it, and what happens when its disk is full, read-only or damaged.
-@Suite("The home directory", .script)
-struct HomeTests {
-    @Test("With no node running every command says so with exit code 8")
-    func notRunning() throws {
+@Suite("The home directory", .script) struct HomeTests {
+    @Test("With no node running every command says so with exit code 8") func notRunning() throws {
         try withHomes("ann") { nodes in
             let commands = [
                 ["status"], ["stop"], ["lock"], ["unlock", "--passphrase-file", "/etc/hostname"], ["peer", "list"],
                 ["peer", "add", "x", "mayfly:card/AA"], ["peer", "show", "x"], ["peer", "remove", "x"],
                 ["peer", "ping", "x"], ["peer", "block", "x"], ["peer", "unblock", "x"],
                 ["peer", "set", "x", "invitations=ask"], ["peer", "card"], ["peer", "export"],
-                ["conversation", "create"],
-                ["conversation", "list"], ["conversation", "show", "x"], ["conversation", "members", "x"],
-                ["conversation", "leave", "x", "--force"], ["conversation", "lock", "x"],
-                ["conversation", "unlock", "x"],
-                ["conversation", "close", "x"], ["conversation", "rename", "x", "y"],
-                ["conversation", "remove", "x", "y"],
-                ["invite", "create", "x"], ["invite", "list", "x"], ["invite", "revoke", "x"],
-                ["join", "mayfly:join/AAAA"], ["join", "list"], ["join", "cancel", "x"], ["send", "x", "y"],
-                ["read", "x"], ["watch"], ["lifetime", "show", "x"], ["lifetime", "propose", "x", "1d"],
-                ["lifetime", "accept", "x"], ["lifetime", "reject", "x"], ["lifetime", "withdraw", "x"],
-                ["lifetime", "policy", "x"], ["explode", "x", "--force"], ["explode", "status", "x"],
-                ["outbox", "list"],
-                ["outbox", "cancel", "x"], ["outbox", "retry", "x"], ["inbox", "list"], ["inbox", "wake", "x"],
-                ["inbox", "sleep", "x"],
+                ["conversation", "create"], ["conversation", "list"], ["conversation", "show", "x"],
+                ["conversation", "members", "x"], ["conversation", "leave", "x", "--force"],
+                ["conversation", "lock", "x"], ["conversation", "unlock", "x"], ["conversation", "close", "x"],
+                ["conversation", "rename", "x", "y"], ["conversation", "remove", "x", "y"], ["invite", "create", "x"],
+                ["invite", "list", "x"], ["invite", "revoke", "x"], ["join", "mayfly:join/AAAA"], ["join", "list"],
+                ["join", "cancel", "x"], ["send", "x", "y"], ["read", "x"], ["watch"], ["lifetime", "show", "x"],
+                ["lifetime", "propose", "x", "1d"], ["lifetime", "accept", "x"], ["lifetime", "reject", "x"],
+                ["lifetime", "withdraw", "x"], ["lifetime", "policy", "x"], ["explode", "x", "--force"],
+                ["explode", "status", "x"], ["outbox", "list"], ["outbox", "cancel", "x"], ["outbox", "retry", "x"],
+                ["inbox", "list"], ["inbox", "wake", "x"], ["inbox", "sleep", "x"],
             ]
             for command in commands {
                 let answer = try nodes[0].run(command)
@@ -50,8 +44,7 @@ struct HomeTests {
         }
     }
 
-    @Test("A home is used by one node at a time, made once, and only in an empty directory")
-    func inUse() throws {
+    @Test("A home is used by one node at a time, made once, and only in an empty directory") func inUse() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -70,24 +63,22 @@ struct HomeTests {
         }
     }
 
-    @Test("A port that is taken is named, with what to do")
-    func portTaken() throws {
+    @Test("A port that is taken is named, with what to do") func portTaken() throws {
         try withHomes("ann", "bob") { nodes in
             try nodes[0].start()
             let failure = try #require(try nodes[1].tryStart(["--listen", nodes[0].listen ?? ""]))
             #expect(failure.code == 1)
             #expect(
-                failure.message.contains(nodes[0].listen ?? "?") && failure.message.contains("in use"),
-                "\(failure)"
-            )
+                failure.message.contains(nodes[0].listen ?? "?") && failure.message.contains("in use"), "\(failure)")
             #expect(try nodes[1].tryStart(["--listen", "tcp://203.0.113.9:0"])?.code == 1)
             #expect(try nodes[1].tryStart(["--listen", "localhost"])?.code == 64)
             try nodes[1].start()
         }
     }
 
-    @Test("Files and directories that others can open are refused, with the command that corrects it")
-    func modes() throws {
+    @Test("Files and directories that others can open are refused, with the command that corrects it") func modes()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for (file, wrong, right) in [
@@ -109,12 +100,9 @@ struct HomeTests {
         }
     }
 
-    @Test("Everything in the home is for its owner alone, whatever the umask")
-    func created() throws {
+    @Test("Everything in the home is for its owner alone, whatever the umask") func created() throws {
         try withDirectory { directory in
-            let (ann, bob) = (
-                TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory)
-            )
+            let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [ann, bob] { node.crash() } }
             // One that takes nothing from anybody.
             ann.prefix = ["sh", "-c", #"umask 0; exec "$@""#, "sh"]
@@ -162,9 +150,8 @@ struct HomeTests {
 
     @Test(
         "Another user gets no answer from the node, even where nothing else keeps it from the socket",
-        .enabled(if: Program.isRoot, "being another user needs root")
-    )
-    func anotherUser() throws {
+        .enabled(if: Program.isRoot, "being another user needs root")) func anotherUser() throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -191,9 +178,8 @@ struct HomeTests {
 
     @Test(
         "A full disk: sends say so, what is there stays readable, exploding works, and freeing space is enough",
-        .enabled(if: Program.canMount, "mounting a small file system needs root")
-    )
-    func full() throws {
+        .enabled(if: Program.canMount, "mounting a small file system needs root")) func full() throws
+    {
         try withDisk { ann, bob, disk, _ in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
@@ -236,9 +222,8 @@ struct HomeTests {
 
     @Test(
         "A full disk: whom to tell of an explosion is kept in memory, and saved when there is room",
-        .enabled(if: Program.canMount, "mounting a small file system needs root")
-    )
-    func fullWhileExploding() throws {
+        .enabled(if: Program.canMount, "mounting a small file system needs root")) func fullWhileExploding() throws
+    {
         try withDisk { ann, bob, disk, _ in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
@@ -259,9 +244,7 @@ struct HomeTests {
             #expect(try ann.ok("explode", "other", "--force")["state"].string == "exploding")
             try ann.fails(3, "read", id)
             unlink("\(disk)/filler")
-            try eventually("the list is saved") {
-                try ann.ok("explode", "status", id)["state"].string == "exploded"
-            }
+            try eventually("the list is saved") { try ann.ok("explode", "status", id)["state"].string == "exploded" }
             ann.crash()
             try ann.start()
             #expect(try ann.ok("explode", "status", id)["waiting"].list.count == 1)
@@ -271,8 +254,7 @@ struct HomeTests {
         }
     }
 
-    @Test("A number that cannot be is called by its name, negative ones, too")
-    func numbers() throws {
+    @Test("A number that cannot be is called by its name, negative ones, too") func numbers() throws {
         try withHomes("ann") { nodes in
             let uses = [
                 ["read", "room", "--last", "-1"], ["read", "room", "--last", "0"], ["watch", "--since", "-5"],
@@ -294,9 +276,8 @@ struct HomeTests {
 
     @Test(
         "A read-only home: the node says so, and starts again when it is writable",
-        .enabled(if: Program.canMount, "mounting a small file system needs root")
-    )
-    func readOnly() throws {
+        .enabled(if: Program.canMount, "mounting a small file system needs root")) func readOnly() throws
+    {
         try withDisk { ann, _, disk, _ in
             try ann.stop()
             try Program.tool("mount", "-o", "remount,ro", disk)
@@ -387,8 +368,7 @@ struct HomeTests {
             #expect(
                 try ann.ok("read", "other").lines.compactMap { $0["text"].string }.filter { $0.hasPrefix("other") } == [
                     "other 1", "other 2", "other 3",
-                ]
-            )
+                ])
             if isRoomReadable {
                 let texts = try ann.texts()
                 #expect(texts.allSatisfy { $0.hasPrefix("room") } && texts.count <= 3)
@@ -402,8 +382,7 @@ struct HomeTests {
         }
     }
 
-    @Test("The keystore survives the loss of one of its copies; of both, it says so")
-    func keystore() throws {
+    @Test("The keystore survives the loss of one of its copies; of both, it says so") func keystore() throws {
         try withHistory { ann, _, _ in
             let intact = ann.contents("keystore")
             for half in [0, 1] {
@@ -436,15 +415,11 @@ struct HomeTests {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.replace(
-                "config.json",
-                with: "{\n \"advertise\": [],\n \"listen\": [\"nonsense\"],\n \"policy\": \"ask\"\n}"
-            )
+                "config.json", with: "{\n \"advertise\": [],\n \"listen\": [\"nonsense\"],\n \"policy\": \"ask\"\n}")
             let failure = try #require(try ann.tryStart())
             #expect(failure.code == 1)
             #expect(
-                failure.message.contains("\(ann.home)/config.json") && failure.message.contains("line 3"),
-                "\(failure)"
-            )
+                failure.message.contains("\(ann.home)/config.json") && failure.message.contains("line 3"), "\(failure)")
             for (line, text) in [
                 (2, "{\n \"capasity\": 3,\n \"advertise\": [], \"listen\": [], \"policy\": \"ask\"\n}"),
                 (3, "{\n \"advertise\": [], \"listen\": [], \"policy\": \"ask\",\n \"storage\": {\"capasity\": 1}\n}"),
@@ -457,9 +432,7 @@ struct HomeTests {
                 let failure = try #require(try ann.tryStart())
                 #expect(
                     failure.message.contains("line \(line)") && failure.message.contains("capasity")
-                        && failure.message.contains("no such setting"),
-                    "\(failure)"
-                )
+                        && failure.message.contains("no such setting"), "\(failure)")
             }
         }
     }

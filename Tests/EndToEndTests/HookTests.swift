@@ -2,21 +2,18 @@ import Foundation
 import Testing
 
 /// Programs that are started when something happens.
-@Suite("Hooks", .script)
-struct HookTests {
+@Suite("Hooks", .script) struct HookTests {
     @Test("A hook is told the event, the clientId, the cursor and the time, and nothing that only members may know")
     func privacy() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             // One line an occurrence: what it reads, its arguments, its whole environment.
-            try ann.setHooks(
-                [
-                    (
-                        ["message", "memberJoined"],
-                        #"{ read -r line; echo "IN $line ARGS $# $2"; env | tr '\n' ' '; echo; } >> "$1""#
-                    )
-                ]
-            )
+            try ann.setHooks([
+                (
+                    ["message", "memberJoined"],
+                    #"{ read -r line; echo "IN $line ARGS $# $2"; env | tr '\n' ' '; echo; } >> "$1""#
+                )
+            ])
             for node in nodes { try node.start() }
             let id = try meet(ann, bob)
             let secret = "the kettle is behind the door"
@@ -51,13 +48,10 @@ struct HookTests {
     func failing() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            try ann.setHooks(
-                [
-                    (["message"], "echo printed-by-the-hook; echo printed-by-the-hook >&2; exit 7"),
-                    (["message"], "kill -USR1 $$"),
-                    (["message"], "exit 0"),
-                ]
-            )
+            try ann.setHooks([
+                (["message"], "echo printed-by-the-hook; echo printed-by-the-hook >&2; exit 7"),
+                (["message"], "kill -USR1 $$"), (["message"], "exit 0"),
+            ])
             let third = "\(ann.directory)/ann-hook-2"
             for node in nodes { try node.start() }
             chmod(third, 0o722)
@@ -140,18 +134,12 @@ struct HookTests {
         }
     }
 
-    @Test("A hook that does not end by SIGTERM is killed, with what it has started")
-    func stubborn() throws {
+    @Test("A hook that does not end by SIGTERM is killed, with what it has started") func stubborn() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
-            try ann.setHooks(
-                [
-                    (
-                        ["locked"],
-                        "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000"
-                    )
-                ]
-            )
+            try ann.setHooks([
+                (["locked"], "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000")
+            ])
             try ann.start()
             try ann.ok("lock")
             try eventually("the hook") { ann.told.split(separator: "\n").count == 2 }

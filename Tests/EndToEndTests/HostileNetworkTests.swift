@@ -8,8 +8,7 @@ import Testing
 
 /// Attacks on a real node while an honest pair talks (reliability.md, T8). `make hostile` does the same for longer, and
 /// measures; here are the bounds that hold on any machine.
-@Suite("Under attack", .script, .serialized)
-struct HostileNetworkTests {
+@Suite("Under attack", .script, .serialized) struct HostileNetworkTests {
     private static let crowd = 400
     private static let memoryBound = 64 << 20
 
@@ -30,14 +29,9 @@ struct HostileNetworkTests {
             return try ann.ok("invite", "create", name)["slug"].string ?? ""
         }
         return Target(
-            address: NodeAddress(host: ann.host, port: try #require(card.endpoints.first?.port)),
-            card: card,
-            invite: try invite("enemies"),
-            crowded: try invite("crowded"),
-            sleeping: sleeping,
-            socket: "\(ann.home)/control.sock",
-            day: UInt32(time(nil) / 86_400)
-        )
+            address: NodeAddress(host: ann.host, port: try #require(card.endpoints.first?.port)), card: card,
+            invite: try invite("enemies"), crowded: try invite("crowded"), sleeping: sleeping,
+            socket: "\(ann.home)/control.sock", day: UInt32(time(nil) / 86_400))
     }
 
     @Test("Every attack: the node lives, memory and descriptors are bounded and come back, the honest pair talks")
@@ -70,13 +64,8 @@ struct HostileNetworkTests {
     }
 
     /// Makes an attack: it does something and finds no word too many, the node lives, and its memory is bounded.
-    @discardableResult
-    private func survive(
-        _ attack: Attack,
-        _ node: TestNode,
-        _ target: Target,
-        memory: Int,
-        seconds: Double = 0.5,
+    @discardableResult private func survive(
+        _ attack: Attack, _ node: TestNode, _ target: Target, memory: Int, seconds: Double = 0.5,
         then talk: () throws -> Void
     ) throws -> Tally {
         let tally = attack.run(target, Effort(seconds: seconds, crowd: Self.crowd, limit: 4_000))
@@ -132,14 +121,8 @@ struct HostileNetworkTests {
             }
             try meet(ann, bob)
             var target = Target(
-                address: NodeAddress(host: hub.host, port: hub.port),
-                card: try ContactCard(text: card),
-                invite: "",
-                crowded: "",
-                sleeping: [],
-                socket: "",
-                day: UInt32(time(nil) / 86_400)
-            )
+                address: NodeAddress(host: hub.host, port: hub.port), card: try ContactCard(text: card), invite: "",
+                crowded: "", sleeping: [], socket: "", day: UInt32(time(nil) / 86_400))
             for number in 0..<RelayUsers.userCount {
                 let enemy = makeIdentity()
                 let secret = randomBytes(ContactCard.routingSecretByteCount)
@@ -166,9 +149,9 @@ struct HostileNetworkTests {
 
     @Test(
         "A neighbour's floods of LAN discovery are not answered, and disturb no chat and take no memory",
-        .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
-    )
-    func neighbours() throws {
+        .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func neighbours()
+        throws
+    {
         let cable = try Cable()
         try cable.move(cable.names[0], to: "10.77.0.1/16")
         try cable.move(cable.names[1], to: "10.77.0.2/16")
@@ -182,11 +165,8 @@ struct HostileNetworkTests {
             try meet(ann, bob)
             var target = try target(ann, sleepers: 1)
             target.neighbourhood = try Neighbourhood(
-                home: "/run/netns/\(cable.names[0])",
-                neighbour: "/run/netns/\(cable.names[1])",
-                device: "veth0",
-                first: "10.77.128.0"
-            )
+                home: "/run/netns/\(cable.names[0])", neighbour: "/run/netns/\(cable.names[1])", device: "veth0",
+                first: "10.77.128.0")
             try say("warm", bob)
             let memory = ann.residentByteCount
             for attack in Attack.allCases where attack.ground == .network {
@@ -198,8 +178,9 @@ struct HostileNetworkTests {
         }
     }
 
-    @Test("A member that pings without end is answered no faster than it may be, and the others talk")
-    func pings() throws {
+    @Test("A member that pings without end is answered no faster than it may be, and the others talk") func pings()
+        throws
+    {
         try withEnemy { ann, bob, enemy, _ in
             var bytes: [UInt8] = []
             for number in 0..<20_000 { bytes += try enemy.link.seal(.ping(UInt64(number))) }
@@ -228,8 +209,7 @@ struct HostileNetworkTests {
         }
     }
 
-    @Test("Holders of invites wake sleeping inboxes no faster than they may")
-    func wakes() throws {
+    @Test("Holders of invites wake sleeping inboxes no faster than they may") func wakes() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -249,8 +229,7 @@ struct HostileNetworkTests {
         }
     }
 
-    @Test("A node that dials itself, or its own echo, is refused and goes on")
-    func reflection() throws {
+    @Test("A node that dials itself, or its own echo, is refused and goes on") func reflection() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -276,9 +255,7 @@ struct HostileNetworkTests {
     /// `ann` and `bob` in `room`, and a member that follows no rule.
     private func withEnemy(
         _ body: (_ ann: TestNode, _ bob: TestNode, _ enemy: HostileMember, NodeAddress) throws -> Void
-    )
-        throws
-    {
+    ) throws {
         try withRoom { ann, bob, _ in
             let address = NodeAddress(host: ann.host, port: ann.port)
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -291,8 +268,7 @@ struct HostileNetworkTests {
         }
     }
 
-    @Test("A member that forges is cut off, and not answered for a while")
-    func forger() throws {
+    @Test("A member that forges is cut off, and not answered for a while") func forger() throws {
         try withEnemy { ann, _, enemy, address in
             for number in 1...8 {
                 var state = enemy.welcome.group.unsigned
@@ -308,8 +284,9 @@ struct HostileNetworkTests {
         }
     }
 
-    @Test("A content under another member's name, or nobody's, is neither shown nor acknowledged")
-    func impostor() throws {
+    @Test("A content under another member's name, or nobody's, is neither shown nor acknowledged") func impostor()
+        throws
+    {
         try withEnemy { ann, _, enemy, _ in
             var source = Randomness.system
             try enemy.link.send(.content(enemy.text("under nobody's name", id: .random(&source)), age: 0))

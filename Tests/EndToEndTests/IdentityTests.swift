@@ -5,8 +5,7 @@ import Testing
 import Wire
 
 /// One inbox, one conversation (seed 003), and the pool of one that waits for the next (seed 001).
-@Suite("Identity", .script)
-struct IdentityTests {
+@Suite("Identity", .script) struct IdentityTests {
     private func unused(_ node: TestNode) throws -> [String] {
         try node.ok("inbox", "list").lines.filter { $0["state"].string == "unused" }.compactMap { $0["inbox"].string }
     }
@@ -36,8 +35,7 @@ struct IdentityTests {
         }
     }
 
-    @Test("The pooled inbox survives a restart, and the clientId of an inbox never changes")
-    func restart() throws {
+    @Test("The pooled inbox survives a restart, and the clientId of an inbox never changes") func restart() throws {
         try withRoom { ann, _, _ in
             try eventually("a pool of one") { try unused(ann).count == 1 }
             let waiting = try unused(ann)
@@ -105,9 +103,7 @@ struct IdentityTests {
                     Canary("the conversation's id", bytes: id),
                 ]
                 let long = String(repeating: plant("text \(number)") + ". ", count: 50)
-                for node in [ann, bob] {
-                    try node.ok("send", name, long, "--wait", "delivered", "--timeout", "90")
-                }
+                for node in [ann, bob] { try node.ok("send", name, long, "--wait", "delivered", "--timeout", "90") }
                 #expect(relay.streams.contains { $0.count > long.utf8.count }, "it goes over the wire")
             }
             #expect(Set(members).count == 4 && Set(keys).count == 2 && !members.contains(""))
@@ -123,8 +119,8 @@ struct IdentityTests {
                 let slug = try ann.ok("invite", "create", name)["slug"].string ?? ""
                 relays += try InviteSlug.decode(slug).invite.endpoints.compactMap(\.relay)
             }
-            relays += try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "").endpoints
-                .compactMap(\.relay)
+            relays += try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "").endpoints.compactMap(
+                \.relay)
             #expect(relays.count == 3 && Set(relays.map(\.reservation)).count == 3, "\(relays)")
             #expect(Set(relays.map(\.key)).count == 1)
             for relay in relays { canaries.append(Canary("a reservation", bytes: relay.reservation.bytes)) }

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Which inboxes are awake (section 10, seed 001).
-@Suite("Inbox", .script)
-struct InboxTests {
+@Suite("Inbox", .script) struct InboxTests {
     /// One request and its answer for each line, over one connection.
     private func rpc(_ node: TestNode, _ requests: [(method: String, params: [String: Any])]) throws -> [JSON] {
         var input = ""
@@ -15,11 +14,7 @@ struct InboxTests {
             input += String(decoding: data, as: UTF8.self) + "\n"
         }
         let answer = try Program.run(
-            [Program.mayfly, "rpc", "--home", node.home],
-            input: input,
-            in: node.directory,
-            seconds: 140
-        )
+            [Program.mayfly, "rpc", "--home", node.home], input: input, in: node.directory, seconds: 140)
         let lines = answer.lines.sorted { ($0["id"].integer ?? 0) < ($1["id"].integer ?? 0) }
         for line in lines where line["result"].isNull { Issue.record("\(line)") }
         #expect(lines.count == requests.count)
@@ -32,9 +27,7 @@ struct InboxTests {
             let numbers = start..<min(start + 5, count)
             let created = try rpc(ann, numbers.map { ("conversation.create", ["name": "talk\($0)"]) })
             let invites = try rpc(
-                ann,
-                created.map { ("invite.create", ["conversation": $0["conversation"].string ?? ""]) }
-            )
+                ann, created.map { ("invite.create", ["conversation": $0["conversation"].string ?? ""]) })
             let joined = try rpc(bob, invites.map { ("join", ["slug": $0["slug"].string ?? "", "timeout": "90s"]) })
             #expect(joined.allSatisfy { $0["state"].string == "ready" })
         }
@@ -57,8 +50,7 @@ struct InboxTests {
     }
 
     /// Polls, since nothing tells when the last of many has happened.
-    @Test("list, wake, sleep, rebalance")
-    func commands() throws {
+    @Test("list, wake, sleep, rebalance") func commands() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("hello", ann)
             let inbox = try #require(try inboxes(ann, "awake").first)
@@ -91,17 +83,15 @@ struct InboxTests {
             // Refusals.
             try ann.fails(7, "inbox", "wake", "nothing-like-it")
             let contact = try #require(
-                try ann.ok("inbox", "list").lines.first { $0["conversation"].isNull && $0["state"].string == "awake" }
-            )
+                try ann.ok("inbox", "list").lines.first { $0["conversation"].isNull && $0["state"].string == "awake" })
             try ann.fails(1, "inbox", "sleep", contact["inbox"].string ?? "")
         }
     }
 
     @Test(
         "What was active last is awake after a stop and after a kill, and the list says when it was",
-        arguments: [true, false]
-    )
-    func activity(isClean: Bool) throws {
+        arguments: [true, false]) func activity(isClean: Bool) throws
+    {
         try withPair { ann, bob in
             try meetOften(ann, bob, 4)
             // The one in the middle last; the order in which they were made is another.
@@ -149,8 +139,7 @@ struct InboxTests {
         }
     }
 
-    @Test("Unread messages that are in memory only keep an inbox awake")
-    func protected() throws {
+    @Test("Unread messages that are in memory only keep an inbox awake") func protected() throws {
         try withRoom { ann, bob, _ in
             try say("unread", ann)
             let refused = try bob.fails(1, "inbox", "sleep", "room")
@@ -163,8 +152,7 @@ struct InboxTests {
         }
     }
 
-    @Test("an incoming token wakes a sleeping inbox")
-    func token() throws {
+    @Test("an incoming token wakes a sleeping inbox") func token() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             for _ in 0..<2 {
                 let cursor = try bob.cursor()
@@ -178,8 +166,7 @@ struct InboxTests {
         }
     }
 
-    @Test("sleep and wake keep the agreement")
-    func agreement() throws {
+    @Test("sleep and wake keep the agreement") func agreement() throws {
         try withRoom(["--session-grace", "0"], lifetime: "1d") { ann, bob, _ in
             for sleepers in [[ann], [bob], [ann, bob]] {
                 let cursors = [try ann.cursor(), try bob.cursor()]
@@ -208,8 +195,7 @@ struct InboxTests {
         }
     }
 
-    @Test("a sleeping inbox explodes, by its creator's command and by its word")
-    func explosion() throws {
+    @Test("a sleeping inbox explodes, by its creator's command and by its word") func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("gone soon", ann)
             try ann.ok("inbox", "sleep", "room")
@@ -222,8 +208,7 @@ struct InboxTests {
         }
     }
 
-    @Test("more conversations than the capacity all deliver")
-    func many() throws {
+    @Test("more conversations than the capacity all deliver") func many() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--capacity", "3"]) }
@@ -249,9 +234,7 @@ struct InboxTests {
             #expect(try ann.ok("outbox", "list").lines.count == 10)
             try bob.start(["--capacity", "3"])
             try eventually("everything is delivered") { try ann.ok("status")["outbox"].integer == 0 }
-            for number in 0..<10 {
-                #expect(try bob.texts("talk\(number)") == ["to \(number)", "late \(number)"])
-            }
+            for number in 0..<10 { #expect(try bob.texts("talk\(number)") == ["to \(number)", "late \(number)"]) }
         }
     }
 
@@ -293,8 +276,9 @@ struct InboxTests {
         }
     }
 
-    @Test("What is proposed in twenty conversations of which two are awake is agreed in all of them")
-    func proposals() throws {
+    @Test("What is proposed in twenty conversations of which two are awake is agreed in all of them") func proposals()
+        throws
+    {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--capacity", "2"]) }
@@ -314,8 +298,7 @@ struct InboxTests {
         }
     }
 
-    @Test("capacity 20 with 60 conversations")
-    func sixty() throws {
+    @Test("capacity 20 with 60 conversations") func sixty() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--capacity", "20"]) }
@@ -332,8 +315,7 @@ struct InboxTests {
                 ann,
                 (0..<60).map {
                     ("send", ["conversation": "talk\($0)", "text": "hello", "wait": "delivered", "timeout": "90s"])
-                }
-            )
+                })
             #expect(sent.allSatisfy { $0["state"].string == "delivered" })
             // The start wakes those that were active last, and the others are there.
             try ann.stop()
@@ -345,8 +327,9 @@ struct InboxTests {
         }
     }
 
-    @Test("the capacity comes from init, the configuration and run, and is a number from 1 to 10,000")
-    func capacity() throws {
+    @Test("the capacity comes from init, the configuration and run, and is a number from 1 to 10,000") func capacity()
+        throws
+    {
         try withDirectory { directory in
             let node = TestNode(name: "ann", directory: directory)
             defer { node.crash() }
@@ -361,9 +344,7 @@ struct InboxTests {
             try node.stop()
             let file = String(decoding: node.contents("config.json"), as: UTF8.self)
             try node.replace(
-                "config.json",
-                with: file.replacingOccurrences(of: "\"capacity\" : 2", with: "\"capacity\" : 0")
-            )
+                "config.json", with: file.replacingOccurrences(of: "\"capacity\" : 2", with: "\"capacity\" : 0"))
             let failed = try #require(try node.tryStart())
             #expect(failed.code != 0 && (failed.output + failed.errors).contains("capacity"))
         }

@@ -1,8 +1,7 @@
 import Testing
 
 /// Sockets that the service manager holds: sd_listen_fds(3).
-@Suite("Inherited sockets", .script)
-struct InheritedSocketTests {
+@Suite("Inherited sockets", .script) struct InheritedSocketTests {
     /// Binds a TCP and a UDP socket to one port, and a third that the node does not know, and becomes the node. A process
     /// beside it keeps them as the manager does, so that nobody else can bind there.
     private static let manager = """
@@ -41,9 +40,7 @@ struct InheritedSocketTests {
             try ann.start()
             try bob.start()
             #expect(
-                Program.text(ann.log).contains("closed 1 socket of the service manager"),
-                "\(Program.text(ann.log))"
-            )
+                Program.text(ann.log).contains("closed 1 socket of the service manager"), "\(Program.text(ann.log))")
             try meet(ann, bob)
             try say("over a socket that was there before the node", bob)
             try ann.stop()

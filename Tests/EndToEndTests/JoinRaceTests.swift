@@ -3,10 +3,8 @@ import Synchronization
 import Testing
 
 /// Joins that meet crashes, races and answers that come too late (sections 4 and 5, seed 002).
-@Suite("Joining under trouble", .script)
-struct JoinRaceTests {
-    @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are told")
-    func race() throws {
+@Suite("Joining under trouble", .script) struct JoinRaceTests {
+    @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are told") func race() throws {
         try withHomes("ann", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8") { nodes in
             for node in nodes { try node.start() }
             let ann = nodes[0]
@@ -65,8 +63,9 @@ struct JoinRaceTests {
         }
     }
 
-    @Test("A refusal while the joiner is offline: it is given again when the joiner comes back")
-    func offlineError() throws {
+    @Test("A refusal while the joiner is offline: it is given again when the joiner comes back") func offlineError()
+        throws
+    {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
             try ann.ok("conversation", "create", "--name", "room")
@@ -91,8 +90,8 @@ struct JoinRaceTests {
         }
     }
 
-    @Test("A join cancelled before its refusal arrives: the late refusal changes nothing")
-    func cancelledFirst() throws {
+    @Test("A join cancelled before its refusal arrives: the late refusal changes nothing") func cancelledFirst() throws
+    {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
             try ann.ok("conversation", "create", "--name", "room")
@@ -137,8 +136,7 @@ struct JoinRaceTests {
         }
     }
 
-    @Test("Joins are listed with their attempts and the next one, and tried again on request")
-    func retry() throws {
+    @Test("Joins are listed with their attempts and the next one, and tried again on request") func retry() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -161,8 +159,7 @@ struct JoinRaceTests {
         }
     }
 
-    @Test("One invite is revoked by its id or its text; the others still work")
-    func revokeOne() throws {
+    @Test("One invite is revoked by its id or its text; the others still work") func revokeOne() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invites = try (0..<3).map { _ in try ann.ok("invite", "create", "room") }
@@ -206,9 +203,7 @@ struct JoinRaceTests {
                 #expect(told.wait(seconds: 30) == 0 && !small.text.contains("█"), "\(small.text)")
             }
             let plain = try Program.run(
-                [Program.mayfly, "invite", "create", "room", "--home", ann.home],
-                in: ann.directory
-            )
+                [Program.mayfly, "invite", "create", "room", "--home", ann.home], in: ann.directory)
             #expect(plain.output.hasPrefix("mayfly:join/") && plain.output.split(separator: "\n").count == 1)
             #expect(!plain.errors.contains("█"))
             let answer = try ann.run(["invite", "create", "room"])
@@ -217,8 +212,9 @@ struct JoinRaceTests {
         }
     }
 
-    @Test("A hostile invite is read without harm: cut at any byte, a bomb, another's signature, rubbish")
-    func hostile() throws {
+    @Test("A hostile invite is read without harm: cut at any byte, a bomb, another's signature, rubbish") func hostile()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -234,16 +230,12 @@ struct JoinRaceTests {
                 var mistyped = slug
                 mistyped.replaceSubrange(index...index, with: slug[index] == "A" ? "B" : "A")
                 let refused = try ann.fails(64, "invite", "inspect", mistyped)
-                #expect(
-                    ["mistyped", "cut off", "damaged"].contains(where: refused.message.contains),
-                    "\(refused)"
-                )
+                #expect(["mistyped", "cut off", "damaged"].contains(where: refused.message.contains), "\(refused)")
                 #expect(!refused.message.contains("signed by somebody else"), "\(refused)")
             }
             // 0x1f and DEFLATE of a mebibyte of zeros, made by zlib.
             let bomb = try Program.tool(
-                "python3",
-                "-c",
+                "python3", "-c",
                 "import zlib,base64;c=zlib.compressobj(9,zlib.DEFLATED,-15);"
                     + "print(base64.urlsafe_b64encode(b'\\x1f'+c.compress(bytes(1<<20))+c.flush()).decode().rstrip('='))"
             )

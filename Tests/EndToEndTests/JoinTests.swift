@@ -2,10 +2,8 @@ import Foundation
 import Testing
 
 /// Invites and joins (sections 4 and 5).
-@Suite("Joining", .script)
-struct JoinTests {
-    @Test("A single-use invite admits the first node; the second is told single_use_consumed")
-    func singleUse() throws {
+@Suite("Joining", .script) struct JoinTests {
+    @Test("A single-use invite admits the first node; the second is told single_use_consumed") func singleUse() throws {
         try withHomes("ann", "bob", "carol") { nodes in
             let (ann, bob, carol) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -26,8 +24,9 @@ struct JoinTests {
         }
     }
 
-    @Test("A join waits for a creator that is not there yet, survives restarts, and completes")
-    func creatorOffline() throws {
+    @Test("A join waits for a creator that is not there yet, survives restarts, and completes") func creatorOffline()
+        throws
+    {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -49,8 +48,9 @@ struct JoinTests {
         }
     }
 
-    @Test("A join is started without waiting, listed, and cancelled; a late welcome changes nothing")
-    func cancel() throws {
+    @Test("A join is started without waiting, listed, and cancelled; a late welcome changes nothing") func cancel()
+        throws
+    {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -88,8 +88,7 @@ struct JoinTests {
         }
     }
 
-    @Test("Joining twice leads to the same conversation, also after a restart")
-    func idempotent() throws {
+    @Test("Joining twice leads to the same conversation, also after a restart") func idempotent() throws {
         try withRoom { ann, bob, id in
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
@@ -124,8 +123,7 @@ struct JoinTests {
         }
     }
 
-    @Test("What is no usable invite is refused at once, with the reason")
-    func unusable() throws {
+    @Test("What is no usable invite is refused at once, with the reason") func unusable() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -164,8 +162,7 @@ struct JoinTests {
         }
     }
 
-    @Test("An invite that has expired is refused with exit code 3")
-    func expired() throws {
+    @Test("An invite that has expired is refused with exit code 3") func expired() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room", "--expires-in", "1s")["slug"].string ?? ""
@@ -178,8 +175,7 @@ struct JoinTests {
         }
     }
 
-    @Test("An invite is read without a node, and shows what it promises")
-    func inspect() throws {
+    @Test("An invite is read without a node, and shows what it promises") func inspect() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invite = try ann.ok("invite", "create", "room", "--expires-in", "2h", "--single-use")
@@ -196,8 +192,9 @@ struct JoinTests {
         }
     }
 
-    @Test("Locking a conversation voids its invites; unlocking does not bring them back, new ones work")
-    func locking() throws {
+    @Test("Locking a conversation voids its invites; unlocking does not bring them back, new ones work") func locking()
+        throws
+    {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""

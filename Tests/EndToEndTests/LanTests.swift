@@ -18,20 +18,7 @@ final class Cable {
             }
         }
         try Program.tool(
-            "ip",
-            "link",
-            "add",
-            "veth0",
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "veth0",
-            "netns",
-            names[1]
-        )
+            "ip", "link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
         for name in names {
             for device in ["lo", "veth0"] { try Program.tool("ip", "-n", name, "link", "set", device, "up") }
         }
@@ -70,11 +57,9 @@ final class Cable {
 
 /// Members find each other on one network, by multicast and with nothing else.
 @Suite(
-    "LAN discovery of two nodes",
-    .script,
-    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
-)
-struct LanTests {
+    "LAN discovery of two nodes", .script,
+    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanTests
+{
     /// Two nodes that have met on 10.77.0.0/24, and are stopped.
     private func withStrangers(body: (Cable, TestNode, TestNode) throws -> Void) throws {
         let cable = try Cable()
@@ -125,8 +110,7 @@ struct LanTests {
         }
     }
 
-    @Test("With nothing but link-local addresses of IPv6 two nodes find each other and chat")
-    func linkLocal() throws {
+    @Test("With nothing but link-local addresses of IPv6 two nodes find each other and chat") func linkLocal() throws {
         try withStrangers { cable, ann, bob in
             for name in cable.names { try cable.move(name, to: nil) }
             for node in [ann, bob] { try node.start(["--listen", "tcp://[::]:7440", "--discover", "lan"]) }
@@ -198,8 +182,8 @@ struct LanTests {
         print(sent)
         """
 
-    @Test("A flood of announcements from the same network disturbs no chat and takes no memory")
-    func flooding() throws {
+    @Test("A flood of announcements from the same network disturbs no chat and takes no memory") func flooding() throws
+    {
         try withStrangers { cable, ann, bob in
             try cable.move(to: 78)
             for node in [ann, bob] { try node.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"]) }
@@ -212,10 +196,8 @@ struct LanTests {
             let begin = ContinuousClock.now
             let flooder = try Child(
                 ["ip", "netns", "exec", cable.names[1], "python3", script, "10.78.0.2", "5", "90", enough],
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor(output, O_WRONLY | O_CREAT),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor(output, O_WRONLY | O_CREAT),
+                errors: try Descriptor("/dev/null", O_WRONLY))
             var count = 0
             while flooder.isRunning {
                 count += 1
@@ -228,8 +210,7 @@ struct LanTests {
             let spent = processorTime(ann) - before.1
             print(
                 "LAN flood: \(sent) datagrams in \(seconds) s, \(count) messages, \(growth) KiB, "
-                    + "\(spent) s of processor time"
-            )
+                    + "\(spent) s of processor time")
             #expect(count >= 2 && (Int(sent) ?? 0) > 1_000)
             #expect(growth < 32 << 10)
         }
@@ -241,8 +222,9 @@ struct LanTests {
         return fields.count > 12 ? ((Double(fields[11]) ?? 0) + (Double(fields[12]) ?? 0)) / 100 : 0
     }
 
-    @Test("A network that is named wrongly is refused, on the command line and in the configuration")
-    func refusals() throws {
+    @Test("A network that is named wrongly is refused, on the command line and in the configuration") func refusals()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for text in ["wan", "lan:", "lan:a,,b", "lan:eth0/1", "LAN", "lan:sixteen-letters-"] {
@@ -251,9 +233,7 @@ struct LanTests {
             }
             let config = Program.text("\(ann.home)/config.json")
             try ann.replace(
-                "config.json",
-                with: config.replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"wan\",\n")
-            )
+                "config.json", with: config.replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"wan\",\n"))
             let answer = try #require(try ann.tryStart())
             #expect(answer.code == 1)
             let message = "\(answer)"

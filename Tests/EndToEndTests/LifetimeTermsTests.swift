@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Terms beyond one value, caps, and agreements that can be proven (section 6, point 12).
-@Suite("Lifetime terms", .script)
-struct LifetimeTermsTests {
+@Suite("Lifetime terms", .script) struct LifetimeTermsTests {
     private func date(_ json: JSON) throws -> Date {
         let text = try #require(json.string)
         let formatter = ISO8601DateFormatter()
@@ -11,21 +10,10 @@ struct LifetimeTermsTests {
         return try #require(formatter.date(from: text) ?? ISO8601DateFormatter().date(from: text))
     }
 
-    @Test("A proposal shows all its terms to the other side, and so does the agreement")
-    func shown() throws {
+    @Test("A proposal shows all its terms to the other side, and so does the agreement") func shown() throws {
         try withRoom { ann, bob, _ in
             try ann.ok(
-                "lifetime",
-                "propose",
-                "room",
-                "1d",
-                "--attachments",
-                "7d",
-                "--unopened",
-                "1h",
-                "--timer",
-                "read"
-            )
+                "lifetime", "propose", "room", "1d", "--attachments", "7d", "--unopened", "1h", "--timer", "read")
             try bob.wait("lifetimeProposed:ours=false,lifetime=1d,attachments=7d,timer=read")
             let asked = try bob.ok("lifetime", "show", "room")["proposal"]
             #expect(asked["attachments"].string == "7d" && asked["timer"].string == "read")
@@ -99,8 +87,7 @@ struct LifetimeTermsTests {
         }
     }
 
-    @Test("Unopened messages go, opened ones stay")
-    func unopened() throws {
+    @Test("Unopened messages go, opened ones stay") func unopened() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d", "--unopened", "1h")
             try bob.wait("lifetimeProposed:ours=false")
@@ -121,8 +108,7 @@ struct LifetimeTermsTests {
         }
     }
 
-    @Test("A cap shortens what is kept here, and nowhere else")
-    func cap() throws {
+    @Test("A cap shortens what is kept here, and nowhere else") func cap() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "7d")
             #expect(try bob.ok("lifetime", "cap", "room")["cap"].string == "none")
@@ -145,8 +131,7 @@ struct LifetimeTermsTests {
         }
     }
 
-    @Test("Every stored message names its agreement, whose signatures can be shown later")
-    func proof() throws {
+    @Test("Every stored message names its agreement, whose signatures can be shown later") func proof() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("first", ann)
@@ -170,8 +155,7 @@ struct LifetimeTermsTests {
         }
     }
 
-    @Test("Terms that mean nothing are refused, with what to write instead")
-    func refused() throws {
+    @Test("Terms that mean nothing are refused, with what to write instead") func refused() throws {
         try withRoom { ann, _, _ in
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
@@ -183,8 +167,7 @@ struct LifetimeTermsTests {
 }
 
 /// Agreements of more than two.
-@Suite("Group lifetime", .script)
-struct GroupLifetimeTests {
+@Suite("Group lifetime", .script) struct GroupLifetimeTests {
     private func accept(_ nodes: [TestNode], _ lifetime: String) throws {
         for node in nodes {
             try node.wait("lifetimeProposed:ours=false,lifetime=\(lifetime)")
@@ -192,8 +175,7 @@ struct GroupLifetimeTests {
         }
     }
 
-    @Test("Nothing is kept before the last member has accepted")
-    func everybody() throws {
+    @Test("Nothing is kept before the last member has accepted") func everybody() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].ok("lifetime", "propose", "room", "1d")
             try accept([nodes[1]], "1d")
@@ -210,8 +192,7 @@ struct GroupLifetimeTests {
         }
     }
 
-    @Test("One member's no ends the proposal for all")
-    func rejected() throws {
+    @Test("One member's no ends the proposal for all") func rejected() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].ok("lifetime", "propose", "room", "7d")
             try accept([nodes[0]], "7d")
@@ -222,8 +203,7 @@ struct GroupLifetimeTests {
         }
     }
 
-    @Test("Whoever joins consents to the agreement in force, and all show its signature")
-    func joiner() throws {
+    @Test("Whoever joins consents to the agreement in force, and all show its signature") func joiner() throws {
         try withGroup("ann", "bob") { nodes in
             try agree(nodes[0], nodes[1], "1d")
             try withHomes("eve") { more in
@@ -243,8 +223,7 @@ struct GroupLifetimeTests {
         }
     }
 
-    @Test("One member's restart ends the agreement for all; whoever leaves changes nothing")
-    func sessionEnd() throws {
+    @Test("One member's restart ends the agreement for all; whoever leaves changes nothing") func sessionEnd() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].ok("lifetime", "propose", "room", "1d")
             try accept([nodes[1], nodes[2]], "1d")

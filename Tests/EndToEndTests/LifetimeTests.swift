@@ -1,10 +1,8 @@
 import Testing
 
 /// Negotiation beyond the seed's four scenarios (section 6).
-@Suite("Lifetime", .script)
-struct LifetimeTests {
-    @Test("A proposal is withdrawn: nothing changes, and there is nothing left to accept")
-    func withdraw() throws {
+@Suite("Lifetime", .script) struct LifetimeTests {
+    @Test("A proposal is withdrawn: nothing changes, and there is nothing left to accept") func withdraw() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "7d")
             try bob.wait("lifetimeProposed:lifetime=7d")
@@ -18,8 +16,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Consent is to the proposal that was looked at: another one in its place is refused")
-    func seen() throws {
+    @Test("Consent is to the proposal that was looked at: another one in its place is refused") func seen() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1h")
             try bob.wait("lifetimeProposed:lifetime=1h")
@@ -36,8 +33,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Crossing proposals: the later one stands, and its other side is still asked")
-    func crossing() throws {
+    @Test("Crossing proposals: the later one stands, and its other side is still asked") func crossing() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d")
             try bob.ok("lifetime", "propose", "room", "7d")
@@ -51,8 +47,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Both propose the same value: that is an agreement")
-    func same() throws {
+    @Test("Both propose the same value: that is an agreement") func same() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "6h")
             try bob.wait("lifetimeProposed:ours=false")
@@ -72,8 +67,7 @@ struct LifetimeTests {
             try bob.wait("lifetimeProposed:lifetime=7d")
             #expect(
                 try bob.ok("lifetime", "show", "room")["state"].string == "pending",
-                "above the policy: the user is asked"
-            )
+                "above the policy: the user is asked")
             try bob.ok("lifetime", "reject", "room")
             try ann.wait("lifetimeRejected")
             try ann.ok("lifetime", "propose", "room", "1d")
@@ -109,9 +103,9 @@ struct LifetimeTests {
             func wait(_ until: String, since: Int64) throws -> Background {
                 try Background(
                     ann,
-                    ["watch", "room", "--since", String(since), "--only", "lifetimeProposed"]
-                        + ["--until", until, "--timeout", "140"]
-                )
+                    ["watch", "room", "--since", String(since), "--only", "lifetimeProposed"] + [
+                        "--until", until, "--timeout", "140",
+                    ])
             }
             func ends(_ code: Int32, since: Int64?) throws {
                 let cursor = since.map { ["--since", String($0)] } ?? []
@@ -145,8 +139,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Answers without a question, unknown values and proposals to nobody are refused")
-    func unsolicited() throws {
+    @Test("Answers without a question, unknown values and proposals to nobody are refused") func unsolicited() throws {
         try withRoom { ann, bob, _ in
             for word in ["accept", "reject", "withdraw"] { try ann.fails(7, "lifetime", word, "room") }
             try ann.fails(64, "lifetime", "propose", "room", "2d")
@@ -162,8 +155,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Too many proposals at once are refused, with the time to wait")
-    func rateLimit() throws {
+    @Test("Too many proposals at once are refused, with the time to wait") func rateLimit() throws {
         try withRoom { ann, _, _ in
             var answers: [Answer] = []
             for value in ["1h", "6h", "1d", "7d", "30d"] {
@@ -177,8 +169,9 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Closing a conversation ends its session: the agreement is reset when the members meet again")
-    func closing() throws {
+    @Test("Closing a conversation ends its session: the agreement is reset when the members meet again") func closing()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.ok("conversation", "close", "room")

@@ -1,8 +1,7 @@
 import Testing
 
 /// Several texts in one request, and lines of standard input.
-@Suite("Several texts", .script)
-struct LinesTests {
+@Suite("Several texts", .script) struct LinesTests {
     @Test("Each line is a message of its own, delivered in order, and what cannot be sent is told in its place")
     func lines() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
@@ -10,8 +9,7 @@ struct LinesTests {
             let all = ["one", "two\u{1}", long, "dr\u{e4}i \"4\""]
             let sent = try ann.run(
                 ["send", "room", "--lines", "--wait", "delivered", "--json"],
-                input: all.joined(separator: "\n") + "\r\n\n"
-            )
+                input: all.joined(separator: "\n") + "\r\n\n")
             #expect(sent.code == 64, "\(sent)")
             #expect(sent.lines.map { $0["state"].string } == ["delivered", "delivered", nil, "delivered"])
             #expect(sent.lines.map { $0["error"]["kind"].string } == [nil, nil, "usage", nil])
@@ -23,13 +21,7 @@ struct LinesTests {
             #expect(try ann.ok("send", "room", "--lines", input: "").output.isEmpty)
             let many = (0..<1_000).map { "line \($0)" }
             let answers = try ann.ok(
-                "send",
-                "room",
-                "--lines",
-                "--wait",
-                "delivered",
-                input: many.joined(separator: "\n")
-            )
+                "send", "room", "--lines", "--wait", "delivered", input: many.joined(separator: "\n"))
             #expect(answers.lines.count == many.count)
             #expect(try bob.texts().suffix(many.count) == many[...])
         }
@@ -67,8 +59,7 @@ struct LinesTests {
         }
     }
 
-    @Test("Who waits for texts is told when their conversation explodes")
-    func explode() throws {
+    @Test("Who waits for texts is told when their conversation explodes") func explode() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()
@@ -84,15 +75,15 @@ struct LinesTests {
     private func pipe(_ format: String, into command: String, _ node: TestNode) throws -> Answer {
         try Program.run(
             ["bash", "-c", "printf '\(format)' | \"$1\" \(command) --home \"$2\"", "bash", Program.mayfly, node.home],
-            in: node.directory
-        )
+            in: node.directory)
     }
 
     @Test(
         "A line that is not UTF-8 is refused with its number and the byte, and the lines around it are sent",
-        arguments: ["send room --lines", "chat room --plain", "chat room --plain --commands"]
-    )
-    func encoding(command: String) throws {
+        arguments: ["send room --lines", "chat room --plain", "chat room --plain --commands"]) func encoding(
+            command: String
+        ) throws
+    {
         try withRoom { ann, bob, _ in
             // Latin-1, a surrogate, an overlong form, and a character that the end of the input cuts.
             let format = #"before\n\ncaf\xe9\n\xed\xa0\x80\nx\xc0\xaf\nafter\nend\xe2\x82"#
@@ -107,8 +98,7 @@ struct LinesTests {
         }
     }
 
-    @Test("A whole text that is not UTF-8 is refused with its line and byte")
-    func wholeText() throws {
+    @Test("A whole text that is not UTF-8 is refused with its line and byte") func wholeText() throws {
         try withRoom { ann, _, _ in
             let answer = try pipe(#"one\ntwo\nab\xe9\n"#, into: "send room -", ann)
             #expect(answer.code == 64 && answer.errors.contains("line 3, byte 3: not UTF-8 text"), "\(answer)")
@@ -116,8 +106,7 @@ struct LinesTests {
         }
     }
 
-    @Test("A line ends with LF or CRLF, and any other CR is kept")
-    func lineEnds() throws {
+    @Test("A line ends with LF or CRLF, and any other CR is kept") func lineEnds() throws {
         try withRoom { ann, bob, _ in
             let both = #"one\r\ntwo\nth\rree\r\r\n"#
             #expect(try pipe(both, into: "send room --lines", ann).code == 0)
@@ -133,16 +122,12 @@ struct LinesTests {
         }
     }
 
-    @Test("A line that is too long for a message is refused, and the lines around it are sent")
-    func longLine() throws {
+    @Test("A line that is too long for a message is refused, and the lines around it are sent") func longLine() throws {
         try withRoom { ann, bob, _ in
             let text = "before\n\(String(repeating: "x", count: 100_000))\nafter"
             for command in [["send", "room", "--lines"], ["chat", "room", "--plain"]] {
                 let answer = try Program.run(
-                    [Program.mayfly] + command + ["--home", ann.home],
-                    input: text,
-                    in: ann.directory
-                )
+                    [Program.mayfly] + command + ["--home", ann.home], input: text, in: ann.directory)
                 #expect(answer.code == 64, "\(answer)")
                 #expect((answer.output + answer.errors).contains("line 2: longer than 32768 bytes"), "\(answer)")
             }

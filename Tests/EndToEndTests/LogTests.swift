@@ -6,8 +6,7 @@ import Testing
 import Wire
 
 /// What a node's log says of what happens, and what it never says.
-@Suite("The log", .script)
-struct LogTests {
+@Suite("The log", .script) struct LogTests {
     /// A line, without its time.
     private struct Line: CustomStringConvertible {
         let level: String
@@ -36,11 +35,7 @@ struct LogTests {
 
     /// Waits for a line about an inbox.
     private func expect(
-        _ level: String,
-        _ text: String,
-        _ fields: [String: String] = [:],
-        of client: String?,
-        at node: TestNode,
+        _ level: String, _ text: String, _ fields: [String: String] = [:], of client: String?, at node: TestNode,
         location: SourceLocation = #_sourceLocation
     ) {
         func isThere() -> Bool {
@@ -49,11 +44,8 @@ struct LogTests {
                     && fields.allSatisfy { line.fields[$0.key] == $0.value }
             }
         }
-        do {
-            try eventually("\(level) \(text) \(fields) in the log of \(node.name)", seconds: 20) { isThere() }
-        } catch {
-            Issue.record("\(error)\n\(Program.text(node.log))", sourceLocation: location)
-        }
+        do { try eventually("\(level) \(text) \(fields) in the log of \(node.name)", seconds: 20) { isThere() } } catch
+        { Issue.record("\(error)\n\(Program.text(node.log))", sourceLocation: location) }
     }
 
     private func client(_ node: TestNode) throws -> String {
@@ -111,9 +103,8 @@ struct LogTests {
                 Canary("the other one's id", text: String((other["conversation"].string ?? "").prefix(12))),
                 Canary("the invite", text: String(slug.dropFirst("mayfly:join/".count).prefix(24))),
                 Canary("the creator's inbox id", bytes: invite.invite.creator.bytes),
-                Canary("the creator's key", bytes: invite.creatorKey.bytes),
-                Canary("the address", text: ann.host), Canary("the other's address", text: bob.host),
-                Canary("an address of the machine", text: "127.0.0.1"),
+                Canary("the creator's key", bytes: invite.creatorKey.bytes), Canary("the address", text: ann.host),
+                Canary("the other's address", text: bob.host), Canary("an address of the machine", text: "127.0.0.1"),
             ]
             canaries += members.map { Canary("a member's id", text: $0) }
             canaries += addresses.map { Canary("an address", text: $0) }
@@ -128,8 +119,9 @@ struct LogTests {
         }
     }
 
-    @Test("At info it says by clientId what has become of each conversation, and nothing of its links")
-    func info() throws {
+    @Test("At info it says by clientId what has become of each conversation, and nothing of its links") func info()
+        throws
+    {
         try live("info") { ann, bob, clients in
             expect("info", "conversation created", of: clients.ann, at: ann)
             expect("info", "member joined", ["members": "2"], of: clients.ann, at: ann)
@@ -171,8 +163,7 @@ struct LogTests {
         }
     }
 
-    @Test("A dial that comes to nothing is said with its kind")
-    func dials() throws {
+    @Test("A dial that comes to nothing is said with its kind") func dials() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--log-level", "debug"]) }
@@ -188,8 +179,8 @@ struct LogTests {
         }
     }
 
-    @Test("A rendezvous node that refuses is in the log by its number, once, without its name")
-    func rendezvous() throws {
+    @Test("A rendezvous node that refuses is in the log by its number, once, without its name") func rendezvous() throws
+    {
         try withPair(["--log-level", "info"]) { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "the-hub", card)
@@ -201,8 +192,7 @@ struct LogTests {
         }
     }
 
-    @Test("Without --log-level nothing of this is in the log")
-    func quiet() throws {
+    @Test("Without --log-level nothing of this is in the log") func quiet() throws {
         try withRoom { ann, bob, _ in
             try say("hello", ann)
             for node in [ann, bob] { #expect(lines(node).isEmpty, "\(lines(node))") }

@@ -1,8 +1,7 @@
 import Testing
 
 /// Lists that do not fit into one answer, and answers that a lock takes away.
-@Suite("Long lists", .script)
-struct LongListTests {
+@Suite("Long lists", .script) struct LongListTests {
     /// Sends texts over one connection.
     private func send(_ texts: [String], _ node: TestNode) throws {
         let requests = texts.enumerated().map { index, text in
@@ -21,8 +20,9 @@ struct LongListTests {
         return try node.ok("rpc", input: request + "\n")["result"]
     }
 
-    @Test("Texts that take six times their bytes as JSON are read, on pages that a client can take")
-    func escapes() throws {
+    @Test("Texts that take six times their bytes as JSON are read, on pages that a client can take") func escapes()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             // More than the longest line that a client reads.
             let texts = (0..<88).map { "\($0) " + String(repeating: "\u{1f}", count: 32_760) }
@@ -44,8 +44,7 @@ struct LongListTests {
         }
     }
 
-    @Test("An outbox of several answers is listed whole, each entry once")
-    func outbox() throws {
+    @Test("An outbox of several answers is listed whole, each entry once") func outbox() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()
@@ -71,8 +70,9 @@ struct LongListTests {
         }
     }
 
-    @Test("Who waits for a delivery when the storage is locked is told so: the message is safe")
-    func lockedMeanwhile() throws {
+    @Test("Who waits for a delivery when the storage is locked is told so: the message is safe") func lockedMeanwhile()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()

@@ -2,10 +2,7 @@ import Foundation
 import Testing
 
 /// Networks as machines have them: bridges of containers, one address family, link-local addresses, cables that come and go.
-@Suite(
-    "Networks of machines",
-    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
-)
+@Suite("Networks of machines", .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`"))
 struct MachineNetworkTests {
     private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
 
@@ -29,8 +26,7 @@ struct MachineNetworkTests {
     }
 
     @Test(
-        "Behind nine bridges of containers others are told the address of the default route first, and a join succeeds"
-    )
+        "Behind nine bridges of containers others are told the address of the default route first, and a join succeeds")
     func bridges() throws {
         try withMachines(bridges: 9) { cable, ann, bob in
             try cable.move(to: 77)
@@ -46,23 +42,18 @@ struct MachineNetworkTests {
             // Bob has the addresses of the bridges, too: a dial there would reach himself.
             let metrics = try Program.run([Program.mayfly, "metrics", "--home", bob.home], in: bob.directory).output
             #expect(
-                !metrics.split(separator: "\n").contains { $0.hasPrefix("mayfly_dials_failed_total{") },
-                "\(metrics)"
-            )
+                !metrics.split(separator: "\n").contains { $0.hasPrefix("mayfly_dials_failed_total{") }, "\(metrics)")
             try say("hello", ann)
         }
     }
 
-    @Test("Two machines with IPv6 alone meet by what `init` listens on when it is not told")
-    func onlyIPv6() throws {
+    @Test("Two machines with IPv6 alone meet by what `init` listens on when it is not told") func onlyIPv6() throws {
         try withMachines { cable, ann, bob in
             for (index, name) in cable.names.enumerated() {
                 try Program.tool("ip", "-n", name, "addr", "add", "fd77::\(index + 1)/64", "dev", "veth0", "nodad")
             }
             let made = try Program.run(
-                [Program.mayfly, "init", "--json", "--home", "\(ann.directory)/default"],
-                in: ann.directory
-            )
+                [Program.mayfly, "init", "--json", "--home", "\(ann.directory)/default"], in: ann.directory)
             let listen = made.json["listen"].list.compactMap(\.string)
             #expect(listen == ["tcp://0.0.0.0:7440", "tcp://[::]:7440"], "\(made)")
             for node in [ann, bob] { try node.start(["--listen"] + listen) }
@@ -99,14 +90,8 @@ struct MachineNetworkTests {
             ann.prefix += ["python3", "-c", Self.withoutIPv6]
             for name in ["all", "default", "lo", "veth0"] {
                 try Program.tool(
-                    "ip",
-                    "netns",
-                    "exec",
-                    cable.names[1],
-                    "sh",
-                    "-c",
-                    "echo 1 >/proc/sys/net/ipv6/conf/\(name)/disable_ipv6"
-                )
+                    "ip", "netns", "exec", cable.names[1], "sh", "-c",
+                    "echo 1 >/proc/sys/net/ipv6/conf/\(name)/disable_ipv6")
             }
             for node in [ann, bob] { try node.start(both) }
             #expect(try ann.ok("status")["listen"].list.compactMap(\.string) == ["tcp://0.0.0.0:7440"])
@@ -126,8 +111,7 @@ struct MachineNetworkTests {
             try Program.tool("ip", "-n", cable.names[0], "addr", "add", "169.254.3.4/16", "dev", "veth0")
             let made = try Program.run(
                 ann.prefix + [Program.mayfly, "init", "--json", "--home", "\(ann.directory)/other"] + listen,
-                in: ann.directory
-            )
+                in: ann.directory)
             #expect(made.code == 0 && made.errors.contains("--discover lan"), "\(made)")
             var starts = 0
             for listener in [listen, ["--listen", "tcp://169.254.3.4:7440"], both] {
@@ -150,8 +134,9 @@ struct MachineNetworkTests {
         }
     }
 
-    @Test("Virtual cables that come and go are no change of address: nobody is dialled for them")
-    func virtualCables() throws {
+    @Test("Virtual cables that come and go are no change of address: nobody is dialled for them") func virtualCables()
+        throws
+    {
         try withMachines { cable, ann, bob in
             try cable.move(to: 77)
             for node in [ann, bob] { try node.start(both) }
@@ -160,27 +145,16 @@ struct MachineNetworkTests {
             let rooms = 4
             func failed() throws -> Int {
                 let text = try Program.run([Program.mayfly, "metrics", "--home", ann.home], in: ann.directory).output
-                return text.split(separator: "\n").filter { $0.hasPrefix("mayfly_dials_failed_total{") }
-                    .compactMap { $0.split(separator: " ").last.flatMap { Int($0) } }.reduce(0, +)
+                return text.split(separator: "\n").filter { $0.hasPrefix("mayfly_dials_failed_total{") }.compactMap {
+                    $0.split(separator: " ").last.flatMap { Int($0) }
+                }.reduce(0, +)
             }
             // Its waits have become long by then.
             try eventually("bob is absent for long") { try failed() >= 6 }
             let before = try failed()
             for number in 0..<30 {
                 let (left, right) = ("v\(number)", "w\(number)")
-                try Program.tool(
-                    "ip",
-                    "-n",
-                    cable.names[0],
-                    "link",
-                    "add",
-                    left,
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    right
-                )
+                try Program.tool("ip", "-n", cable.names[0], "link", "add", left, "type", "veth", "peer", "name", right)
                 for name in [left, right] { try Program.tool("ip", "-n", cable.names[0], "link", "set", name, "up") }
                 try ann.ok("status")
                 try Program.tool("ip", "-n", cable.names[0], "link", "del", left)

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// What the commands say of mailboxes, and how they refuse.
-@Suite("Mailbox commands", .script)
-struct MailboxCommandTests {
+@Suite("Mailbox commands", .script) struct MailboxCommandTests {
     private func card(_ node: TestNode) throws -> String { try node.ok("peer", "card")["contact"].string ?? "" }
 
     private func check(_ node: TestNode) throws -> [JSON] {
@@ -33,8 +32,7 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("One peer at a time is the mailbox, and the refusal names it and the cure")
-    func one() throws {
+    @Test("One peer at a time is the mailbox, and the refusal names it and the cure") func one() throws {
         try withHomes("ann", "hub", "den") { nodes in
             let (ann, hub, den) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -69,8 +67,9 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("What people consent to says where the mailbox keeps it, in words, in JSON and in events")
-    func consent() throws {
+    @Test("What people consent to says where the mailbox keeps it, in words, in JSON and in events") func consent()
+        throws
+    {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", "disk")
             let event = try bob.wait("lifetimeProposed:ours=false,mailbox=disk")
@@ -96,15 +95,13 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("In memory under ephemeral is in words, too, and without a mailbox there is no field")
-    func ephemeral() throws {
+    @Test("In memory under ephemeral is in words, too, and without a mailbox there is no field") func ephemeral() throws
+    {
         try withRoom { ann, bob, _ in
             let cursor = try bob.cursor()
             try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")
             try bob.wait("lifetimeProposed:ours=false,mailbox=ram", after: cursor)
-            #expect(
-                try text(bob, "lifetime", "show", "room").output.contains("ephemeral, mailbox in memory by ann")
-            )
+            #expect(try text(bob, "lifetime", "show", "room").output.contains("ephemeral, mailbox in memory by ann"))
             try bob.ok("lifetime", "accept", "room")
             try ann.wait("lifetimeAgreed:mailbox=ram,lifetime=ephemeral")
             let later = try bob.cursor()
@@ -115,8 +112,7 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("Terms and policies that there are not are refused with what there is")
-    func refused() throws {
+    @Test("Terms and policies that there are not are refused with what there is") func refused() throws {
         try withRoom { ann, _, _ in
             let disk = try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
             #expect(disk.kind == "usage" && disk.json["error"]["hint"].string?.contains("--mailbox ram") == true)
@@ -126,8 +122,7 @@ struct MailboxCommandTests {
             for tail in ["floppy", "", "no", "ram:ram"] {
                 let policy = "accept-up-to:1d:\(tail)"
                 #expect(
-                    try ann.fails(64, "lifetime", "policy", "room", policy).message.contains("accept-up-to:7d:disk")
-                )
+                    try ann.fails(64, "lifetime", "policy", "room", policy).message.contains("accept-up-to:7d:disk"))
             }
             for policy in ["accept-up-to:1d:ram", "accept-up-to:7d:disk", "accept-up-to:1d"] {
                 #expect(try ann.ok("lifetime", "policy", "room", policy)["policy"].string == policy)
@@ -138,8 +133,8 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("A policy without a mailbox does not accept one, and one with the disk accepts memory")
-    func policies() throws {
+    @Test("A policy without a mailbox does not accept one, and one with the disk accepts memory") func policies() throws
+    {
         try withRoom { ann, bob, _ in
             try bob.ok("lifetime", "policy", "room", "accept-up-to:7d")
             var cursor = try ann.cursor()
@@ -158,8 +153,9 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("Both sides show how the mailbox stands, and the refused one what its operator has to do")
-    func standing() throws {
+    @Test("Both sides show how the mailbox stands, and the refused one what its operator has to do") func standing()
+        throws
+    {
         try withHub { hub, ann, bob in
             let nobody = try check(hub)
             #expect(nobody.map { $0["state"].string } == ["warning"], "\(nobody)")
@@ -217,8 +213,7 @@ struct MailboxCommandTests {
         }
     }
 
-    @Test("A message to a member that is away is mailed, shown so, and then delivered")
-    func mailed() throws {
+    @Test("A message to a member that is away is mailed, shown so, and then delivered") func mailed() throws {
         try withHub { hub, ann, bob in
             for node in [ann, bob] {
                 try node.ok("peer", "add", "hub", try card(hub))

@@ -2,14 +2,11 @@ import Foundation
 import Testing
 
 /// Members that are never online together, and a third node that holds sealed contents for them.
-@Suite("Mailboxes with real nodes", .script)
-struct MailboxTests {
+@Suite("Mailboxes with real nodes", .script) struct MailboxTests {
     /// `hub` is a mailbox, which all the others use; they have a room under these terms, and can write to each other's boxes.
     private func withHub(
-        _ names: [String] = ["ann", "bob"],
-        terms: [String] = ["1d", "--mailbox", "disk"],
-        accepts: (TestNode) -> Bool = { _ in true },
-        _ body: (_ hub: TestNode, _ members: [TestNode]) throws -> Void
+        _ names: [String] = ["ann", "bob"], terms: [String] = ["1d", "--mailbox", "disk"],
+        accepts: (TestNode) -> Bool = { _ in true }, _ body: (_ hub: TestNode, _ members: [TestNode]) throws -> Void
     ) throws {
         try withDirectory { directory in
             let nodes = (["hub"] + names).map { TestNode(name: $0, directory: directory) }
@@ -85,14 +82,11 @@ struct MailboxTests {
 
     @Test(
         "What a mailbox has on its disk survives kill -9 of it and of both members; nothing is lost, and nothing shown twice"
-    )
-    func killed() throws {
+    ) func killed() throws {
         try withHub { hub, members in
             let (ann, bob) = (members[0], members[1])
             bob.crash()
-            for index in 0..<3 {
-                try ann.ok("send", "room", "before \(index)", "--wait", "mailed", "--timeout", "60")
-            }
+            for index in 0..<3 { try ann.ok("send", "room", "before \(index)", "--wait", "mailed", "--timeout", "60") }
             hub.crash()
             ann.crash()
             try hub.start(["--mailbox"])
@@ -133,8 +127,7 @@ struct MailboxTests {
         }
     }
 
-    @Test("A refusal of one member means no mailbox: no box, no slot, and nobody names one")
-    func consent() throws {
+    @Test("A refusal of one member means no mailbox: no box, no slot, and nobody names one") func consent() throws {
         let accepts = { (node: TestNode) in node.name != "cyd" }
         try withHub(["ann", "bob", "cyd"], accepts: accepts) { hub, members in
             try members[0].wait("lifetimeRejected")
@@ -150,8 +143,9 @@ struct MailboxTests {
         }
     }
 
-    @Test("Under ram nothing of it is on the mailbox's disk, and it goes with the mailbox's process")
-    func memoryOnly() throws {
+    @Test("Under ram nothing of it is on the mailbox's disk, and it goes with the mailbox's process") func memoryOnly()
+        throws
+    {
         try withHub(terms: ["ephemeral", "--mailbox", "ram"]) { hub, members in
             let (ann, bob) = (members[0], members[1])
             try bob.stop()

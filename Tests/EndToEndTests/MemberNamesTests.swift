@@ -4,16 +4,14 @@ import Testing
 @testable import mayfly
 
 /// Nobody speaks as somebody else by the name that he chooses.
-@Suite("Names of members", .script)
-struct MemberNamesTests {
+@Suite("Names of members", .script) struct MemberNamesTests {
     @Test(
         "A name stands alone when it can be taken for nobody else's",
         arguments: [
             ("ann", []), ("Ann Ångström", ["bob"]), ("ö", ["o"]), ("日本", ["日木"]), ("👩‍💻", ["👩"]), ("Straße", []),
             ("Ada", []), ("décadé", []), ("bob (work)", ["bob"]), ("me too", []), ("systems", []), ("4f1c", []),
-        ]
-    )
-    func clear(_ name: String, _ others: [String]) { #expect(MemberName.isClear(name, among: others)) }
+        ]) func clear(_ name: String, _ others: [String])
+    { #expect(MemberName.isClear(name, among: others)) }
 
     @Test(
         "A name that reads like another one, like ours, or like an id does not",
@@ -21,14 +19,14 @@ struct MemberNamesTests {
             ("me", []), ("ME", []), ("m e", []), ("m\u{200b}e", []), ("\u{202e}me", []), ("ｍｅ", []), ("𝐦𝐞", []),
             ("system", []), ("SyStEm", []), ("ann", ["ann"]), ("ann", ["ANN"]), ("an\u{ad}n", ["ann"]),
             ("ann", ["a\u{2060}nn"]), ("Straße", ["STRASSE"]), ("e\u{301}va", ["Éva"]), ("ﬁn", ["fin"]), ("ｆin", []),
-            ("4f1c09ab3d2e", []), ("4F1C09AB", []), ("ann (4f1c09ab3d2e)", []), ("4f1c 09ab", []),
-            ("ann  says", []), (" ann", []), ("ann\u{2028}bob", []), ("\u{3164}", []), ("\u{200b}", []),
-        ]
-    )
-    func unclear(_ name: String, _ others: [String]) { #expect(!MemberName.isClear(name, among: others)) }
+            ("4f1c09ab3d2e", []), ("4F1C09AB", []), ("ann (4f1c09ab3d2e)", []), ("4f1c 09ab", []), ("ann  says", []),
+            (" ann", []), ("ann\u{2028}bob", []), ("\u{3164}", []), ("\u{200b}", []),
+        ]) func unclear(_ name: String, _ others: [String])
+    { #expect(!MemberName.isClear(name, among: others)) }
 
-    @Test("A member that calls itself me, like another member or like its id is shown with its id")
-    func impostor() throws {
+    @Test("A member that calls itself me, like another member or like its id is shown with its id") func impostor()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let id = try #require(try ann.ok("conversation", "members", "room")["members"][0]["member"].string)
             let own = try #require(try bob.ok("conversation", "members", "room")["members"][0]["member"].string)

@@ -5,8 +5,7 @@ import Store
 import Testing
 
 /// What a thief of a node's memory finds after a message's end: read from /proc/PID/mem of the real nodes.
-@Suite("The memory of a node", .script)
-final class MemoryTests {
+@Suite("The memory of a node", .script) final class MemoryTests {
     /// Two nodes in the conversation `room`, whose memory can be read, and all that was ever said there.
     private final class Room {
         let ann: TestNode
@@ -62,11 +61,8 @@ final class MemoryTests {
         }
 
         /// None of the texts is in the memory of these nodes, now or within ten seconds.
-        func expectNothing(
-            in nodes: [TestNode],
-            _ when: String,
-            at location: SourceLocation = #_sourceLocation
-        ) throws {
+        func expectNothing(in nodes: [TestNode], _ when: String, at location: SourceLocation = #_sourceLocation) throws
+        {
             for node in nodes {
                 var found = try image.findings(in: node)
                 let end = ContinuousClock.now + .seconds(10)
@@ -76,10 +72,8 @@ final class MemoryTests {
                 }
                 let texts = Set(found)
                 #expect(
-                    found.isEmpty,
-                    "\(when): \(found.count) copies of \(texts.count) of \(count) texts at \(node.name)",
-                    sourceLocation: location
-                )
+                    found.isEmpty, "\(when): \(found.count) copies of \(texts.count) of \(count) texts at \(node.name)",
+                    sourceLocation: location)
             }
         }
     }
@@ -94,8 +88,7 @@ final class MemoryTests {
         }
     }
 
-    @Test("A text that was stored is not in memory once it has been read")
-    func read() throws {
+    @Test("A text that was stored is not in memory once it has been read") func read() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             try room.expectNothing(in: room.nodes, "read")
@@ -119,8 +112,7 @@ final class MemoryTests {
         }
     }
 
-    @Test("After its end no text is in the memory of either node")
-    func expired() throws {
+    @Test("After its end no text is in the memory of either node") func expired() throws {
         try withRoom(lifetime: "1h") { room in
             try room.talk()
             room.clock.pass(TestClock.hour + 60)
@@ -129,8 +121,7 @@ final class MemoryTests {
         }
     }
 
-    @Test("After a lock no text that was stored is in memory")
-    func locked() throws {
+    @Test("After a lock no text that was stored is in memory") func locked() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             for node in room.nodes { try node.ok("lock") }
@@ -146,8 +137,7 @@ final class MemoryTests {
         let store = try Store.open(home: copy, now: 0)
         defer { store.close() }
         try store.unlock(passphrase: nil)
-        return try store.liveRows().map { row in
-            try store.secret(row, label: "identity key 0").withBytes { Array($0) }
+        return try store.liveRows().map { row in try store.secret(row, label: "identity key 0").withBytes { Array($0) }
         }
     }
 
@@ -159,8 +149,7 @@ final class MemoryTests {
     }
 
     @Test(
-        "A lock takes the identity keys out of memory; links stay, contents wait, and the unlock brings all of it back"
-    )
+        "A lock takes the identity keys out of memory; links stay, contents wait, and the unlock brings all of it back")
     func keys() throws {
         try withRoom(lifetime: "1d") { room in
             let (ann, bob) = (room.ann, room.bob)
@@ -184,8 +173,7 @@ final class MemoryTests {
         }
     }
 
-    @Test("While it is locked a node answers no dial; after the unlock the two meet at once")
-    func dials() throws {
+    @Test("While it is locked a node answers no dial; after the unlock the two meet at once") func dials() throws {
         try withRoom(lifetime: nil) { room in
             let (ann, bob) = (room.ann, room.bob)
             try bob.ok("lock")
@@ -222,8 +210,7 @@ final class MemoryTests {
         }
     }
 
-    @Test("After leaving, or closing, no text is in the memory of who has left or closed")
-    func left() throws {
+    @Test("After leaving, or closing, no text is in the memory of who has left or closed") func left() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()
             try room.bob.ok("conversation", "leave", "room", "--force")
@@ -242,22 +229,16 @@ final class PersistentClient {
 
     init(_ node: TestNode) throws {
         let paths = ["in", "out"].map { "\(node.directory)/\(UUID().uuidString.prefix(8)).\($0)" }
-        for path in paths {
-            guard mkfifo(path, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
-        }
+        for path in paths { guard mkfifo(path, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") } }
         input = try Descriptor(paths[0], O_RDWR)
         output = try Descriptor(paths[1], O_RDWR | O_NONBLOCK)
         child = try Child(
-            [Program.mayfly, "rpc", "--home", node.home],
-            input: input,
-            output: output,
-            errors: try Descriptor("/dev/null", O_WRONLY)
-        )
+            [Program.mayfly, "rpc", "--home", node.home], input: input, output: output,
+            errors: try Descriptor("/dev/null", O_WRONLY))
     }
 
     /// Sends one request and waits for its answer.
-    @discardableResult
-    func call(_ method: String, _ parameters: [String: Any]) throws -> JSON {
+    @discardableResult func call(_ method: String, _ parameters: [String: Any]) throws -> JSON {
         number += 1
         let request: [String: Any] = ["jsonrpc": "2.0", "id": number, "method": method, "params": parameters]
         let line = Array(try JSONSerialization.data(withJSONObject: request)) + [0x0A]

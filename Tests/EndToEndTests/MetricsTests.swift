@@ -6,8 +6,7 @@ import Testing
 @testable import mayfly
 
 /// `mayfly metrics`, and the same over HTTP.
-@Suite("Metrics", .script)
-struct MetricsTests {
+@Suite("Metrics", .script) struct MetricsTests {
     /// A figure as a strict reader of the text format has it.
     struct Figure {
         let metric: String
@@ -31,8 +30,7 @@ struct MetricsTests {
             if line.hasPrefix("# HELP ") { continue }
             let match = try #require(
                 String(line).wholeMatch(of: /([a-z][a-z0-9_]*)(?:\{([^{}]*)\})? (-?[0-9.]+(?:e[+-]?[0-9]+)?)/),
-                "\(line)"
-            )
+                "\(line)")
             let metric = String(match.1)
             let type = try #require(types[metric], "\(line) has no type")
             if type == "counter" { #expect(metric.hasSuffix("_total"), "\(line)") }
@@ -47,9 +45,7 @@ struct MetricsTests {
         return found
     }
 
-    private func figures(of node: TestNode) throws -> [Figure] {
-        try figures(node.ok("metrics")["text"].string ?? "")
-    }
+    private func figures(of node: TestNode) throws -> [Figure] { try figures(node.ok("metrics")["text"].string ?? "") }
 
     private func value(_ figures: [Figure], _ metric: String, _ labels: [String: String] = [:]) -> Double? {
         let found = figures.filter { figure in
@@ -110,8 +106,9 @@ struct MetricsTests {
         }
     }
 
-    @Test("Strangers that are turned away are counted by reason; so are dials that come to nothing")
-    func rejections() throws {
+    @Test("Strangers that are turned away are counted by reason; so are dials that come to nothing") func rejections()
+        throws
+    {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--no-udp"]) }
@@ -133,8 +130,7 @@ struct MetricsTests {
         }
     }
 
-    @Test("No figure or label says an id, a name, an address or a text")
-    func privacy() throws {
+    @Test("No figure or label says an id, a name, an address or a text") func privacy() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start() }
@@ -153,8 +149,8 @@ struct MetricsTests {
                 #expect(!text.contains(hidden) && !text.contains(hidden.prefix(8)), "\(hidden)")
             }
             let known: [String: Set<String>] = [
-                "version": [try ann.ok("version")["version"].string ?? ""],
-                "carrier": ["tcp", "udp"], "path": ["direct", "punched", "relayed"], "direction": ["in", "out"],
+                "version": [try ann.ok("version")["version"].string ?? ""], "carrier": ["tcp", "udp"],
+                "path": ["direct", "punched", "relayed"], "direction": ["in", "out"],
                 "state": ["awake", "asleep", "unused", "running", "queued"],
                 "outcome": ["durable", "failed", "done", "dropped"],
             ]
@@ -233,14 +229,14 @@ struct MetricsTests {
                 ("GET /metrics?x HTTP/1.1\r\n\r\n", 404), ("GET /../metrics HTTP/1.1\r\n\r\n", 404),
                 ("POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 405), ("HEAD /metrics HTTP/1.1\r\n\r\n", 405),
                 ("GET /metrics HTTP/2.0\r\n\r\n", 505), ("GET /metrics\r\n\r\n", 400),
-                ("get /metrics HTTP/1.1\r\n\r\n", 400),
-                ("GET http://x/metrics HTTP/1.1\r\n\r\n", 400), ("\r\n\r\n", 400), ("\u{0}\u{1}\u{2}", 400),
+                ("get /metrics HTTP/1.1\r\n\r\n", 400), ("GET http://x/metrics HTTP/1.1\r\n\r\n", 400),
+                ("\r\n\r\n", 400), ("\u{0}\u{1}\u{2}", 400),
                 ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
                 ("GET /metrics HTTP/1.1\r\nHost: 192.0.2.7\r\n\r\n", 403),
                 ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", 400),
                 ("GET /metrics HTTP/1.1\r\nX: \(String(repeating: "x", count: 5_000))", 431),
-                ("\(String(repeating: "A", count: 5_000))", 400),
-                ("\u{16}\u{3}\u{1} TLS", 400), ("{\"jsonrpc\":\"2.0\"}\n", 400),
+                ("\(String(repeating: "A", count: 5_000))", 400), ("\u{16}\u{3}\u{1} TLS", 400),
+                ("{\"jsonrpc\":\"2.0\"}\n", 400),
             ]
             for (request, code) in cases {
                 let client = try HTTPClient(host: ann.host, port: served)
@@ -289,9 +285,7 @@ struct MetricsTests {
 private final class HTTPClient {
     private let descriptor: Int32
 
-    init(host: String, port: UInt16) throws {
-        descriptor = try LoopbackSocket.connected(to: host, port: port)
-    }
+    init(host: String, port: UInt16) throws { descriptor = try LoopbackSocket.connected(to: host, port: port) }
 
     deinit { close(descriptor) }
 

@@ -1,8 +1,7 @@
 import Foundation
 import Testing
 
-@Suite("Netcheck", .script)
-struct NetcheckTests {
+@Suite("Netcheck", .script) struct NetcheckTests {
     private func introduce(_ hub: TestNode, to node: TestNode) throws {
         try node.ok("peer", "add", hub.name, try hub.ok("peer", "card")["contact"].string ?? "")
         try node.ok("peer", "set", hub.name, "rendezvous=on")
@@ -10,8 +9,7 @@ struct NetcheckTests {
 
     @Test(
         "Without a node, without a rendezvous node, with one, and with one that is gone: each is said, with its exit code"
-    )
-    func standing() throws {
+    ) func standing() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             let none = try ann.fails(8, "netcheck")
@@ -23,14 +21,12 @@ struct NetcheckTests {
             #expect(nothing.json["error"]["message"].string?.contains("timeout") == true, "\(nothing)")
             let alone = try ann.ok("netcheck", "--timeout", "5")
             #expect(
-                alone["reached"].isNull && alone["punching"].string == "unknown" && alone["discovery"].string == "off"
-            )
+                alone["reached"].isNull && alone["punching"].string == "unknown" && alone["discovery"].string == "off")
             #expect(alone["portMappings"].isNull)
             #expect(
                 alone["advice"].list.compactMap(\.string).contains {
                     $0.contains("rendezvous=on") || $0.contains("route")
-                }
-            )
+                })
             #expect(alone["families"].list.compactMap { $0["family"].string } == ["ipv4", "ipv6"])
 
             try hub.start(["--rendezvous"])
@@ -38,9 +34,7 @@ struct NetcheckTests {
             let found = try ann.ok("netcheck", "--timeout", "90")
             let family = found["families"][0]
             #expect(
-                family["udp"].bool == true && family["tcp"].bool == true && family["nat"].string == "none",
-                "\(family)"
-            )
+                family["udp"].bool == true && family["tcp"].bool == true && family["nat"].string == "none", "\(family)")
             #expect(family["portPreserved"].bool == true && family["mapping"].string == "unknown")
             let answer = family["answers"][0]
             #expect(answer["rendezvous"].string == "hub" && answer["seenAddress"].string == ann.host)
@@ -59,8 +53,9 @@ struct NetcheckTests {
         }
     }
 
-    @Test("A node without UDP is told that TCP works and that no way through a NAT can be made")
-    func withoutDatagrams() throws {
+    @Test("A node without UDP is told that TCP works and that no way through a NAT can be made") func withoutDatagrams()
+        throws
+    {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             try ann.start(["--no-udp"])
@@ -100,8 +95,7 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("An endpoint-independent NAT is one: ways through it can be made")
-    func cone() throws {
+    @Test("An endpoint-independent NAT is one: ways through it can be made") func cone() throws {
         try check(source: "masquerade") { found, ann in
             let family = found["families"][0]
             #expect(family["nat"].string == "endpoint-independent", "\(found)")
@@ -112,21 +106,17 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("A symmetric NAT is one: ways through it can be made to few")
-    func symmetric() throws {
+    @Test("A symmetric NAT is one: ways through it can be made to few") func symmetric() throws {
         try check(source: "masquerade random,fully-random") { found, _ in
             let family = found["families"][0]
             #expect(
-                family["nat"].string == "symmetric" && family["mapping"].string == "destination-dependent",
-                "\(found)"
-            )
+                family["nat"].string == "symmetric" && family["mapping"].string == "destination-dependent", "\(found)")
             #expect(found["punching"].string == "limited")
             #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("--map-ports") })
         }
     }
 
-    @Test("With one rendezvous node the kind of a NAT is unknown, and it is said what is needed")
-    func oneHub() throws {
+    @Test("With one rendezvous node the kind of a NAT is unknown, and it is said what is needed") func oneHub() throws {
         try check(source: "masquerade", hubs: 1) { found, _ in
             #expect(found["families"][0]["nat"].string == "unknown" && found["punching"].string == "unknown")
             #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("second rendezvous node") })

@@ -4,8 +4,7 @@ import TestSupport
 import Testing
 
 /// Strangers on the port.
-@Suite("Strangers on the port", .script)
-struct NetworkTests {
+@Suite("Strangers on the port", .script) struct NetworkTests {
     private func connect(to node: TestNode) throws -> Int32 {
         try LoopbackSocket.connected(to: node.host, port: node.port)
     }
@@ -90,19 +89,14 @@ struct NetworkTests {
                 String(repeating: "[", count: 5_000),
             ] {
                 let answer = try Program.run(
-                    [Program.mayfly, "rpc", "--home", ann.home],
-                    input: line + "\n",
-                    in: ann.directory,
-                    seconds: 90
-                )
+                    [Program.mayfly, "rpc", "--home", ann.home], input: line + "\n", in: ann.directory, seconds: 90)
                 #expect(answer.json["error"]["message"].string?.isEmpty == false, "\(line.prefix(80)): \(answer)")
                 try ann.ok("status")
             }
         }
     }
 
-    @Test("Numbers at their ends are answered, and the node goes on")
-    func numbers() throws {
+    @Test("Numbers at their ends are answered, and the node goes on") func numbers() throws {
         try withRoom { ann, _, _ in
             try say("something to read", ann)
             for last in ["-1", "0", "-9223372036854775808"] {
@@ -110,8 +104,7 @@ struct NetworkTests {
                     [Program.mayfly, "rpc", "--home", ann.home],
                     input:
                         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"read\",\"params\":{\"conversation\":\"room\",\"last\":\(last)}}\n",
-                    in: ann.directory
-                )
+                    in: ann.directory)
                 #expect(answer.json["error"]["code"].integer == -32602, "\(last): \(answer)")
             }
             #expect(try ann.run(["read", "room", "--last", "9223372036854775807"]).lines.isEmpty == false)

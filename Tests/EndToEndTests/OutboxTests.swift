@@ -1,8 +1,7 @@
 import Testing
 
 /// What has not been delivered yet (section 8).
-@Suite("Outbox", .script)
-struct OutboxTests {
+@Suite("Outbox", .script) struct OutboxTests {
     @Test("A message to a node that is away is queued, survives a restart and a kill -9, and arrives once")
     func survives() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
@@ -37,15 +36,14 @@ struct OutboxTests {
             #expect(
                 try bob.ok("read", "room").lines.filter { $0["from"].string == "ann" }.allSatisfy {
                     $0["stored"].bool == true
-                }
-            )
+                })
             #expect(try message("second", at: ann)["state"].string == "delivered")
             try eventually("nothing waits any more") { try ann.ok("outbox", "list").lines.isEmpty }
         }
     }
 
-    @Test("A queued message is cancelled, also by the beginning of its id, and is never delivered")
-    func cancel() throws {
+    @Test("A queued message is cancelled, also by the beginning of its id, and is never delivered") func cancel() throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()

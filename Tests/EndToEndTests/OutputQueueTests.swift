@@ -9,8 +9,7 @@ import Testing
 private let setPipeSize: Int32 = 1_031
 
 /// What a node writes for others who may not read it: its log and its ready line.
-@Suite("The output of a node")
-struct OutputQueueTests {
+@Suite("The output of a node") struct OutputQueueTests {
     /// Both ends of a pipe that holds a page.
     private func smallPipe() throws -> (reader: Int32, writer: Int32) {
         var ends: [Int32] = [-1, -1]
@@ -19,8 +18,9 @@ struct OutputQueueTests {
         return (ends[0], ends[1])
     }
 
-    @Test("A line for a pipe that nobody reads returns at once; what does not fit is dropped and counted")
-    func full() throws {
+    @Test("A line for a pipe that nobody reads returns at once; what does not fit is dropped and counted") func full()
+        throws
+    {
         let (reader, writer) = try smallPipe()
         let told = Mutex(0)
         let queue = OutputQueue(writer) { queue, count in
@@ -46,8 +46,7 @@ struct OutputQueueTests {
         close(writer)
     }
 
-    @Test("What was queued before the end is written by the end")
-    func end() throws {
+    @Test("What was queued before the end is written by the end") func end() throws {
         let (reader, writer) = try smallPipe()
         let queue = OutputQueue(writer)
         queue.write("the last words\n")
@@ -59,8 +58,7 @@ struct OutputQueueTests {
         close(reader)
     }
 
-    @Test("A node whose log and ready line are not read goes on, and says what it dropped")
-    func unread() throws {
+    @Test("A node whose log and ready line are not read goes on, and says what it dropped") func unread() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             let pipe = "\(ann.directory)/log.pipe"
@@ -94,8 +92,7 @@ struct OutputQueueTests {
         }
     }
 
-    @Test("A node whose ready line is not read serves, and stops when it is told to")
-    func readyLine() throws {
+    @Test("A node whose ready line is not read serves, and stops when it is told to") func readyLine() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let pipe = "\(ann.directory)/ready.pipe"
@@ -106,10 +103,8 @@ struct OutputQueueTests {
             while write(output.number, page, page.count) > 0 {}
             let child = try Child(
                 ["sh", "-c", #"exec "$@" >'\#(pipe)'"#, "sh", Program.mayfly, "run", "--home", ann.home],
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
+                errors: try Descriptor("/dev/null", O_WRONLY))
             defer { child.signal(SIGKILL) }
             try eventually("it serves") { try ann.run(["status"]).code == 0 }
             try ann.ok("stop")

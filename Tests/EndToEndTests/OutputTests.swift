@@ -3,22 +3,16 @@ import Glibc
 import Testing
 
 /// What a command says and ends with when its output cannot be written.
-@Suite("Output that cannot be written", .script)
-struct OutputTests {
+@Suite("Output that cannot be written", .script) struct OutputTests {
     /// Runs a command whose standard output is `output`, with SIGPIPE ignored as many programs have it for their children.
     private func run(
-        _ arguments: [String],
-        _ node: TestNode,
-        to output: Descriptor,
-        shell: String = #"trap "" PIPE; exec "$@""#
+        _ arguments: [String], _ node: TestNode, to output: Descriptor, shell: String = #"trap "" PIPE; exec "$@""#
     ) throws -> (code: Int32?, errors: String) {
         let path = "\(node.directory)/\(UUID().uuidString.prefix(8)).err"
         let child = try Child(
             ["bash", "-c", shell, "bash", Program.mayfly] + arguments + ["--home", node.home],
-            input: try Descriptor("/dev/null", O_RDONLY),
-            output: output,
-            errors: try Descriptor(path, O_WRONLY | O_CREAT)
-        )
+            input: try Descriptor("/dev/null", O_RDONLY), output: output,
+            errors: try Descriptor(path, O_WRONLY | O_CREAT))
         return (child.wait(seconds: 60), Program.text(path))
     }
 
@@ -35,8 +29,7 @@ struct OutputTests {
         return (try Descriptor(path, O_WRONLY | flags), reader)
     }
 
-    @Test("A reader that has gone: a result ends with 0, a failure with its own code")
-    func nobodyReads() throws {
+    @Test("A reader that has gone: a result ends with 0, a failure with its own code") func nobodyReads() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func toNobody(_ arguments: String...) throws -> Int32? {
@@ -56,9 +49,8 @@ struct OutputTests {
         "Help, the version and a completion script that cannot be written are failures",
         arguments: [
             ["help"], ["--help"], ["help", "send"], ["--version"], ["version"], ["--generate-completion-script"],
-        ]
-    )
-    func helpToFullDevice(_ arguments: [String]) throws {
+        ]) func helpToFullDevice(_ arguments: [String]) throws
+    {
         try withDirectory { directory in
             let words =
                 [Program.mayfly] + arguments + (arguments.last == "--generate-completion-script" ? ["bash"] : [])
@@ -83,10 +75,8 @@ struct OutputTests {
                 var (writer, reader): (Descriptor?, Descriptor?) = try pipe(ann)
                 let child = try Child(
                     [Program.mayfly, "watch", "--since", "0", "--home", ann.home] + until,
-                    input: try Descriptor("/dev/null", O_RDONLY),
-                    output: try #require(writer),
-                    errors: try Descriptor("/dev/null", O_WRONLY)
-                )
+                    input: try Descriptor("/dev/null", O_RDONLY), output: try #require(writer),
+                    errors: try Descriptor("/dev/null", O_WRONLY))
                 writer = nil
                 var lines = 0
                 try eventually("both events are shown") {
@@ -102,8 +92,7 @@ struct OutputTests {
         }
     }
 
-    @Test("A full disk is said on standard error and is a failure")
-    func full() throws {
+    @Test("A full disk is said on standard error and is a failure") func full() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for arguments in [["schema"], ["version"], ["version", "--json"]] {
@@ -115,8 +104,7 @@ struct OutputTests {
         }
     }
 
-    @Test("A pipe that does not block and is full is waited for")
-    func fullPipe() throws {
+    @Test("A pipe that does not block and is full is waited for") func fullPipe() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let wanted = try ann.ok("schema").output
@@ -124,11 +112,8 @@ struct OutputTests {
             // Linux, fcntl(2): the smallest there is.
             _ = fcntl(writer.number, 1031, 4_096)
             let child = try Child(
-                [Program.mayfly, "schema", "--json", "--home", ann.home],
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: writer,
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                [Program.mayfly, "schema", "--json", "--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
+                output: writer, errors: try Descriptor("/dev/null", O_WRONLY))
             var output: [UInt8] = []
             var chunk = [UInt8](repeating: 0, count: 1_000)
             while output.count < wanted.utf8.count {
@@ -143,17 +128,16 @@ struct OutputTests {
         }
     }
 
-    @Test("A closed standard error is no failure, and what would be said there goes nowhere else")
-    func closedErrors() throws {
+    @Test("A closed standard error is no failure, and what would be said there goes nowhere else") func closedErrors()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
             let path = "\(ann.directory)/output"
             for (arguments, code) in [
                 (["lock"], 0), (["unlock"], 0), (["outbox", "list"], 0), (["peer", "show", "x"], 7),
-            ]
-                as [([String], Int32)]
-            {
+            ] as [([String], Int32)] {
                 let output = try Descriptor(path, O_WRONLY | O_CREAT | O_TRUNC)
                 let answer = try run(arguments, ann, to: output, shell: #"exec "$@" 2>&-"#)
                 #expect(answer.code == code && Program.text(path).isEmpty, "\(arguments)")

@@ -3,8 +3,7 @@ import Glibc
 import Testing
 
 /// `mayfly passphrase change`, `set` and `drop`.
-@Suite("Passphrase changes", .script)
-struct PassphraseChangeTests {
+@Suite("Passphrase changes", .script) struct PassphraseChangeTests {
     private static let old = "correct horse battery staple"
     private static let new = "another horse altogether"
 
@@ -12,10 +11,7 @@ struct PassphraseChangeTests {
     private func file(_ text: String, _ name: String, _ node: TestNode) -> String {
         let path = "\(node.directory)/\(name)"
         _ = FileManager.default.createFile(
-            atPath: path,
-            contents: Data(text.utf8),
-            attributes: [.posixPermissions: 0o600]
-        )
+            atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
         return path
     }
 
@@ -57,8 +53,7 @@ struct PassphraseChangeTests {
         }
     }
 
-    @Test("On a locked node the passphrase is changed, and it stays locked")
-    func locked() throws {
+    @Test("On a locked node the passphrase is changed, and it stays locked") func locked() throws {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start()
@@ -74,14 +69,7 @@ struct PassphraseChangeTests {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
             let refused = try ann.fails(
-                1,
-                "passphrase",
-                "change",
-                "--passphrase-file",
-                wrong,
-                "--new-passphrase-file",
-                next
-            )
+                1, "passphrase", "change", "--passphrase-file", wrong, "--new-passphrase-file", next)
             #expect(refused.message.contains("passphrase"))
             try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
             #expect(try ann.tryStart(["--passphrase-file", right])?.code == 1)
@@ -92,8 +80,7 @@ struct PassphraseChangeTests {
             #expect(try ann.ok("status")["protection"].string == "key file")
             try ann.stop()
             #expect(
-                try ann.ok("passphrase", "set", "--new-passphrase-file", right)["protection"].string == "passphrase"
-            )
+                try ann.ok("passphrase", "set", "--new-passphrase-file", right)["protection"].string == "passphrase")
             #expect(!ann.files().contains("key"))
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == true)
@@ -102,8 +89,7 @@ struct PassphraseChangeTests {
         }
     }
 
-    @Test("A running node without a passphrase is given one, and goes back to a key file")
-    func setAndDrop() throws {
+    @Test("A running node without a passphrase is given one, and goes back to a key file") func setAndDrop() throws {
         try withDirectory { directory in
             let ann = TestNode(name: "ann", directory: directory)
             defer { ann.crash() }
@@ -125,8 +111,7 @@ struct PassphraseChangeTests {
         }
     }
 
-    @Test("What cannot be is refused before anything is asked or written, running or not")
-    func refusals() throws {
+    @Test("What cannot be is refused before anything is asked or written, running or not") func refusals() throws {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
             let empty = file("\n", "empty", ann)
@@ -184,8 +169,9 @@ struct PassphraseChangeTests {
             let keystore = ann.contents("keystore")
             func attempt(_ first: String, _ second: String) throws -> (Int32?, String) {
                 let terminal = try PseudoTerminal()
-                let child = try terminal.child(
-                    ["setsid", "--ctty", Program.mayfly, "passphrase", "change", "--home", ann.home])
+                let child = try terminal.child([
+                    "setsid", "--ctty", Program.mayfly, "passphrase", "change", "--home", ann.home,
+                ])
                 for (question, answer) in [
                     ("\nPassphrase: ", Self.old), ("New passphrase: ", first), ("The same again: ", second),
                 ] {
@@ -207,8 +193,7 @@ struct PassphraseChangeTests {
         }
     }
 
-    @Test("Two changes at once: one is made, the other is told that its passphrase is wrong")
-    func twoAtOnce() throws {
+    @Test("Two changes at once: one is made, the other is told that its passphrase is wrong") func twoAtOnce() throws {
         try withProtected { ann, right, _ in
             try ann.start(["--passphrase-file", right])
             let files = (0..<2).map { file("\(Self.new) \($0)", "next\($0)", ann) }
@@ -216,13 +201,9 @@ struct PassphraseChangeTests {
                 try Child(
                     [
                         Program.mayfly, "passphrase", "change", "--passphrase-file", right, "--new-passphrase-file",
-                        next,
-                        "--home", ann.home,
-                    ],
-                    input: try Descriptor("/dev/null", O_RDONLY),
-                    output: try Descriptor("/dev/null", O_WRONLY),
-                    errors: try Descriptor("/dev/null", O_WRONLY)
-                )
+                        next, "--home", ann.home,
+                    ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
+                    errors: try Descriptor("/dev/null", O_WRONLY))
             }
             let codes = children.map { $0.wait(seconds: 120) }
             #expect(Set(codes) == [0, 1])
@@ -231,18 +212,14 @@ struct PassphraseChangeTests {
         }
     }
 
-    @Test("A node goes on answering while the passphrases are stretched")
-    func answersMeanwhile() throws {
+    @Test("A node goes on answering while the passphrases are stretched") func answersMeanwhile() throws {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start(["--passphrase-file", right])
             let command = ["passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next]
             let child = try Child(
-                [Program.mayfly] + command + ["--home", ann.home],
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                [Program.mayfly] + command + ["--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
             // Two are answered by a node that stands still meanwhile: one before, one behind.
             var answers = 0
             while child.isRunning {
@@ -265,11 +242,8 @@ struct PassphraseChangeTests {
             let before = ann.contents("keystore")
             let command = ["passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next]
             let child = try Child(
-                [Program.mayfly] + command + ["--home", ann.home],
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                [Program.mayfly] + command + ["--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
             while ann.contents("keystore") == before, child.isRunning {}
             ann.crash()
             let isAcknowledged = child.wait(seconds: 60) == 0

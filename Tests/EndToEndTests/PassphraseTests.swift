@@ -8,10 +8,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
         for (path, text) in [(file, "correct horse battery staple\n"), (wrong, "incorrect\n")] {
             _ = FileManager.default.createFile(
-                atPath: path,
-                contents: Data(text.utf8),
-                attributes: [.posixPermissions: 0o600]
-            )
+                atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
         }
         let ann = TestNode(name: "ann", directory: directory)
         defer { ann.crash() }
@@ -23,8 +20,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
 }
 
 /// Homes that a passphrase protects.
-@Suite("Passphrase", .script)
-struct PassphraseTests {
+@Suite("Passphrase", .script) struct PassphraseTests {
     @Test("Without the passphrase the node starts locked: every command says so with exit code 6, until it is unlocked")
     func locked() throws {
         try withProtected { ann, file, wrong in
@@ -117,8 +113,7 @@ struct PassphraseTests {
         }
     }
 
-    @Test("What a locked node holds and loses with its process comes again")
-    func killedLocked() throws {
+    @Test("What a locked node holds and loses with its process comes again") func killedLocked() throws {
         try withProtectedRoom { ann, bob, file in
             try ann.ok("lock")
             let sent = try reach("while locked", from: bob, to: ann)
@@ -158,8 +153,7 @@ struct PassphraseTests {
         }
     }
 
-    @Test("A passphrase file that is empty or cannot be read is named, with the reason")
-    func unreadableFile() throws {
+    @Test("A passphrase file that is empty or cannot be read is named, with the reason") func unreadableFile() throws {
         try withDirectory { directory in
             let ann = TestNode(name: "ann", directory: directory)
             try Data().write(to: URL(fileURLWithPath: "\(directory)/empty"))
@@ -172,9 +166,8 @@ struct PassphraseTests {
 
     @Test(
         "A signal at the question leaves the terminal as it was, and does what it does",
-        arguments: [SIGTERM, SIGHUP, SIGQUIT]
-    )
-    func signalAtQuestion(_ number: Int32) throws {
+        arguments: [SIGTERM, SIGHUP, SIGQUIT]) func signalAtQuestion(_ number: Int32) throws
+    {
         try withProtected { ann, _, _ in
             try ann.start()
             let terminal = try PseudoTerminal()
@@ -214,8 +207,7 @@ struct PassphraseTests {
         }
     }
 
-    @Test("Ctrl-C at the question is a failure")
-    func interruptAtQuestion() throws {
+    @Test("Ctrl-C at the question is a failure") func interruptAtQuestion() throws {
         try withProtected { ann, _, _ in
             try ann.start()
             let terminal = try PseudoTerminal()
@@ -252,8 +244,7 @@ struct PassphraseTests {
         }
     }
 
-    @Test("A command that holds a passphrase leaves no core dump")
-    func core() throws {
+    @Test("A command that holds a passphrase leaves no core dump") func core() throws {
         try withDirectory { directory in
             let pipe = "\(directory)/pipe"
             guard mkfifo(pipe, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
@@ -264,11 +255,8 @@ struct PassphraseTests {
             let script = #"cd "$1" && ulimit -S -c "$(ulimit -H -c)" && shift && exec "$@""#
             let command = [Program.mayfly, "init", "--home", "home", "--passphrase-file", "pipe"]
             let child = try Child(
-                ["bash", "-c", script, "bash", directory] + command,
-                input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                ["bash", "-c", script, "bash", directory] + command, input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
             func reads() -> Bool {
                 var left: Int32 = 0
                 return ioctl(writer.number, UInt(FIONREAD), &left) == 0 && left == 0
@@ -283,8 +271,7 @@ struct PassphraseTests {
         }
     }
 
-    @Test("A home without a passphrase can be locked and unlocked, too")
-    func keyFile() throws {
+    @Test("A home without a passphrase can be locked and unlocked, too") func keyFile() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try ann.ok("lock")
             try ann.fails(6, "read", "room")

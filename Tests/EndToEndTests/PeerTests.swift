@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Nodes that know each other by name: `peers.json`, contact cards, pings, invitations.
-@Suite("Peers", .script)
-struct PeerTests {
+@Suite("Peers", .script) struct PeerTests {
     /// Each knows the other.
     fileprivate func introduce(_ ann: TestNode, _ bob: TestNode) throws {
         for (node, other) in [(ann, bob), (bob, ann)] {
@@ -13,8 +12,7 @@ struct PeerTests {
         }
     }
 
-    @Test("A card goes into peers.json, and the peer answers a ping with a round trip")
-    func ping() throws {
+    @Test("A card goes into peers.json, and the peer answers a ping with a round trip") func ping() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.stop()
@@ -40,8 +38,9 @@ struct PeerTests {
         }
     }
 
-    @Test("Peers are added, changed, exported, imported and removed; the file can be read by people")
-    func editing() throws {
+    @Test("Peers are added, changed, exported, imported and removed; the file can be read by people") func editing()
+        throws
+    {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "bob", card)
@@ -64,8 +63,7 @@ struct PeerTests {
             #expect(
                 try bob.ok("peer", "list").lines.map { $0["name"].string }.sorted { $0 ?? "" < $1 ?? "" } == [
                     "bob", "lab",
-                ]
-            )
+                ])
             try ann.ok("peer", "remove", "lab")
             try ann.fails(7, "peer", "remove", "lab")
             let file = String(decoding: ann.contents("peers.json"), as: UTF8.self)
@@ -111,8 +109,7 @@ struct PeerTests {
         }
     }
 
-    @Test("invitations=accept joins by itself, invitations=refuse does not even ask")
-    func standingAnswer() throws {
+    @Test("invitations=accept joins by itself, invitations=refuse does not even ask") func standingAnswer() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try bob.ok("peer", "set", "ann", "invitations=accept")
@@ -129,8 +126,7 @@ struct PeerTests {
         }
     }
 
-    @Test("A blocked peer gets no answer, and is not dialled")
-    func blocked() throws {
+    @Test("A blocked peer gets no answer, and is not dialled") func blocked() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             #expect(try bob.ok("peer", "block", "ann")["blocked"].bool == true)
@@ -180,8 +176,7 @@ struct PeerTests {
         }
     }
 
-    @Test("A mistyped character of a card is noticed, wherever it is")
-    func mistyped() throws {
+    @Test("A mistyped character of a card is noticed, wherever it is") func mistyped() throws {
         try withPair { ann, bob in
             let card = Array(try bob.ok("peer", "card")["contact"].string ?? "")
             for position in stride(from: 13, to: card.count, by: 17) {
@@ -195,8 +190,7 @@ struct PeerTests {
         }
     }
 
-    @Test("An import that is malformed anywhere names line and field, and changes nothing")
-    func importing() throws {
+    @Test("An import that is malformed anywhere names line and field, and changes nothing") func importing() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "known", card)
@@ -206,11 +200,9 @@ struct PeerTests {
                 (
                     "{ \"peers\": [\n\(good)  { \"name\": \"b\", \"contact\": \"mayfly:card/AA\" }\n] }", 3,
                     "peers[1].contact"
-                ),
-                ("{ \"peers\": [\n\(good)  { \"name\": \"fresh\" }\n] }", 3, "two peers"),
+                ), ("{ \"peers\": [\n\(good)  { \"name\": \"fresh\" }\n] }", 3, "two peers"),
                 ("{ \"peers\": [\n\(good)  { \"name\": \"no good\" }\n] }", 3, "peers[1].name"),
-                ("{ \"peers\": [\n\(good)  { \"nam\": 1 }\n] }", 3, "name"),
-                ("{ \"peers\": [\n\(good)\n }", 4, "JSON"),
+                ("{ \"peers\": [\n\(good)  { \"nam\": 1 }\n] }", 3, "name"), ("{ \"peers\": [\n\(good)\n }", 4, "JSON"),
             ] {
                 let answer = try ann.fails(1, "peer", "import", "-", input: text)
                 #expect(answer.message.contains("line \(line)") && answer.message.contains(words), "\(answer)")
@@ -220,8 +212,7 @@ struct PeerTests {
             try ann.fails(1, "peer", "import", "/no/such/file")
             #expect(ann.contents("peers.json") == before)
             #expect(
-                try ann.ok("peer", "import", "-", input: "{ \"peers\": [\n\(good.dropLast(2))\n] }").lines.count == 2
-            )
+                try ann.ok("peer", "import", "-", input: "{ \"peers\": [\n\(good.dropLast(2))\n] }").lines.count == 2)
             // Over the socket, too: nothing half.
             let request =
                 #"{"jsonrpc":"2.0","id":1,"method":"peer.import","params":{"document":{"peers":[{"name":"x"},{"name":7}]}}}"#
@@ -231,8 +222,7 @@ struct PeerTests {
         }
     }
 
-    @Test("The example of a peers file can be used as it is")
-    func example() throws {
+    @Test("The example of a peers file can be used as it is") func example() throws {
         try withHomes("ann") { nodes in
             let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
                 .deletingLastPathComponent().appending(path: "peers.example.json").path()
@@ -242,8 +232,7 @@ struct PeerTests {
             #expect(try nodes[0].ok("peer", "import", path).lines.count == 2)
             let shown = try nodes[0].ok("peer", "show", "lab")
             #expect(
-                shown.json.keys.isSuperset(of: ["name", "endpoints", "blocked", "invitations", "lastSeen", "rttMs"])
-            )
+                shown.json.keys.isSuperset(of: ["name", "endpoints", "blocked", "invitations", "lastSeen", "rttMs"]))
         }
     }
 
@@ -256,18 +245,15 @@ struct PeerTests {
             (
                 "{ \"peers\": [\n  { \"name\": \"a\",\n    \"endpoints\": [\"tcp://ok:1\",\n \"ftp://no\"] }\n] }", 4,
                 "tcp://"
-            ),
-            ("{ \"peers\": [\n  { \"name\": \"a\", \"blocked\": \"yes\" }\n] }", 2, "true or false"),
+            ), ("{ \"peers\": [\n  { \"name\": \"a\", \"blocked\": \"yes\" }\n] }", 2, "true or false"),
             ("{ \"peers\": [\n  { \"name\": \"a\", \"invitations\": \"maybe\" }\n] }", 2, "ask"),
             ("{ \"peers\": [\n  { \"name\": \"a\" }\n  { \"name\": \"b\" }\n] }", 3, "JSON"),
             ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"name\": \"a\" }\n] }", 3, "two peers"),
             ("{ \"peers\": [\n  { \"name\": \"no good\" }\n] }", 2, "letters"),
             ("{ \"peers\": [\n  { \"name\": \"a\",\n    \"block\": true }\n] }", 3, "no such setting"),
-            ("{ \"peers\": [],\n  \"peer\": [] }", 2, "no such setting"),
-            ("[]", 1, "an object"),
-        ]
-    )
-    func malformed(text: String, line: Int, expected: String) throws {
+            ("{ \"peers\": [],\n  \"peer\": [] }", 2, "no such setting"), ("[]", 1, "an object"),
+        ]) func malformed(text: String, line: Int, expected: String) throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.replace("peers.json", with: text)
@@ -332,11 +318,8 @@ struct PeerTests {
                         [
                             Program.mayfly, "peer", "add", "command\(round)-\(number)", "--endpoint",
                             "tcp://192.0.2.1:1", "--home", ann.home,
-                        ],
-                        input: try Descriptor("/dev/null", O_RDONLY),
-                        output: try Descriptor("/dev/null", O_WRONLY),
-                        errors: try Descriptor("/dev/null", O_WRONLY)
-                    )
+                        ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
+                        errors: try Descriptor("/dev/null", O_WRONLY))
                 }
                 // Several, so that one of them meets a command that is about to write.
                 for edit in 0..<40 {
@@ -368,8 +351,7 @@ struct PeerTests {
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.replace(
                 "peers.json",
-                with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\", \"blocked\": true } ] }"
-            )
+                with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\", \"blocked\": true } ] }")
             try eventually("bob is not answered any more") {
                 try bob.run(["peer", "ping", "ann", "--timeout", "1"]).code == 5
             }
@@ -403,8 +385,7 @@ extension PeerTests {
         try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
     }
 
-    @Test("Who invites to what is in the table of joins, with the commands that answer")
-    func invitationTable() throws {
+    @Test("Who invites to what is in the table of joins, with the commands that answer") func invitationTable() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "tea time", "--with", "bob")
@@ -475,8 +456,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A member that goes by a peer's name is removed by it")
-    func removedByName() throws {
+    @Test("A member that goes by a peer's name is removed by it") func removedByName() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")

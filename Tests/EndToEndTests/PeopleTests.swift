@@ -3,14 +3,14 @@ import Glibc
 import Testing
 
 /// One-shot commands as a person types them, most of them on a terminal.
-@Suite("Commands for people", .script)
-struct PeopleTests {
+@Suite("Commands for people", .script) struct PeopleTests {
     private static func onTerminal(_ node: TestNode, _ arguments: String...) -> [String] {
         ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]
     }
 
-    @Test("On a terminal a message is shown with a handle and local time, and the handle is taken back")
-    func handles() throws {
+    @Test("On a terminal a message is shown with a handle and local time, and the handle is taken back") func handles()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("first", ann)
             try say("second", ann)
@@ -44,9 +44,7 @@ struct PeopleTests {
     }
 
     @Test(
-        "@1 is the newest message, on the disk or in memory, and @9 none where there are fewer",
-        arguments: ["1d", nil]
-    )
+        "@1 is the newest message, on the disk or in memory, and @9 none where there are fewer", arguments: ["1d", nil])
     func fromTheEnd(lifetime: String?) throws {
         try withRoom(lifetime: lifetime) { ann, bob, _ in
             let before = try bob.ok("read", "room").lines.count
@@ -91,8 +89,7 @@ struct PeopleTests {
         }
     }
 
-    @Test("read --follow ends when the conversation is left here")
-    func followLeft() throws {
+    @Test("read --follow ends when the conversation is left here") func followLeft() throws {
         try withRoom { ann, bob, _ in
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
@@ -102,8 +99,9 @@ struct PeopleTests {
         }
     }
 
-    @Test("read --follow goes on when the newest message expires, and ends when the node does")
-    func followExpired() throws {
+    @Test("read --follow goes on when the newest message expires, and ends when the node does") func followExpired()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
@@ -123,9 +121,8 @@ struct PeopleTests {
 
     @Test(
         "read --follow shows the next message when all that it has shown has expired, whatever the sender's clock says",
-        .enabled(if: TestClock.canBeMade, "needs a C compiler")
-    )
-    func followBehindClock() throws {
+        .enabled(if: TestClock.canBeMade, "needs a C compiler")) func followBehindClock() throws
+    {
         try withDirectory { directory in
             let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
             defer { for node in nodes { node.crash() } }
@@ -161,8 +158,9 @@ struct PeopleTests {
         }
     }
 
-    @Test("Unread messages are counted, asleep and after a restart too, and reading makes them read")
-    func unread() throws {
+    @Test("Unread messages are counted, asleep and after a restart too, and reading makes them read") func unread()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             func count() throws -> Int { try bob.ok("conversation", "list")["unread"].integer.map(Int.init) ?? -1 }
             #expect(try count() == 0)
@@ -171,9 +169,7 @@ struct PeopleTests {
             try say("mine", bob)
             #expect(try count() == 3)
             let table = try Program.run(
-                [Program.mayfly, "conversation", "list", "--home", bob.home],
-                in: bob.directory
-            )
+                [Program.mayfly, "conversation", "list", "--home", bob.home], in: bob.directory)
             #expect(table.output.contains("UNREAD") && table.output.contains("  3  "), "\(table)")
             // Looking for one is not reading, nor is it when the node is restarted or the inbox sleeps.
             try bob.ok("inbox", "sleep", "room")
@@ -228,17 +224,13 @@ struct PeopleTests {
 
     @Test(
         "--renew sets the standing policy with the proposal and with the accept; without it a line says what is missing"
-    )
-    func renew() throws {
+    ) func renew() throws {
         try withRoom { ann, bob, _ in
             func words(_ node: TestNode, _ arguments: String...) throws -> Answer {
                 try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
             }
             let plain = try words(ann, "lifetime", "propose", "room", "6h")
-            #expect(
-                plain.errors.contains("`mayfly lifetime policy room accept-up-to:6h --home"),
-                "\(plain)"
-            )
+            #expect(plain.errors.contains("`mayfly lifetime policy room accept-up-to:6h --home"), "\(plain)")
             try bob.wait("lifetimeProposed:lifetime=6h")
             try ann.ok("lifetime", "withdraw", "room")
             let proposed = try ann.ok("lifetime", "propose", "room", "1d", "--attachments", "7d", "--renew")
@@ -246,9 +238,7 @@ struct PeopleTests {
             try bob.wait("lifetimeProposed:lifetime=1d")
             let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
             #expect(
-                accepted["policy"].string == "accept-up-to:7d" && accepted["state"].string == "agreed",
-                "\(accepted)"
-            )
+                accepted["policy"].string == "accept-up-to:7d" && accepted["state"].string == "agreed", "\(accepted)")
             // A wider policy stays.
             try bob.ok("lifetime", "policy", "room", "accept-up-to:30d")
             #expect(try bob.ok("lifetime", "propose", "room", "1d", "--renew")["policy"].string == "accept-up-to:30d")
@@ -263,13 +253,11 @@ struct PeopleTests {
         }
     }
 
-    @Test("explode --wait names who confirms, and ends with 4 while somebody is missing")
-    func explodeAndWait() throws {
+    @Test("explode --wait names who confirms, and ends with 4 while somebody is missing") func explodeAndWait() throws {
         try withRoom { ann, bob, id in
             let gone = try Program.run(
                 [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "60", "--home", ann.home],
-                in: ann.directory
-            )
+                in: ann.directory)
             #expect(gone.code == 0, "\(gone)")
             #expect(gone.errors.contains("bob ✓ "), "\(gone)")
             #expect(gone.output.contains("confirmed     bob"), "\(gone)")
@@ -278,8 +266,7 @@ struct PeopleTests {
             bob.crash()
             let waiting = try Program.run(
                 [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "1", "--home", ann.home],
-                in: ann.directory
-            )
+                in: ann.directory)
             #expect(waiting.code == 4, "\(waiting)")
             #expect(waiting.errors.contains("waiting for bob"), "\(waiting)")
             #expect(waiting.output.contains("waiting for   bob"), "\(waiting)")
@@ -287,13 +274,13 @@ struct PeopleTests {
             let json = try ann.run(["explode", "list"])
             #expect(json.lines.count == 2)
             #expect(
-                try ann.fails(64, "explode", id, "--timeout", "1", "--force").json["error"]["kind"].string == "usage"
-            )
+                try ann.fails(64, "explode", id, "--timeout", "1", "--force").json["error"]["kind"].string == "usage")
         }
     }
 
-    @Test("A table counts the columns of a terminal", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")])
-    func columns(name: String, head: String) throws {
+    @Test("A table counts the columns of a terminal", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")]) func columns(
+        name: String, head: String
+    ) throws {
         try withRoom { ann, bob, _ in
             try ann.ok("conversation", "profile", "room", name)
             try bob.wait("profileChanged:profile=\(name)")
@@ -304,8 +291,7 @@ struct PeopleTests {
         }
     }
 
-    @Test("The progress of a file stays on one row of the terminal")
-    func progress() throws {
+    @Test("The progress of a file stays on one row of the terminal") func progress() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let name = String(repeating: "漢", count: 30)
             try bob.ok("conversation", "profile", "room", name)
@@ -327,8 +313,7 @@ struct PeopleTests {
         }
     }
 
-    @Test("An invite is read from standard input, and nothing there is an error")
-    func joinFromInput() throws {
+    @Test("An invite is read from standard input, and nothing there is an error") func joinFromInput() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -350,15 +335,13 @@ struct PeopleTests {
             (["--json", "send", "room", "hi"], "mayfly send room hi --json"),
             (["--home", "/nowhere", "read", "room"], "mayfly read room --home /nowhere"),
             (["--home=/nowhere", "status"], "mayfly status '--home=/nowhere'"),
-        ]
-    )
-    func mistakes(arguments: [String], cure: String) throws {
+        ]) func mistakes(arguments: [String], cure: String) throws
+    {
         try withDirectory { directory in
             let answer = try Program.run([Program.mayfly] + arguments, in: directory)
             #expect(answer.code == 64, "\(answer)")
             #expect(
-                (answer.errors + answer.output.replacingOccurrences(of: "\\\\", with: "\\")).contains(cure),
-                "\(answer)"
+                (answer.errors + answer.output.replacingOccurrences(of: "\\\\", with: "\\")).contains(cure), "\(answer)"
             )
         }
     }

@@ -9,8 +9,7 @@ struct PortMappingTests {
 
     /// `ann` is in the house, `bob` outside where nobody can connect to him.
     private func withHouse(
-        _ methods: GatewayHouse.Methods = .all,
-        _ body: (GatewayHouse, TestNode, TestNode) throws -> Void
+        _ methods: GatewayHouse.Methods = .all, _ body: (GatewayHouse, TestNode, TestNode) throws -> Void
     ) throws {
         try withHomes("ann", "bob") { nodes in
             let house = try GatewayHouse(in: nodes[0].directory, methods: methods)
@@ -48,8 +47,9 @@ struct PortMappingTests {
             try meet(ann, bob)
             try say("from outside", bob)
             try say("from inside", ann)
-            let path = try bob.ok("conversation", "members", "room").json["members"].list
-                .compactMap { $0["path"].string }
+            let path = try bob.ok("conversation", "members", "room").json["members"].list.compactMap {
+                $0["path"].string
+            }
             #expect(path == ["direct"])
             let check = try ann.run(["doctor"]).lines.first { $0["name"].string == "port mapping" }
             #expect(check?["state"].string == "ok", "\(check?.description ?? "none")")
@@ -67,9 +67,7 @@ struct PortMappingTests {
 
     @Test("By NAT-PMP a peer outside reaches a node through the mapped port, and a stop removes it") func natPMP()
         throws
-    {
-        try check(.withoutPCP, "nat-pmp")
-    }
+    { try check(.withoutPCP, "nat-pmp") }
 
     @Test("By UPnP a peer outside reaches a node through the mapped port, and a stop removes it") func upnp() throws {
         try check(.upnpOnly, "upnp")
@@ -93,8 +91,7 @@ struct PortMappingTests {
 
     @Test(
         "Without --map-ports the gateway is asked nothing; the configuration can ask for it, and the command line against it"
-    )
-    func off() throws {
+    ) func off() throws {
         try withHouse { house, ann, _ in
             try house.startGateway()
             for arguments in [[], ["--no-map-ports"]] {
@@ -106,9 +103,7 @@ struct PortMappingTests {
             }
             let config = Program.text("\(ann.home)/config.json")
             try ann.replace(
-                "config.json",
-                with: config.replacingOccurrences(of: "{\n", with: "{\n  \"mapPorts\": true,\n")
-            )
+                "config.json", with: config.replacingOccurrences(of: "{\n", with: "{\n  \"mapPorts\": true,\n"))
             try ann.start(Self.listen + ["--no-map-ports"])
             try ann.ok("netcheck", "--timeout", "1")
             try ann.stop()
@@ -263,8 +258,9 @@ struct PortMappingTests {
         """
     }
 
-    @Test("A gateway whose description has no end takes neither the node's memory nor its stop")
-    func endlessGateway() throws {
+    @Test("A gateway whose description has no end takes neither the node's memory nor its stop") func endlessGateway()
+        throws
+    {
         for pause in ["0", "1"] {
             try withHouse(.upnpOnly) { house, ann, _ in
                 try house.startGateway(script: Self.endless(pause))
@@ -284,8 +280,7 @@ struct PortMappingTests {
         }
     }
 
-    @Test("netcheck --map-ports tries a mapping and removes it")
-    func probing() throws {
+    @Test("netcheck --map-ports tries a mapping and removes it") func probing() throws {
         try withHouse { house, ann, _ in
             try house.startGateway()
             try ann.start(Self.listen)

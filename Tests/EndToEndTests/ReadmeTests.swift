@@ -3,8 +3,7 @@ import Glibc
 import Testing
 
 /// The quick start of the README, on two homes of this machine.
-@Suite("README", .script)
-struct ReadmeTests {
+@Suite("README", .script) struct ReadmeTests {
     /// A line of the quick start, and on which of the two machines it runs.
     struct Step {
         let machines: [Int]
@@ -51,8 +50,7 @@ struct ReadmeTests {
         return steps
     }
 
-    @Test("The quick start runs as it is written")
-    func quickStart() throws {
+    @Test("The quick start runs as it is written") func quickStart() throws {
         try withDirectory { directory in
             let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
             defer { for node in nodes { node.crash() } }

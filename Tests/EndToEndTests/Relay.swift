@@ -57,8 +57,7 @@ final class Relay: Sendable {
     func batchAnswers() { state.withLock { $0.batches = true } }
     /// What is held arrives now, late and in its order, also where the client has hung up; from now on everything passes.
     /// - Returns: how many bytes that were.
-    @discardableResult
-    func release() -> Int {
+    @discardableResult func release() -> Int {
         state.withLock { state in
             state.allowance = nil
             var count = 0
@@ -171,9 +170,7 @@ final class Relay: Sendable {
 ///   - advertise: where the others say that they are; where they are if `nil`.
 ///   - arguments: for the daemons.
 func withRelay(
-    _ names: [String],
-    advertise: String? = nil,
-    arguments: [String] = [],
+    _ names: [String], advertise: String? = nil, arguments: [String] = [],
     _ body: (_ ann: TestNode, _ others: [TestNode], _ relay: Relay) throws -> Void
 ) throws {
     try withDirectory { directory in
@@ -188,10 +185,8 @@ func withRelay(
         try ann.stop()
         var text = String(decoding: ann.contents("config.json"), as: UTF8.self)
         text = text.replacingOccurrences(
-            of: #""advertise" : \[[^\]]*\]"#,
-            with: "\"advertise\" : [\"\(relay.endpoint)\"]",
-            options: .regularExpression
-        )
+            of: #""advertise" : \[[^\]]*\]"#, with: "\"advertise\" : [\"\(relay.endpoint)\"]",
+            options: .regularExpression)
         try ann.replace("config.json", with: text)
         for node in [ann] + others { try node.start(arguments) }
         try body(ann, others, relay)

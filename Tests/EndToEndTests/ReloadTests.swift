@@ -3,8 +3,7 @@ import Glibc
 import Testing
 
 /// `mayfly config reload` and SIGHUP.
-@Suite("Reload", .script)
-struct ReloadTests {
+@Suite("Reload", .script) struct ReloadTests {
     /// Changes some settings of config.json; `nil` takes one out.
     private func edit(_ node: TestNode, _ changes: [String: Any?]) throws {
         let path = "\(node.home)/config.json"
@@ -12,9 +11,7 @@ struct ReloadTests {
         var settings = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
         for (name, value) in changes { settings[name] = value }
         let edited = try JSONSerialization.data(
-            withJSONObject: settings,
-            options: [.prettyPrinted, .withoutEscapingSlashes]
-        )
+            withJSONObject: settings, options: [.prettyPrinted, .withoutEscapingSlashes])
         try node.replace("config.json", with: Array(edited))
     }
 
@@ -36,8 +33,7 @@ struct ReloadTests {
                     "policy": "refuse", "cap": "1d", "readReceipts": true, "capacity": 7, "name": "desk",
                     "attachmentByteCount": 1_000, "storage": ["bytesPerInbox": 1_000_000],
                     "advertise": ["tcp://desk.example.org:7440"], "rendezvous": ["serve": true, "users": 3],
-                ]
-            )
+                ])
             let file = ann.contents("config.json")
             let changed = try ann.ok("config", "reload")
             let names: Set = [
@@ -176,8 +172,7 @@ struct ReloadTests {
                 (
                     "{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"hooks\":[{\"command\":[\"x\"]}]}",
                     "line 2", "absolute path"
-                ),
-                ("{\"advertise\":[],\n\"policy\":\"refuse\",\n\"listen\":[]", "line 3", "JSON"),
+                ), ("{\"advertise\":[],\n\"policy\":\"refuse\",\n\"listen\":[]", "line 3", "JSON"),
             ]
             for (text, line, words) in mistakes {
                 try ann.replace("config.json", with: text)
@@ -200,8 +195,9 @@ struct ReloadTests {
         }
     }
 
-    @Test("SIGHUP without a terminal takes the files over and logs what has changed, or why nothing has")
-    func signal() throws {
+    @Test("SIGHUP without a terminal takes the files over and logs what has changed, or why nothing has") func signal()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             ann.prefix = ["setsid"]
@@ -251,8 +247,9 @@ struct ReloadTests {
         }
     }
 
-    @Test("The service manager is told when a reload begins, at which time, and when it is over")
-    func serviceManager() throws {
+    @Test("The service manager is told when a reload begins, at which time, and when it is over") func serviceManager()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let path = "\(ann.directory)/notify"

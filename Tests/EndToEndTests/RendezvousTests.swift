@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// Two nodes that nobody can connect to, and a third one that passes their bytes on.
-@Suite("Rendezvous", .script)
-struct RendezvousTests {
+@Suite("Rendezvous", .script) struct RendezvousTests {
     /// At the port that a node behind a NAT tells others there is nobody.
     private static let nowhere = "tcp://127.0.0.1:9"
 
@@ -13,8 +12,7 @@ struct RendezvousTests {
     /// `hub` serves; `ann` is reached through it, and directly only at `advertise`; `bob` knows nothing of it, and cannot
     /// be reached. None of them has found another yet.
     private func withHub(
-        advertise: String = nowhere,
-        arguments: [String] = relayedOnly,
+        advertise: String = nowhere, arguments: [String] = relayedOnly,
         _ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void
     ) throws {
         try withDirectory { directory in
@@ -69,8 +67,7 @@ struct RendezvousTests {
         }
     }
 
-    @Test("Two nodes that nobody can connect to meet, agree, chat and send files through a third")
-    func chat() throws {
+    @Test("Two nodes that nobody can connect to meet, agree, chat and send files through a third") func chat() throws {
         try withHub { hub, ann, bob in
             let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
             #expect(card.first == Self.nowhere && card.last?.hasPrefix("relay://") == true, "\(card)")
@@ -139,8 +136,7 @@ struct RendezvousTests {
             try eventually("what was said meanwhile") { try bob.texts().contains("while bob is away") }
             // Ephemeral: each has what came while it ran, once.
             #expect(
-                try ann.texts() == ["after ann", "while it is away", "after hub", "while bob is away", "after bob"]
-            )
+                try ann.texts() == ["after ann", "while it is away", "after hub", "while bob is away", "after bob"])
             #expect(try bob.texts().sorted() == ["after bob", "while bob is away"])
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
         }
@@ -175,8 +171,9 @@ struct RendezvousTests {
         }
     }
 
-    @Test("Who was away when the conversation exploded learns of it through the rendezvous node")
-    func explosion() throws {
+    @Test("Who was away when the conversation exploded learns of it through the rendezvous node") func explosion()
+        throws
+    {
         try withHub { _, ann, bob in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
@@ -206,8 +203,7 @@ struct RendezvousTests {
         }
     }
 
-    @Test("What is set up wrongly says what is wrong, on the side where it is to be mended")
-    func mistakes() throws {
+    @Test("What is set up wrongly says what is wrong, on the side where it is to be mended") func mistakes() throws {
         try withHomes("hub", "ann", "bob") { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.start()
@@ -247,9 +243,8 @@ struct RendezvousTests {
             // Numbers of the configuration are looked at.
             try bob.replace(
                 "config.json",
-                with: String(decoding: bob.contents("config.json"), as: UTF8.self)
-                    .replacingOccurrences(of: "\"listen\"", with: "\"rendezvous\": {\"streams\": 0}, \"listen\"")
-            )
+                with: String(decoding: bob.contents("config.json"), as: UTF8.self).replacingOccurrences(
+                    of: "\"listen\"", with: "\"rendezvous\": {\"streams\": 0}, \"listen\""))
             let failure = try bob.tryStart()
             #expect(failure?.message.contains("rendezvous.streams") == true, "\(failure?.description ?? "it serves")")
             for node in [hub, ann] { try node.stop() }

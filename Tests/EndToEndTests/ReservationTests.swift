@@ -8,15 +8,13 @@ import Testing
 import Wire
 
 /// Places at a rendezvous node: one for each inbox.
-@Suite("Reservations", .script)
-struct ReservationTests {
+@Suite("Reservations", .script) struct ReservationTests {
     private static let nowhere = "tcp://127.0.0.1:9"
     private static let links = Mutex(0)
 
     /// `hub` serves `ann`, whom nobody can reach otherwise; nor can anybody reach the others.
     private func withHub(
-        _ names: String...,
-        body: (_ hub: TestNode, _ ann: TestNode, _ others: [TestNode]) throws -> Void
+        _ names: String..., body: (_ hub: TestNode, _ ann: TestNode, _ others: [TestNode]) throws -> Void
     ) throws {
         try withDirectory { directory in
             let nodes = (["hub", "ann"] + names).map { TestNode(name: $0, directory: directory) }
@@ -57,10 +55,8 @@ struct ReservationTests {
         }
         let link = try HostileLink(
             RawConnection(from: Source(number), to: NodeAddress(host: hub.host, port: hub.port)),
-            token: SharedTokens(card: card, day: UInt32(time(nil) / 86_400))[number],
-            identity: makeIdentity(),
-            remote: card.key
-        )
+            token: SharedTokens(card: card, day: UInt32(time(nil) / 86_400))[number], identity: makeIdentity(),
+            remote: card.key)
         try link.send(.relayRequest(.open(reservation)))
         return link
     }
@@ -109,15 +105,13 @@ struct ReservationTests {
             #expect(
                 try ann.ok("conversation", "members", "room").json["members"].list.map { $0["path"].string } == [
                     "relayed"
-                ]
-            )
+                ])
         }
     }
 
     @Test(
         "A stream to one inbox leads to no other: who is in two conversations cannot try one's token at the other's place"
-    )
-    func bound() throws {
+    ) func bound() throws {
         try withHub("bob") { hub, ann, _ in
             var invites: [(verified: VerifiedInvite, reservation: ReservationID)] = []
             for name in ["one", "two"] {
@@ -143,8 +137,9 @@ struct ReservationTests {
         }
     }
 
-    @Test("All places are there again after a restart of either side, and no inbox is woken for it")
-    func restarts() throws {
+    @Test("All places are there again after a restart of either side, and no inbox is woken for it") func restarts()
+        throws
+    {
         try withHub("bob") { hub, ann, others in
             let bob = others[0]
             for name in ["one", "two", "three"] {
@@ -162,9 +157,9 @@ struct ReservationTests {
                 try ann.start(Self.relayedOnly + ["--capacity", "1"])
                 try eventually("places again") { try count(hub, "reservations") == 5 }
                 // Whoever has to tell its members of another place is woken within eight seconds.
-                let watched = try ann.run(
-                    ["watch", "--since", "0", "--until", "inboxAwake:wakeReason=activityRanking", "--timeout", "9"]
-                )
+                let watched = try ann.run([
+                    "watch", "--since", "0", "--until", "inboxAwake:wakeReason=activityRanking", "--timeout", "9",
+                ])
                 #expect(watched.code == 4, "\(watched)")
                 #expect(try ann.ok("status")["inboxes"]["sleeping"].integer == 2)
             }

@@ -3,8 +3,9 @@ import Testing
 
 /// Explosions at a time (section 7), by clocks that the test sets: no machine is too slow for what comes before.
 extension ExplodeTests {
-    @Test("Scheduled: both know and are reminded, and at the time both copies end, with a receipt")
-    func scheduled() throws {
+    @Test("Scheduled: both know and are reminded, and at the time both copies end, with a receipt") func scheduled()
+        throws
+    {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             let scheduled = try ann.ok("explode", "room", "--in", "2h", "--force")
             #expect(scheduled["state"].string == "scheduled")
@@ -53,8 +54,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A schedule is brought forward and never put off; an immediate explosion wins")
-    func broughtForward() throws {
+    @Test("A schedule is brought forward and never put off; an immediate explosion wins") func broughtForward() throws {
         try withRoom { ann, bob, id in
             let first = try ann.ok("explode", "room", "--in", "2h", "--force")["expiresAt"].time
             #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == first)
@@ -78,23 +78,22 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A schedule is at most 365 days ahead")
-    func horizon() throws {
+    @Test("A schedule is at most 365 days ahead") func horizon() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
             try ann.ok("conversation", "create", "--name", "room")
             let before = Int64(Date().timeIntervalSince1970 * 1_000)
             let end = try #require(
-                ann.ok("explode", "room", "--at", "2100-01-01T00:00:00Z", "--force")["expiresAt"].time
-            )
+                ann.ok("explode", "room", "--at", "2100-01-01T00:00:00Z", "--force")["expiresAt"].time)
             let year: Int64 = 365 * 86_400_000
             #expect(end >= before + year - 1_000 && end <= before + year + 60_000)
         }
     }
 
-    @Test("At the time every member acts alone: the creator is gone, and learns later who has confirmed")
-    func alone() throws {
+    @Test("At the time every member acts alone: the creator is gone, and learns later who has confirmed") func alone()
+        throws
+    {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("alone", ann)
             try bob.writtenOut()
@@ -122,13 +121,9 @@ extension ExplodeTests {
         try withDirectory { directory in
             let file = "\(directory)/passphrase"
             _ = FileManager.default.createFile(
-                atPath: file,
-                contents: Data("correct horse battery staple\n".utf8),
-                attributes: [.posixPermissions: 0o600]
-            )
-            let (ann, bob) = (
-                TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory)
-            )
+                atPath: file, contents: Data("correct horse battery staple\n".utf8),
+                attributes: [.posixPermissions: 0o600])
+            let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [ann, bob] { node.crash() } }
             let clock = try TestClock(in: directory)
             for node in [ann, bob] { node.prefix = clock.prefix }
@@ -158,8 +153,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("While it is locked a member acts at the time, and tells when it is unlocked")
-    func locked() throws {
+    @Test("While it is locked a member acts at the time, and tells when it is unlocked") func locked() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("locked away", ann)
             try ann.ok("explode", "room", "--in", "1h", "--force")
@@ -174,8 +168,9 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A member that missed the schedule learns it at the next link, one that joins with the welcome")
-    func missed() throws {
+    @Test("A member that missed the schedule learns it at the next link, one that joins with the welcome") func missed()
+        throws
+    {
         try withClock("ann", "bob", "cem") { nodes, clock in
             let (ann, bob, cem) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }

@@ -8,11 +8,9 @@ import Testing
 struct ScriptTrait: TestTrait, SuiteTrait, TestScoping {
     var isRecursive: Bool { true }
 
-    func provideScope(
-        for test: Test,
-        testCase: Test.Case?,
-        performing body: @Sendable () async throws -> Void
-    ) async throws {
+    func provideScope(for test: Test, testCase: Test.Case?, performing body: @Sendable () async throws -> Void)
+        async throws
+    {
         await ScriptThreads.shared.admit()
         defer { ScriptThreads.shared.leave() }
         let start = ContinuousClock.now
@@ -23,15 +21,12 @@ struct ScriptTrait: TestTrait, SuiteTrait, TestScoping {
     }
 }
 
-extension Trait where Self == ScriptTrait {
-    static var script: Self { ScriptTrait() }
-}
+extension Trait where Self == ScriptTrait { static var script: Self { ScriptTrait() } }
 
 /// Threads for tests that block. No more tests begin than there are threads, so none holds up another's next step.
 private final class ScriptThreads: TaskExecutor {
     static let shared = ScriptThreads(
-        count: ProcessInfo.processInfo.environment["MAYFLY_SCRIPTS"].flatMap { Int($0) } ?? 4
-    )
+        count: ProcessInfo.processInfo.environment["MAYFLY_SCRIPTS"].flatMap { Int($0) } ?? 4)
 
     private struct State {
         var jobs: [UnownedJob] = []

@@ -1,8 +1,7 @@
 import Testing
 
 /// The testing scenarios of the lifetime specification (seed 004), step by step.
-@Suite("Seed 004: testing scenarios", .script)
-struct Seed004Tests {
+@Suite("Seed 004: testing scenarios", .script) struct Seed004Tests {
     private static let day: Int64 = 86_400_000
 
     /// An expiry sidecar names the end of a bucket of five minutes (one day) or thirty (seven days); a message's own
@@ -17,8 +16,7 @@ struct Seed004Tests {
         }
     }
 
-    @Test("Test 1: Basic Proposal & Accept")
-    func basicProposalAndAccept() throws {
+    @Test("Test 1: Basic Proposal & Accept") func basicProposalAndAccept() throws {
         try withRoom { ann, bob, _ in
             // 1. Client A proposes "1 Day".
             let proposed = try ann.ok("lifetime", "propose", "room", "1d")
@@ -65,8 +63,7 @@ struct Seed004Tests {
         }
     }
 
-    @Test("Test 2: Proposal & Reject")
-    func proposalAndReject() throws {
+    @Test("Test 2: Proposal & Reject") func proposalAndReject() throws {
         try withRoom { ann, bob, _ in
             // 1. Client A proposes "7 Days".
             try ann.ok("lifetime", "propose", "room", "7d")
@@ -97,8 +94,7 @@ struct Seed004Tests {
         }
     }
 
-    @Test("Test 3: Change During Active Agreement")
-    func changeDuringActiveAgreement() throws {
+    @Test("Test 3: Change During Active Agreement") func changeDuringActiveAgreement() throws {
         try withRoom { ann, bob, _ in
             // 1. Both agree on "1 Day".
             try agree(ann, bob, "1d")
@@ -128,8 +124,7 @@ struct Seed004Tests {
         }
     }
 
-    @Test("Test 4: Reconnection Resets")
-    func reconnectionResets() throws {
+    @Test("Test 4: Reconnection Resets") func reconnectionResets() throws {
         try withRoom { ann, bob, _ in
             // 1. Both agree on "1 Day".
             try agree(ann, bob, "1d")

@@ -5,10 +5,8 @@ import Testing
 @testable import mayfly
 
 /// What a person is shown, and pastes.
-@Suite("Shown text", .script)
-struct ShownTextTests {
-    @Test("Nothing that a terminal obeys is left of a text, nor in the name of a file")
-    func harmless() {
+@Suite("Shown text", .script) struct ShownTextTests {
+    @Test("Nothing that a terminal obeys is left of a text, nor in the name of a file") func harmless() {
         #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d e")
         #expect(safe("a\u{2028}b\u{2029}c") == "a b c")
         let directions =
@@ -25,8 +23,7 @@ struct ShownTextTests {
         #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
     }
 
-    @Test("A word is quoted where a shell would read more than a word in it")
-    func words() {
+    @Test("A word is quoted where a shell would read more than a word in it") func words() {
         #expect(quoted("room-1.a/b") == "room-1.a/b")
         #expect(quoted("my room $(x)") == "'my room $(x)'")
         #expect(quoted("it's") == #"'it'\''s'"#)
@@ -37,15 +34,13 @@ struct ShownTextTests {
 
     @Test(
         "A path that a terminal must not have as it is comes back from the shell as it was",
-        arguments: ["a\nb", "tab\there", "\u{1b}]0;x\u{7}", "\u{202e}gpj.exe", "it's \\n $(x) `y`\u{9b}", "\u{2028}8"]
-    )
+        arguments: ["a\nb", "tab\there", "\u{1b}]0;x\u{7}", "\u{202e}gpj.exe", "it's \\n $(x) `y`\u{9b}", "\u{2028}8"])
     func escapes(_ word: String) throws {
         #expect(safe(quoted(word)) == quoted(word), "it can be shown as it is")
         #expect(try Program.tool("bash", "-c", "printf %s \(quoted(word))") == word)
     }
 
-    @Test("The commands that a person is told name the home that was named, and can be pasted")
-    func notes() throws {
+    @Test("The commands that a person is told name the home that was named, and can be pasted") func notes() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func told(_ arguments: String...) throws -> String {
@@ -56,8 +51,7 @@ struct ShownTextTests {
             #expect(made == "start it with `mayfly run --home '\(other)'`\n")
             let odd = try Program.run(
                 [Program.mayfly, "init", "--listen", ann.anyPort, "--home", "\(ann.directory)/a\n\u{1b}b"],
-                in: ann.directory
-            )
+                in: ann.directory)
             #expect(odd.output.contains("/a ?b\n") && !odd.output.contains("\u{1b}"), "\(odd)")
             let node = try ann.run(["doctor"]).lines.first { $0["name"].string == "node" }
             #expect(node?["hint"].string == "start it with `mayfly run --home \(ann.home)`")

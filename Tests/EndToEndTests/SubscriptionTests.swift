@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 /// `subscribe`, `unsubscribe` and cursors, over one connection and over restarts.
-@Suite("Subscriptions", .script)
-struct SubscriptionTests {
+@Suite("Subscriptions", .script) struct SubscriptionTests {
     private func request(_ id: Int, _ method: String, _ params: String = "{}") -> String {
         #"{"jsonrpc":"2.0","id":\#(id),"method":"\#(method)","params":\#(params)}"# + "\n"
     }
@@ -19,14 +18,16 @@ struct SubscriptionTests {
                 request(7, "send", #"{"conversation":"room","text":"two","wait":"delivered"}"#),
             ]
             let output = try ann.tool(["rpc"], input: lines.joined(), until: { $0.contains(#""id":7"#) })
-            let events = output.split(separator: "\n").compactMap { JSON(line: $0) }
-                .filter { $0["method"].string == "event" }.compactMap { $0["params"]["cursor"].integer }
+            let events = output.split(separator: "\n").compactMap { JSON(line: $0) }.filter {
+                $0["method"].string == "event"
+            }.compactMap { $0["params"]["cursor"].integer }
             #expect(!events.isEmpty && Set(events).count == events.count, "\(output)")
         }
     }
 
-    @Test("After an unsubscribe nothing comes any more, and the connection ends with its input")
-    func unsubscribe() throws {
+    @Test("After an unsubscribe nothing comes any more, and the connection ends with its input") func unsubscribe()
+        throws
+    {
         try withRoom { ann, _, _ in
             let lines = [
                 request(1, "subscribe", #"{"conversation":"room"}"#), request(2, "unsubscribe"),
@@ -40,8 +41,9 @@ struct SubscriptionTests {
         }
     }
 
-    @Test("The end of input need not be a line's end, and a node that is killed is a lost connection")
-    func rpcEnds() throws {
+    @Test("The end of input need not be a line's end, and a node that is killed is a lost connection") func rpcEnds()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -55,11 +57,8 @@ struct SubscriptionTests {
             try Data(request(1, "subscribe").utf8).write(to: URL(fileURLWithPath: input))
             let output = "\(ann.directory)/output"
             let child = try Child(
-                [Program.mayfly, "rpc", "--home", ann.home],
-                input: try Descriptor(input, O_RDONLY),
-                output: try Descriptor(output, O_WRONLY | O_CREAT),
-                errors: try Descriptor("/dev/null", O_WRONLY)
-            )
+                [Program.mayfly, "rpc", "--home", ann.home], input: try Descriptor(input, O_RDONLY),
+                output: try Descriptor(output, O_WRONLY | O_CREAT), errors: try Descriptor("/dev/null", O_WRONLY))
             try eventually("it is subscribed") { Program.text(output).contains("cursor") }
             ann.crash()
             #expect(child.wait(seconds: 90) == 8)
@@ -68,9 +67,8 @@ struct SubscriptionTests {
 
     @Test(
         "Cursors rise over a restart with the clock set back, and one of nobody's begins with a gap",
-        .enabled(if: TestClock.canBeMade, "needs a C compiler")
-    )
-    func clockSetBack() throws {
+        .enabled(if: TestClock.canBeMade, "needs a C compiler")) func clockSetBack() throws
+    {
         try withClock("ann") { nodes, clock in
             let ann = nodes[0]
             clock.pass(TestClock.hour)

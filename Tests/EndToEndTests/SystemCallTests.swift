@@ -3,15 +3,14 @@ import Glibc
 import Testing
 
 /// The program itself, killed or refused at a system call by strace.
-@Suite("System calls", .script, .enabled(if: Tracer.isThere, "needs strace and leave to trace"))
-struct SystemCallTests {
+@Suite("System calls", .script, .enabled(if: Tracer.isThere, "needs strace and leave to trace")) struct SystemCallTests
+{
     /// All calls, when a campaign asks for them.
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
 
     private static func calls(_ few: [Int], upTo most: Int) -> [Int] { isCampaign ? Array(1...most) : few }
 
-    @Test("init, killed at a call: it is done again, or was done, and the node starts")
-    func initialise() throws {
+    @Test("init, killed at a call: it is done again, or was done, and the node starts") func initialise() throws {
         for call in ["pwrite64", "fsync", "renameat", "mkdirat"] {
             var number = 1
             var strikes = 0
@@ -41,8 +40,9 @@ struct SystemCallTests {
         }
     }
 
-    @Test("save, killed at a call, leaves the whole file or nothing, and works where files must have names")
-    func save() throws {
+    @Test("save, killed at a call, leaves the whole file or nothing, and works where files must have names") func save()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let path = "\(ann.directory)/a.bin"
             let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 / 251) })
@@ -56,8 +56,7 @@ struct SystemCallTests {
                 let tracing = ["strace", "-f", "-qq", "-o", log] + injection
                 return try Program.run(
                     tracing + [Program.mayfly, "save", "room", id, "--output", output, "--home", bob.home],
-                    in: ann.directory
-                )
+                    in: ann.directory)
             }
             func saved() -> [String] { (try? FileManager.default.contentsOfDirectory(atPath: output)) ?? [] }
             func isWhole() -> Bool { FileManager.default.contents(atPath: "\(output)/a.bin") == bytes }
@@ -109,8 +108,7 @@ struct SystemCallTests {
         }
     }
 
-    @Test("A sender is killed at a call: what it said to have stored is there")
-    func sending() throws {
+    @Test("A sender is killed at a call: what it said to have stored is there") func sending() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for number in Self.calls([1, 2], upTo: 6) {
                 let cursor = try bob.cursor()
@@ -212,11 +210,8 @@ struct SystemCallTests {
                     [
                         Program.mayfly, "peer", "add", "command\(number)", "--endpoint", "tcp://192.0.2.1:1", "--home",
                         ann.home,
-                    ],
-                    input: try Descriptor("/dev/null", O_RDONLY),
-                    output: try Descriptor("/dev/null", O_WRONLY),
-                    errors: try Descriptor("/dev/null", O_WRONLY)
-                )
+                    ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
+                    errors: try Descriptor("/dev/null", O_WRONLY))
                 try eventually("it is being written") { access("\(ann.home)/peers.json.new", F_OK) == 0 }
                 try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"edit\(number)\" } ] }")
                 #expect(command.wait(seconds: 60) == 0)
@@ -228,8 +223,9 @@ struct SystemCallTests {
         }
     }
 
-    @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards")
-    func errors() throws {
+    @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards") func errors()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var all: [String] = []
             for fault in ["fdatasync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO"] {
@@ -276,11 +272,8 @@ final class Tracer {
             [
                 "strace", "-f", "-p", String(node.pid), "-o", calls, "-e", "trace=\(traced)", "-e",
                 "inject=\(injection)",
-            ],
-            input: try Descriptor("/dev/null", O_RDONLY),
-            output: try Descriptor("/dev/null", O_WRONLY),
-            errors: try Descriptor(log, O_WRONLY | O_CREAT)
-        )
+            ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
+            errors: try Descriptor(log, O_WRONLY | O_CREAT))
         let child = child
         try eventually("strace is attached") {
             let text = Program.text(log)

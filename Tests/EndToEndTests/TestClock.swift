@@ -106,8 +106,7 @@ func withClock(_ names: String..., body: (_ nodes: [TestNode], _ clock: TestCloc
 
 /// Two running nodes that go by one clock and share the conversation `room`; `id` is its id.
 func withClockedRoom(
-    lifetime: String? = nil,
-    body: (_ ann: TestNode, _ bob: TestNode, _ id: String, _ clock: TestClock) throws -> Void
+    lifetime: String? = nil, body: (_ ann: TestNode, _ bob: TestNode, _ id: String, _ clock: TestClock) throws -> Void
 ) throws {
     try withClock("ann", "bob") { nodes, clock in
         for node in nodes { try node.start() }

@@ -14,8 +14,7 @@ nonisolated(unsafe) private var target: FuzzTarget?
 nonisolated(unsafe) private var tellsSomeComparisons = false
 nonisolated(unsafe) private var inputCount: UInt64 = 0
 
-@_cdecl("LLVMFuzzerInitialize")
-public func initialize(
+@_cdecl("LLVMFuzzerInitialize") public func initialize(
     _ count: UnsafeMutablePointer<CInt>,
     _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>>
 ) -> CInt {
@@ -44,14 +43,11 @@ public func initialize(
     return 0
 }
 
-@_cdecl("LLVMFuzzerTestOneInput")
-public func runOne(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
+@_cdecl("LLVMFuzzerTestOneInput") public func runOne(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
     inputCount &+= 1
     if tellsSomeComparisons { fuzz_comparisons_tell(inputCount & 7 == 0 ? 1 : 0) }
     fuzz_chance_begin(2)
-    do {
-        try target?.run(Array(UnsafeBufferPointer(start: bytes, count: count)))
-    } catch {
+    do { try target?.run(Array(UnsafeBufferPointer(start: bytes, count: count))) } catch {
         fatalError("\(target?.name ?? ""): \(error)")
     }
     fuzz_counters_show()

@@ -5,9 +5,7 @@ import Transport
 /// Codes to say aloud: what is typed, what comes over the network, and both sides of the exchange.
 let codeTargets: [FuzzTarget] = [
     FuzzTarget(
-        "code-text",
-        byteCountLimit: 128,
-        cost: 10,
+        "code-text", byteCountLimit: 128, cost: 10,
         seeds: {
             ["7-harvest-lamp", "7 Harvset LAMP", "0-a-b", "mayfly:join/abc", "99-zoo-zoo-zoo"].map { Array($0.utf8) }
         },
@@ -20,11 +18,9 @@ let codeTargets: [FuzzTarget] = [
             }
             try expect(SpokenCode.isMeant(by: text), "a code was not meant")
             try expect((try? SpokenCode(code.description)) == code, "a code does not read back")
-        }
-    ),
+        }),
     FuzzTarget(
-        "code-datagram",
-        byteCountLimit: 64,
+        "code-datagram", byteCountLimit: 64,
         seeds: {
             [
                 LanCodeDatagram(.question, number: 7, id: 5).bytes,
@@ -34,12 +30,9 @@ let codeTargets: [FuzzTarget] = [
         run: { bytes in
             guard let datagram = LanCodeDatagram(bytes) else { return }
             try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
-        }
-    ),
+        }),
     FuzzTarget(
-        "code-exchange",
-        byteCountLimit: 8_192,
-        cost: 20,
+        "code-exchange", byteCountLimit: 8_192, cost: 20,
         seeds: {
             [
                 // The good exchange; wrong words; silence; two at once; strangers' bytes; time.
@@ -59,8 +52,7 @@ let codeTargets: [FuzzTarget] = [
                 try exchange.step()
                 left -= 1
             }
-        }
-    ),
+        }),
 ]
 
 /// A node with codes, joiners with right and wrong words, and somebody who changes and makes up what they send.
@@ -118,11 +110,7 @@ private struct FuzzExchange {
             guard let machine = CodeJoinerStateMachine(SpokenCode(slot: entry.code.slot, words: words), &random) else {
                 throw FuzzFailure("no joiner")
             }
-            joiners[next] = Joiner(
-                number: entry.number,
-                machine: machine,
-                hasRightWords: words == entry.code.words
-            )
+            joiners[next] = Joiner(number: entry.number, machine: machine, hasRightWords: words == entry.code.words)
             defer { next += 1 }
             try take(codes.receive(share: machine.share, machine.greeting, from: CodeAttempt(next), &random))
         case 2:
@@ -163,8 +151,7 @@ private struct FuzzExchange {
             try take(codes.advance(now: now))
             try expect(
                 codes.entries.allSatisfy { $0.expiresAt > now || proven.map(\.number).contains($0.number) },
-                "a code is too old"
-            )
+                "a code is too old")
         // A joiner hears something else.
         default:
             guard let number = joiner(), var joiner = joiners[number], !joiner.isDone else { return }
@@ -205,9 +192,7 @@ private struct FuzzExchange {
             case .ended:
                 guard let entry = action.entry else { throw FuzzFailure("the end of no code") }
                 try expect(
-                    codes[entry.number] == nil && codes.outcome(of: entry.number) != nil,
-                    "a code outlives its end"
-                )
+                    codes[entry.number] == nil && codes.outcome(of: entry.number) != nil, "a code outlives its end")
             }
         }
     }

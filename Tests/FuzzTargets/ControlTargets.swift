@@ -5,8 +5,7 @@
     /// The control socket: lines, JSON, requests, and every method's parameters.
     let controlTargets: [FuzzTarget] = [
         FuzzTarget(
-            "control",
-            byteCountLimit: 16_384,
+            "control", byteCountLimit: 16_384,
             seeds: {
                 var seeds: [[UInt8]] = []
                 for method in MethodCatalogue.methods { seeds.append([0] + exampleRequest(method)) }
@@ -23,16 +22,12 @@
                     splitter.append(&buffer)
                     do {
                         while let line = try splitter.nextLine() { try checkLine(Array(line.readableBytesView)) }
-                    } catch is LineSplitter.LineTooLong {
-                        return
-                    }
+                    } catch is LineSplitter.LineTooLong { return }
                 }
                 try expect(!splitter.holdsBytes, "bytes are left after the last newline")
-            }
-        ),
+            }),
         FuzzTarget(
-            "json",
-            byteCountLimit: 8_192,
+            "json", byteCountLimit: 8_192,
             seeds: {
                 [
                     #"{"a":[1,-0.5e3,true,false,null,"\u00e9\ud83d\ude00\n\\"],"b":{}}"#, "[9223372036854775807,1e308]",
@@ -45,21 +40,14 @@
                 let again: JSONValue? = try? JSONReader.read(value.utf8)
                 try expect(again?.text == value.text, "\(value) does not come back")
                 _ = try? value.decoded(as: JSONValue.self)
-            }
-        ),
+            }),
         // What a program reads from a node: responses, failures and events.
         FuzzTarget(
-            "response",
-            byteCountLimit: 8_192,
+            "response", byteCountLimit: 8_192,
             seeds: {
                 let event = Event(
-                    cursor: 7,
-                    event: .message,
-                    conversation: HexID(1, 2),
-                    at: Timestamp(milliseconds: 1_795_247_146_133),
-                    inbox: "i1",
-                    details: ["text": .text("hi")]
-                )
+                    cursor: 7, event: .message, conversation: HexID(1, 2),
+                    at: Timestamp(milliseconds: 1_795_247_146_133), inbox: "i1", details: ["text": .text("hi")])
                 let responses: [ControlResponse] = [
                     .success(id: .integer(1), result: ["ok": true]),
                     .failure(id: .string("x"), error: ControlError(.locked, "locked", hint: "unlock", field: "f")),
@@ -73,17 +61,14 @@
                 // Of a failure what is known is kept; all else comes back as it was.
                 let again = try? ControlResponse(line: response.line.dropLast())
                 try expect(again?.line == response.line, "\(response) comes back as \(String(describing: again))")
-            }
-        ),
+            }),
     ]
 
     private func checkLine(_ line: [UInt8]) throws {
         guard let request = try? ControlRequest(line: line) else { return }
         let again = try? ControlRequest(line: request.jsonValue.utf8)
         try expect(
-            again?.jsonValue.text == request.jsonValue.text,
-            "\(request) comes back as \(String(describing: again))"
-        )
+            again?.jsonValue.text == request.jsonValue.text, "\(request) comes back as \(String(describing: again))")
         guard let method = MethodCatalogue.method(named: request.method) else { return }
         try checkParameters(method, request)
     }
@@ -106,10 +91,7 @@
     private func example(of field: FieldSchema) -> JSONValue {
         if field.type.hasPrefix("[") {
             let shape = FieldSchema.Shape(
-                type: String(field.type.dropFirst().dropLast()),
-                values: field.values,
-                fields: field.fields
-            )
+                type: String(field.type.dropFirst().dropLast()), values: field.values, fields: field.fields)
             let element = FieldSchema(name: "", shape: shape, isOptional: false)
             return .array([example(of: element)])
         }
@@ -120,8 +102,7 @@
         case "number": return .number(1.5)
         case "timestamp": return "2026-11-21T06:53:53Z"
         case "interval": return "90s"
-        case "object":
-            return .object(Dictionary(uniqueKeysWithValues: field.fields.map { ($0.name, example(of: $0)) }))
+        case "object": return .object(Dictionary(uniqueKeysWithValues: field.fields.map { ($0.name, example(of: $0)) }))
         default: return "1h"
         }
     }

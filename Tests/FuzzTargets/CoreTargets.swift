@@ -18,10 +18,7 @@ private let shortEnding: (first: Milliseconds, second: Milliseconds?) = (2 * .se
 
 private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
     FuzzTarget(
-        name,
-        byteCountLimit: 1_024,
-        cost: 50,
-        seeds: { scenario.seeds },
+        name, byteCountLimit: 1_024, cost: 50, seeds: { scenario.seeds },
         run: { bytes in
             var session = try scenario.start()
             var input = FuzzInput(bytes)
@@ -47,8 +44,7 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
                 session.all.run(for: second)
             }
             try session.all.check()
-        }
-    )
+        })
 }
 
 enum CoreScenario: Sendable {

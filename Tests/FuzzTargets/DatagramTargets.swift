@@ -4,9 +4,7 @@ import Transport
 /// Datagrams from strangers, and packets from a peer that is who it says and sends what it likes.
 let datagramTargets: [FuzzTarget] = [
     FuzzTarget(
-        "datagram-stranger",
-        byteCountLimit: 2_048,
-        cost: 10,
+        "datagram-stranger", byteCountLimit: 2_048, cost: 10,
         seeds: {
             let peer = FuzzDatagrams()
             let acts = try peer.open()
@@ -22,12 +20,9 @@ let datagramTargets: [FuzzTarget] = [
             var input = FuzzInput(bytes)
             while !input.isAtEnd { try peer.give(input.run()) }
             try peer.finish()
-        }
-    ),
+        }),
     FuzzTarget(
-        "datagram-peer",
-        byteCountLimit: 2_048,
-        cost: 20,
+        "datagram-peer", byteCountLimit: 2_048, cost: 20,
         seeds: {
             [
                 FuzzScript().run([1]).byte(0).run([3, 0, 5, 0, 0, 0, 1, 7]).bytes,
@@ -52,8 +47,7 @@ let datagramTargets: [FuzzTarget] = [
             // That a silent peer is given up takes a hundred timeouts: mostly the link is closed.
             if FuzzPatience(bytes) == .short { try peer.happen(0b1100_0001) }
             try peer.finish()
-        }
-    ),
+        }),
 ]
 
 /// An endpoint, and a peer that is made of the handshake alone, with fixed keys.
@@ -84,12 +78,9 @@ final class FuzzDatagrams {
                 randomBytes: { count in
                     counter.value += 1
                     return (0..<count).map { UInt8(truncatingIfNeeded: counter.value >> (8 * ($0 % 4))) }
-                },
-                makeEphemeral: { FuzzDatagrams.key(0x31) },
+                }, makeEphemeral: { FuzzDatagrams.key(0x31) },
                 route: { $0 == Self.token ? RouteMatch(identity: own, route: 1, remote: nil) : nil },
-                isKnown: { $0 == Self.token }
-            )
-        )
+                isKnown: { $0 == Self.token }))
     }
 
     private final class Counter { var value = 0 }
@@ -119,11 +110,8 @@ final class FuzzDatagrams {
     private static let opening: Result<Opening, any Error> = Result {
         let peer = FuzzDatagrams()
         var handshake = try LinkHandshake.initiator(
-            identity: key(0x11),
-            remote: peer.own.publicKey,
-            ephemeral: key(0x12),
-            prologue: Array("mayfly".utf8) + [1, 0x0d] + token
-        )
+            identity: key(0x11), remote: peer.own.publicKey, ephemeral: key(0x12),
+            prologue: Array("mayfly".utf8) + [1, 0x0d] + token)
         let dial = [0x0d, 0x11] + token + [1, 2, 3, 4, 5, 6, 7, 8] + [0] + (try handshake.write())
         try peer.give(dial)
         guard let answer = peer.answers.first, answer.count == 68 else {
@@ -138,8 +126,7 @@ final class FuzzDatagrams {
 
     /// Dials the endpoint.
     /// - Returns: the two datagrams of it.
-    @discardableResult
-    func open() throws -> [[UInt8]] {
+    @discardableResult func open() throws -> [[UInt8]] {
         let opening = try Self.opening.get()
         try give(opening.dial)
         try expect(answers == [opening.answer], "another answer to the same act 1")

@@ -4,8 +4,7 @@ import Transport
 /// Datagrams of LAN discovery from whoever is on the network.
 let discoveryTargets: [FuzzTarget] = [
     FuzzTarget(
-        "lan-datagram",
-        byteCountLimit: 1_200,
+        "lan-datagram", byteCountLimit: 1_200,
         seeds: {
             var random = SplitMix64(state: 1)
             return [0, 9, 64].flatMap { count in
@@ -18,12 +17,9 @@ let discoveryTargets: [FuzzTarget] = [
         run: { bytes in
             guard let datagram = LanDatagram(bytes) else { return }
             try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
-        }
-    ),
+        }),
     FuzzTarget(
-        "lan-network",
-        byteCountLimit: 2_048,
-        cost: 4,
+        "lan-network", byteCountLimit: 2_048, cost: 4,
         seeds: {
             [
                 FuzzScript().byte(0).byte(1).byte(2).bytes,
@@ -45,8 +41,7 @@ let discoveryTargets: [FuzzTarget] = [
                 try network.step()
                 left -= 1
             }
-        }
-    ),
+        }),
 ]
 
 /// Two machines with one pair of inboxes, and somebody who repeats, changes and makes up what they send.

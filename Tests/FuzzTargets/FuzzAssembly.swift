@@ -132,21 +132,11 @@ struct FuzzAssembly {
         let known = archive[node]
         let held = chunks[node]
         let contents = ContentLookup(
-            message: { known[$1] },
-            isStored: { _, _ in false },
-            hasChunk: { held[$1]?.contains($2) ?? false }
-        )
+            message: { known[$1] }, isStored: { _, _ in false }, hasChunk: { held[$1]?.contains($2) ?? false })
         return Turn(
-            now: now,
-            random: random,
-            endpoints: [endpoint(node)],
-            isLocked: false,
-            defaultPolicy: .ask,
-            sessionGrace: Limits.sessionGrace,
-            isKnown: { known[$1] != nil },
-            contents: contents,
-            mailbox: places.isEmpty ? nil : places[node]
-        )
+            now: now, random: random, endpoints: [endpoint(node)], isLocked: false, defaultPolicy: .ask,
+            sessionGrace: Limits.sessionGrace, isKnown: { known[$1] != nil }, contents: contents,
+            mailbox: places.isEmpty ? nil : places[node])
     }
 
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
@@ -300,17 +290,12 @@ struct FuzzAssembly {
 
     /// One thing that is due by then happens.
     /// - Returns: whether there was one.
-    @discardableResult
-    mutating func tick(until end: Timestamp) -> Bool {
+    @discardableResult mutating func tick(until end: Timestamp) -> Bool {
         count += 1
         guard !isOver else { return false }
         if !wire.isEmpty {
             let next = wire.removeFirst()
-            if let frame = next.frame {
-                receive(frame, next.to, on: next.link)
-            } else {
-                close(next.link, by: next.to)
-            }
+            if let frame = next.frame { receive(frame, next.to, on: next.link) } else { close(next.link, by: next.to) }
             return true
         }
         let deadlines = nodes.map(\.nextDeadline)
@@ -351,10 +336,8 @@ struct FuzzAssembly {
         }
     }
 
-    @discardableResult
-    mutating func command(
-        _ node: Int,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    @discardableResult mutating func command(
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]

@@ -31,13 +31,8 @@
         private static let base: Result<Base, any Error> = Result {
             let base = Base()
             try Store.create(
-                home: "/home",
-                protection: .keyFile,
-                passphrase: nil,
-                fileSystem: base.disk,
-                argon2: argon2,
-                journal: SimulatedDisk.journalByteCount
-            )
+                home: "/home", protection: .keyFile, passphrase: nil, fileSystem: base.disk, argon2: argon2,
+                journal: SimulatedDisk.journalByteCount)
             let store = try open(base.disk, now: start)
             try store.unlock(passphrase: nil)
             var number: UInt64 = 0
@@ -48,17 +43,10 @@
                         number += 1
                         let id = number.littleEndianBytes + [UInt8](repeating: 7, count: 8)
                         let one = Stored(
-                            expiresAt: start + life - Int64(number) * 1_000,
-                            payload: [1, 2, UInt8(number)]
-                        )
+                            expiresAt: start + life - Int64(number) * 1_000, payload: [1, 2, UInt8(number)])
                         try store.append(
-                            row,
-                            id: id,
-                            tier: tier,
-                            expiresAt: one.expiresAt,
-                            payload: one.payload,
-                            isHidden: number.isMultiple(of: 5)
-                        )
+                            row, id: id, tier: tier, expiresAt: one.expiresAt, payload: one.payload,
+                            isHidden: number.isMultiple(of: 5))
                         base.stored[id] = one
                     }
                 }
@@ -99,9 +87,7 @@
 
         /// What somebody does to a file is on the platter at once.
         private static func edit(
-            _ state: inout SimulatedDisk.State,
-            _ number: Int,
-            _ body: (inout SimulatedBytes) -> Void
+            _ state: inout SimulatedDisk.State, _ number: Int, _ body: (inout SimulatedBytes) -> Void
         ) {
             guard var node = state.nodes.removeValue(forKey: number) else { return }
             // Only one of the two is there while it is changed, so that no page is copied for the other.
@@ -119,8 +105,7 @@
             for kind in 1..<16 {
                 for file in [0, 1, 2, 3, 4, 5, 7, 9] {
                     let script = FuzzScript().byte(1 + kind % 4 + 7 * (file % 3)).byte(kind).byte(file).short(
-                        file * 700
-                    )
+                        file * 700)
                     seeds.append(script.byte(1).run([1, 2, 3, 4, 5, 6, 7, 8]).number(UInt64(start)).bytes)
                 }
             }
@@ -254,13 +239,9 @@
         }
 
         /// The bytes of the file of this name, wherever in the tree; `nil` if there are not so many.
-        private static func read(
-            _ name: String,
-            _ state: SimulatedDisk.State,
-            _ base: Base,
-            at offset: Int,
-            count: Int
-        ) -> (number: Int, bytes: [UInt8])? {
+        private static func read(_ name: String, _ state: SimulatedDisk.State, _ base: Base, at offset: Int, count: Int)
+            -> (number: Int, bytes: [UInt8])?
+        {
             guard let number = base.names.first(where: { $0.value == name })?.key,
                 let bytes = state.nodes[number]?.content.read(at: offset, count: count), bytes.count == count
             else { return nil }

@@ -126,24 +126,15 @@ struct FuzzMailbox {
     private var turn: Turn {
         let (peers, kept, hasRoom, isSilent, now) = (peers, kept, hasRoom, isSilent, now)
         return Turn(
-            now: now,
-            random: .seeded(1),
-            endpoints: [],
-            isLocked: isLocked,
-            defaultPolicy: .ask,
-            sessionGrace: 0,
-            isKnown: { _, _ in false },
-            hasRoom: { _ in hasRoom },
-            isNamedPeer: { peers.contains($0) },
+            now: now, random: .seeded(1), endpoints: [], isLocked: isLocked, defaultPolicy: .ask, sessionGrace: 0,
+            isKnown: { _, _ in false }, hasRoom: { _ in hasRoom }, isNamedPeer: { peers.contains($0) },
             sourceOf: { $0.value.isMultiple(of: 2) ? 7 : nil },
             keptSlots: { box in
                 isSilent ? nil : KeptSlots((kept[box] ?? [:]).values.map(\.slot).filter { $0.until > now })
-            }
-        )
+            })
     }
 
-    @discardableResult
-    private mutating func configure() -> [NodeAction] {
+    @discardableResult private mutating func configure() -> [NodeAction] {
         mostBoxes = max(mostBoxes, terms.boxCount)
         let peers = peers
         return machine.configure(terms, Self.client) { peers.contains($0) }
@@ -272,11 +263,8 @@ struct FuzzMailboxOwner {
         case 4: machine.heard(link(&input), now: now)
         case 5:
             let grant = MailboxGrant(
-                boxCount: Int(truncatingIfNeeded: input.number()),
-                slotCount: 0,
-                byteCount: .max,
-                longest: input.signed()
-            )
+                boxCount: Int(truncatingIfNeeded: input.number()), slotCount: 0, byteCount: .max,
+                longest: input.signed())
             machine.granted(grant, on: link(&input), now: now)
         case 6:
             let refusal = MailboxRefusal.allCases[input.index(below: MailboxRefusal.allCases.count)]

@@ -90,12 +90,8 @@ extension FuzzSession {
         all.command(node) { (machine, turn) throws(CommandError) in
             let prepared = try machine.prepareAttachment(byteCount: byteCount, &turn)
             let attachment = Attachment(
-                name: "f",
-                mediaType: "text/plain",
-                byteCount: byteCount,
-                hash: [UInt8](repeating: 0, count: 32),
-                text: ""
-            )
+                name: "f", mediaType: "text/plain", byteCount: byteCount, hash: [UInt8](repeating: 0, count: 32),
+                text: "")
             return try machine.send(attachment, prepared, &turn).actions
         }
     }

@@ -84,9 +84,7 @@ struct FuzzSession {
             let remote = all.keys[input.index(below: all.keys.count)].publicKey
             let isUnknown = input.byte() & 1 == 0
             let client = all.clients[node]
-            all.step(node) { core, turn in
-                core.dialFailed(client, to: remote, isUnknownThere: isUnknown, &turn)
-            }
+            all.step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknown, &turn) }
         default: all.wire.removeAll()
         }
     }
@@ -101,25 +99,17 @@ struct FuzzSession {
         case 0:
             let sealed = notice(genesis, by, &input)
             let isAnswer = input.byte() & 1 == 0
-            all.step(node) { core, turn in
-                core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn).actions
-            }
+            all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn).actions }
         case 1:
             let receipt = DeletionReceipt(
-                conversation: genesis.conversation,
-                destroyedAt: Timestamp(milliseconds: input.signed()),
-                key: by,
+                conversation: genesis.conversation, destroyedAt: Timestamp(milliseconds: input.signed()), key: by,
                 &all.random
             ).sealed(&all.random)
             all.step(node) { core, turn in core.receiveReceipt(receipt, for: genesis.conversation, &turn) }
         default:
             guard let tag = all.invites.last?.invite.tag else { return }
             let statement = ExpiredStatement(
-                tag: tag,
-                timestamp: Timestamp(milliseconds: input.signed()),
-                key: by,
-                &all.random
-            )
+                tag: tag, timestamp: Timestamp(milliseconds: input.signed()), key: by, &all.random)
             all.step(node) { core, turn in core.receive(statement, for: client, &turn) }
         }
     }
@@ -144,10 +134,8 @@ struct FuzzSession {
         return LifetimeTerms(
             lifetimes[input.index(below: lifetimes.count)],
             attachment: bits & 1 == 0 ? nil : lifetimes[input.index(below: lifetimes.count)],
-            unopened: bits & 2 == 0 ? nil : input.signed(),
-            timer: bits & 4 == 0 ? .send : .read,
-            mailbox: MailboxConsent.allCases[Int(bits >> 3) % MailboxConsent.allCases.count]
-        )
+            unopened: bits & 2 == 0 ? nil : input.signed(), timer: bits & 4 == 0 ? .send : .read,
+            mailbox: MailboxConsent.allCases[Int(bits >> 3) % MailboxConsent.allCases.count])
     }
 
     private mutating func proposal(_ from: Int, to node: Int, _ input: inout FuzzInput) -> LifetimeProposal? {
@@ -156,13 +144,10 @@ struct FuzzSession {
         let bits = input.byte()
         let standing = machine.agreement?.id
         let proposal = LifetimeProposal.Unsigned(
-            conversation: genesis.conversation,
-            membership: bits & 1 == 0 ? group.membership : input.number(),
+            conversation: genesis.conversation, membership: bits & 1 == 0 ? group.membership : input.number(),
             epoch: bits & 2 == 0 ? UInt64(proposals.count) + 1 : input.number(),
-            previous: bits & 4 == 0 ? standing ?? .none : .none,
-            terms: terms(&input),
-            proposedAt: bits & 8 == 0 ? all.now : Timestamp(milliseconds: input.signed()),
-            nonce: all.random.bytes(16)
+            previous: bits & 4 == 0 ? standing ?? .none : .none, terms: terms(&input),
+            proposedAt: bits & 8 == 0 ? all.now : Timestamp(milliseconds: input.signed()), nonce: all.random.bytes(16)
         ).signed(by: all.keys[from], &all.random)
         proposals.append(proposal)
         return proposal
@@ -188,8 +173,7 @@ struct FuzzSession {
             conversation: genesis.conversation,
             version: bits & 1 == 0 ? known.version &+ 1 : Self.version(input.number()),
             membership: bits & 2 == 0 ? known.membership &+ 1 : Self.version(input.number()),
-            name: bits & 4 == 0 ? nil : input.text(),
-            isLocked: bits & 8 == 0,
+            name: bits & 4 == 0 ? nil : input.text(), isLocked: bits & 8 == 0,
             members: all.keys.enumerated().filter { bits >> (4 + UInt8($0.offset)) & 1 == 0 }.map(\.element.publicKey)
         ).signed(by: by, &all.random)
     }
@@ -198,12 +182,8 @@ struct FuzzSession {
         let bits = input.byte()
         let endpoints = (0..<Int(bits & 15)).map { Endpoint(host: "n\(from)", port: UInt16($0)) }
         return Member(
-            profile: bits & 16 == 0 ? nil : input.text(),
-            endpoints: bits & 32 == 0 ? [all.endpoint(from)] : endpoints,
-            version: Self.version(input.number()),
-            key: all.keys[from],
-            &all.random
-        )
+            profile: bits & 16 == 0 ? nil : input.text(), endpoints: bits & 32 == 0 ? [all.endpoint(from)] : endpoints,
+            version: Self.version(input.number()), key: all.keys[from], &all.random)
     }
 
     /// A hostile program may sign with the key of an honest node here, which then counts on from what it has said; one
@@ -214,24 +194,18 @@ struct FuzzSession {
         let bits = input.byte()
         let ahead = Milliseconds(input.short()) * .second
         return ExplodeNotice(
-            genesis: genesis,
-            expiresAt: bits & 1 == 0 ? all.now + ahead : Timestamp(milliseconds: input.signed()),
-            isImmediate: bits & 2 == 0,
-            key: by,
-            &all.random
+            genesis: genesis, expiresAt: bits & 1 == 0 ? all.now + ahead : Timestamp(milliseconds: input.signed()),
+            isImmediate: bits & 2 == 0, key: by, &all.random
         ).sealed(&all.random)
     }
 
     private mutating func start(_ from: Int, to node: Int, _ input: inout FuzzInput) -> SessionStart {
         let bits = input.byte()
         var start = SessionStart(
-            reset: bits & 1 == 0,
-            inForce: bits & 2 == 0 ? all.machine(node)?.agreement?.id : agreements.last?.id,
+            reset: bits & 1 == 0, inForce: bits & 2 == 0 ? all.machine(node)?.agreement?.id : agreements.last?.id,
             head: bits & 4 == 0 ? nil : agreement(from, to: node, &input),
-            renewable: bits & 8 == 0 ? nil : terms(&input),
-            epoch: input.number(),
-            open: bits & 16 == 0 ? nil : proposals.last?.id
-        )
+            renewable: bits & 8 == 0 ? nil : terms(&input), epoch: input.number(),
+            open: bits & 16 == 0 ? nil : proposals.last?.id)
         start.undelivered = input.number()
         (start.run, start.copies) = (UInt64(bits >> 5 & 3), bits & 128 != 0)
         if bits & 32 != 0 { start.member = member(from, &input) }
@@ -249,27 +223,18 @@ struct FuzzSession {
                 .attachment,
                 .attachment(
                     Attachment(
-                        name: "f",
-                        mediaType: "",
+                        name: "f", mediaType: "",
                         byteCount: Int64(min(input.number(), UInt64(Attachment.byteCountLimit))),
-                        hash: [UInt8](repeating: 0, count: 32),
-                        text: ""
-                    )
-                )
+                        hash: [UInt8](repeating: 0, count: 32), text: ""))
             ), (ContentType("example.org/poll:1.0"), .opaque),
         ]
         let (type, body) = bodies[input.index(below: bodies.count)]
         return Content(
-            type: type,
-            id: bits & 2 == 0 ? MessageID.random(&all.random) : messageID(node, &input),
+            type: type, id: bits & 2 == 0 ? MessageID.random(&all.random) : messageID(node, &input),
             sentAt: bits & 4 == 0 ? all.now : Timestamp(milliseconds: input.signed()),
             lifetime: lifetimes[input.index(below: lifetimes.count)],
-            agreement: bits & 8 == 0 ? all.machine(node)?.agreement?.id : nil,
-            fallback: "",
-            shouldPush: true,
-            payload: body == .opaque ? Array("hi".utf8) : [],
-            body: body
-        )
+            agreement: bits & 8 == 0 ? all.machine(node)?.agreement?.id : nil, fallback: "", shouldPush: true,
+            payload: body == .opaque ? Array("hi".utf8) : [], body: body)
     }
 
     mutating func signedFrame(_ from: Int, to node: Int, _ input: inout FuzzInput) -> Frame? {
@@ -288,8 +253,7 @@ struct FuzzSession {
             let known = all.machine(node)?.pendingProposal?.proposal ?? proposals.last
             guard let known else { return nil }
             return .lifetime(
-                .accept(LifetimeAccept(known, at: Timestamp(milliseconds: input.signed()), by: key, &all.random))
-            )
+                .accept(LifetimeAccept(known, at: Timestamp(milliseconds: input.signed()), by: key, &all.random)))
         case 6:
             let id = all.machine(node)?.pendingProposal?.proposal.id ?? proposals.last?.id
             guard let id else { return nil }
@@ -316,19 +280,13 @@ struct FuzzSession {
             return .memberLeft(Departure(of: key.publicKey, conversation: genesis.conversation, key: key, &all.random))
         case 13:
             return .attachmentRequest(
-                messageID(node, &input),
-                first: Int(truncatingIfNeeded: input.number() & 0xffff_ffff),
-                count: Int(truncatingIfNeeded: input.number() & 0xffff_ffff)
-            )
+                messageID(node, &input), first: Int(truncatingIfNeeded: input.number() & 0xffff_ffff),
+                count: Int(truncatingIfNeeded: input.number() & 0xffff_ffff))
         case 14:
             return .attachmentChunk(
                 AttachmentChunk(
-                    message: messageID(node, &input),
-                    index: Int(truncatingIfNeeded: input.number() & 0xffff_ffff),
-                    isDeflated: input.byte() & 1 == 0,
-                    bytes: input.run()
-                )
-            )
+                    message: messageID(node, &input), index: Int(truncatingIfNeeded: input.number() & 0xffff_ffff),
+                    isDeflated: input.byte() & 1 == 0, bytes: input.run()))
         case 15: return .attachmentGone(messageID(node, &input))
         case 16:
             let kinds: [Receipt.Kind] = [.read, .tooLarge, .damaged]
@@ -350,11 +308,8 @@ struct FuzzSession {
             let types: [JoinErrorType] = [.conversationExpired, .genericFailure, .singleUseConsumed, .unknown("later")]
             return .joinError(
                 JoinError(
-                    errorType: types[input.index(below: 4)],
-                    inviteTag: invite.invite.tag,
-                    timestamp: Timestamp(milliseconds: input.signed() / 1_000 * 1_000)
-                )
-            )
+                    errorType: types[input.index(below: 4)], inviteTag: invite.invite.tag,
+                    timestamp: Timestamp(milliseconds: input.signed() / 1_000 * 1_000)))
         }
         let secret = input.byte() & 1 == 0 ? invite.invite.joinSecret : [UInt8](repeating: 1, count: 32)
         return .joinRequest(JoinRequest(invite: invite.signed, joinSecret: secret, member: member(from, &input)))
@@ -368,14 +323,8 @@ struct FuzzSession {
         let notice = bits & 1 == 0 ? nil : notice(genesis, all.keys[from], &input)
         return .welcome(
             Welcome(
-                tag: invite.invite.tag,
-                genesis: genesis,
-                group: group,
-                members: members,
+                tag: invite.invite.tag, genesis: genesis, group: group, members: members,
                 expiresAt: notice.flatMap { ExplodeNotice(opening: $0, conversation: genesis.conversation)?.expiresAt },
-                notice: notice,
-                agreement: bits & 2 == 0 ? nil : agreement(from, to: node, &input)
-            )
-        )
+                notice: notice, agreement: bits & 2 == 0 ? nil : agreement(from, to: node, &input)))
     }
 }

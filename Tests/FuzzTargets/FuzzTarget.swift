@@ -26,10 +26,7 @@ package struct FuzzTarget: Sendable {
     nonisolated(unsafe) package static var preludeEnded: @Sendable () -> Void = {}
 
     init(
-        _ name: String,
-        byteCountLimit: Int = 4_096,
-        cost: Int = 1,
-        seeds: @escaping @Sendable () throws -> [[UInt8]],
+        _ name: String, byteCountLimit: Int = 4_096, cost: Int = 1, seeds: @escaping @Sendable () throws -> [[UInt8]],
         run: @escaping @Sendable ([UInt8]) throws -> Void
     ) {
         self.name = name
@@ -41,10 +38,10 @@ package struct FuzzTarget: Sendable {
 
     /// Every target but the one that must fail.
     package static let all: [FuzzTarget] =
-        of(wire, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets)
-        + of(transport, linkTargets) + of(control, controlTargets) + of(runtime, homeTargets)
-        + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
-        + of(datagrams, datagramTargets) + of(discovery + crypto, discoveryTargets)
+        of(wire, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets) + of(transport, linkTargets)
+        + of(control, controlTargets) + of(runtime, homeTargets) + of(wire, storedTargets)
+        + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets) + of(datagrams, datagramTargets)
+        + of(discovery + crypto, discoveryTargets)
         + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets) + of(core + discovery, codeTargets)
         + of(wire, mailboxTargets + mailedTargets)
 

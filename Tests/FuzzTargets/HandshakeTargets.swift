@@ -3,45 +3,31 @@ import Crypto
 /// The acts of the handshake, one by one, with fixed keys and ephemerals, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [
     FuzzTarget(
-        "act-1",
-        byteCountLimit: 128,
-        cost: 10,
-        seeds: { [try Acts().one] },
+        "act-1", byteCountLimit: 128, cost: 10, seeds: { [try Acts().one] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var responder = Acts.responder()
             try refuseOrTake(bytes, &responder, good: acts.one)
-        }
-    ),
+        }),
     FuzzTarget(
-        "act-2",
-        byteCountLimit: 128,
-        cost: 10,
-        seeds: { [try Acts().two] },
+        "act-2", byteCountLimit: 128, cost: 10, seeds: { [try Acts().two] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var initiator = try Acts.initiator()
             _ = try initiator.write()
             try refuseOrTake(bytes, &initiator, good: acts.two)
-        }
-    ),
+        }),
     FuzzTarget(
-        "act-3",
-        byteCountLimit: 128,
-        cost: 10,
-        seeds: { [try Acts().three] },
+        "act-3", byteCountLimit: 128, cost: 10, seeds: { [try Acts().three] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var responder = Acts.responder()
             try responder.read(acts.one)
             _ = try responder.write()
             try refuseOrTake(bytes, &responder, good: acts.three)
-        }
-    ),
+        }),
     FuzzTarget(
-        "sealed-frames",
-        byteCountLimit: 4_096,
-        cost: 10,
+        "sealed-frames", byteCountLimit: 4_096, cost: 10,
         seeds: {
             let plain = FuzzScript().byte(2).byte(0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
             return [
@@ -49,9 +35,7 @@ let handshakeTargets: [FuzzTarget] = [
                 FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
                 FuzzScript().byte(1).byte(3).length(256, doubled: 8).byte(4).byte(60).byte(0).run([7]).bytes,
             ]
-        },
-        run: checkSealedFrames
-    ),
+        }, run: checkSealedFrames),
 ]
 
 /// The acts of one handshake that succeeds.
@@ -64,20 +48,13 @@ private struct Acts {
     private static let prologue = Array("fuzz".utf8)
 
     static func responder() -> LinkHandshake {
-        .responder(
-            identity: FuzzKeys.bob.secret,
-            ephemeral: FuzzKeys.key(0x42).secret.clone(),
-            prologue: prologue
-        )
+        .responder(identity: FuzzKeys.bob.secret, ephemeral: FuzzKeys.key(0x42).secret.clone(), prologue: prologue)
     }
 
     static func initiator() throws -> LinkHandshake {
         try .initiator(
-            identity: FuzzKeys.ann.secret,
-            remote: FuzzKeys.bob.publicKey,
-            ephemeral: FuzzKeys.key(0x41).secret.clone(),
-            prologue: prologue
-        )
+            identity: FuzzKeys.ann.secret, remote: FuzzKeys.bob.publicKey, ephemeral: FuzzKeys.key(0x41).secret.clone(),
+            prologue: prologue)
     }
 
     init() throws {
@@ -100,9 +77,7 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
         try handshake.read(bytes)
         // All in it is authenticated but nothing says that only one act is: the key of act 1 is anybody's.
         return
-    } catch {
-        try expect(handshake.nextAct == before, "a refused act moves the handshake")
-    }
+    } catch { try expect(handshake.nextAct == before, "a refused act moves the handshake") }
     guard bytes.reduce(0, ^) & 15 == 0 else { return }
     do throws(HandshakeError) { try handshake.read(good) } catch {
         throw FuzzFailure("after a refused act the good one is refused: \(error)")
@@ -117,15 +92,9 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
     // A frame takes two numbers, of 1,000.
     let nonce = 998 - 2 * UInt64(input.byte() & 63)
     var near = TransportState(
-        sending: CipherState(key: key(1), nonce: nonce),
-        receiving: CipherState(key: key(2)),
-        chainingKey: key(3)
-    )
+        sending: CipherState(key: key(1), nonce: nonce), receiving: CipherState(key: key(2)), chainingKey: key(3))
     var far = TransportState(
-        sending: CipherState(key: key(2)),
-        receiving: CipherState(key: key(1), nonce: nonce),
-        chainingKey: key(3)
-    )
+        sending: CipherState(key: key(2)), receiving: CipherState(key: key(1), nonce: nonce), chainingKey: key(3))
     /// - Returns: the frame, or `nil` if it does not open.
     func arrive(_ sealed: [UInt8], _ far: inout TransportState) -> [UInt8]? {
         var position = 0
@@ -134,9 +103,7 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
             guard count <= sealed.count - position else { return nil }
             do throws(NoiseError) {
                 if let frame = try far.open(sealed[position..<(position + count)]) { return frame }
-            } catch {
-                return nil
-            }
+            } catch { return nil }
             position += count
         }
         return nil

@@ -8,9 +8,7 @@ import Transport
 let linkTargets: [FuzzTarget] = [
     // A stranger at our listener.
     FuzzTarget(
-        "link-responder",
-        byteCountLimit: 8_192,
-        cost: 10,
+        "link-responder", byteCountLimit: 8_192, cost: 10,
         seeds: {
             let recorded = try FuzzLink.record()
             var seeds = [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromDialer }
@@ -28,13 +26,10 @@ let linkTargets: [FuzzTarget] = [
             let channel = try link.connection()
             try link.feed(bytes, to: channel)
             try link.finish([channel])
-        }
-    ),
+        }),
     // Whom we dial is not who it should be, or is and misbehaves.
     FuzzTarget(
-        "link-dialer",
-        byteCountLimit: 8_192,
-        cost: 10,
+        "link-dialer", byteCountLimit: 8_192, cost: 10,
         seeds: {
             let recorded = try FuzzLink.record()
             return [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromResponder }
@@ -44,13 +39,10 @@ let linkTargets: [FuzzTarget] = [
             let channel = try link.dial()
             try link.feed(bytes, to: channel)
             try link.finish([channel])
-        }
-    ),
+        }),
     // Both ends are ours; a script sends, cuts, changes, pauses and closes.
     FuzzTarget(
-        "link-session",
-        byteCountLimit: 1_024,
-        cost: 30,
+        "link-session", byteCountLimit: 1_024, cost: 30,
         seeds: {
             [
                 FuzzScript().byte(0).byte(0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
@@ -59,17 +51,13 @@ let linkTargets: [FuzzTarget] = [
                 FuzzScript().byte(0).byte(4).byte(0).run([5]).byte(7).byte(5).byte(7).byte(6).byte(7).bytes,
                 FuzzScript().byte(0).byte(10).byte(11).byte(12).run([9]).byte(7).bytes,
             ]
-        },
-        run: { bytes in try checkSession(bytes) }
-    ),
+        }, run: { bytes in try checkSession(bytes) }),
 ]
 
 /// Two transports on one embedded loop, with fixed keys and ephemerals, so that recorded bytes replay.
 final class FuzzLink {
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
-        day: 20_000,
-        counter: 1
-    )
+        day: 20_000, counter: 1)
     static let knockToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 20_000)
 
     static let codeToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).token(day: 20_000)
@@ -87,10 +75,8 @@ final class FuzzLink {
 
     private func transport(_ side: Int) -> TCPTransport {
         let transport = TCPTransport(
-            loop: loop,
-            generator: FuzzGenerator(),
-            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() }
-        )
+            loop: loop, generator: FuzzGenerator(),
+            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() })
         transport.events = events(side)
         transports.append(transport)
         return transport
@@ -99,8 +85,7 @@ final class FuzzLink {
     private func events(_ side: Int) -> TransportEvents {
         var events = TransportEvents()
         events.route = { token in
-            token == Self.token
-                ? RouteMatch(identity: FuzzKeys.bob, route: 7, remote: FuzzKeys.ann.publicKey) : nil
+            token == Self.token ? RouteMatch(identity: FuzzKeys.bob, route: 7, remote: FuzzKeys.ann.publicKey) : nil
         }
         events.acceptsKnock = { $0 == Self.knockToken }
         events.knock = { _, sealed, _ in sealed.count.isMultiple(of: 2) ? sealed : nil }
@@ -139,12 +124,8 @@ final class FuzzLink {
         starts += 1
         let channel = EmbeddedChannel(loop: loop)
         let dial = TCPTransport.Dial(
-            endpoint: Endpoint(host: "memory", port: 1),
-            token: Self.token,
-            identity: FuzzKeys.ann,
-            remote: FuzzKeys.bob.publicKey,
-            route: 3
-        )
+            endpoint: Endpoint(host: "memory", port: 1), token: Self.token, identity: FuzzKeys.ann,
+            remote: FuzzKeys.bob.publicKey, route: 3)
         try dialer.initiate(dial, over: channel)
         channel.connect(to: try SocketAddress(ipAddress: "192.0.2.2", port: 4_000), promise: nil)
         return channel
@@ -272,8 +253,7 @@ private func checkSession(_ bytes: [UInt8]) throws {
         case 9: link.atResponder?.abort(.protocolViolation)
         case 10: link.loop.advanceTime(by: .milliseconds(Int64(input.short())))
         case 11: far.pipeline.fireErrorCaught(IOError(errnoCode: ECONNRESET, reason: "read"))
-        default:
-            try link.deliver(input.run(), to: far, piece: 0)
+        default: try link.deliver(input.run(), to: far, piece: 0)
         }
     }
     link.atResponder?.resumeReading()

@@ -5,9 +5,7 @@ import Wire
 /// What one who uses a mailbox, one who keeps one and one who writes to one are told by others.
 let mailboxTargets: [FuzzTarget] = [
     FuzzTarget(
-        "mailbox-slot",
-        byteCountLimit: 4_200,
-        cost: 10,
+        "mailbox-slot", byteCountLimit: 4_200, cost: 10,
         seeds: {
             let frame = FrameCodec.encode(.contents([]))
             let (secret, box) = (FuzzSlots.secret, FuzzSlots.box)
@@ -16,16 +14,12 @@ let mailboxTargets: [FuzzTarget] = [
             let frames = FuzzScript([1, 9]).run(frame, isLong: true).run([], isLong: true).run([1], isLong: true)
             return [
                 [0, 3] + body, [0, 4] + body, frames.bytes,
-                [2, 1, 0, 0, 0, 1, 9, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0, 1],
-                [2, 0, 255, 255, 255, 255, 1], [3] + frame,
-                [3] + SlotSealing.seal(notice: [], secret, box: box, nonce: nonce),
+                [2, 1, 0, 0, 0, 1, 9, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0, 1], [2, 0, 255, 255, 255, 255, 1],
+                [3] + frame, [3] + SlotSealing.seal(notice: [], secret, box: box, nonce: nonce),
             ]
-        },
-        run: checkSlot
-    ),
+        }, run: checkSlot),
     FuzzTarget(
-        "mailbox-address",
-        byteCountLimit: 512,
+        "mailbox-address", byteCountLimit: 512,
         seeds: {
             let bytes = FuzzKeys.cid.publicKey.bytes + [UInt8](repeating: 3, count: 48)
             let hosts = ["192.0.2.1:7440", "[2001:db8::1]:1", "example.org:65535", "[fe80::1%25eth0]:9", ":1"]
@@ -38,19 +32,14 @@ let mailboxTargets: [FuzzTarget] = [
             let isBody = input.byte() & 1 == 1
             let host = isBody ? input.text() : ""
             let rest = input.rest
-            let text =
-                isBody ? "mailbox://\(host)/\(Base64URL.encode(rest))" : String(decoding: rest, as: UTF8.self)
+            let text = isBody ? "mailbox://\(host)/\(Base64URL.encode(rest))" : String(decoding: rest, as: UTF8.self)
             guard let address = MailboxAddress(text) else { return }
             try expect(MailboxAddress(address.text) == address, "\(text.debugDescription) reads as \(address.text)")
             try expect(Endpoint(text) == nil, "\(text.debugDescription) is an endpoint, too")
             try expect(address.port > 0 && !address.host.isEmpty, "\(text.debugDescription) leads nowhere")
-        }
-    ),
+        }),
     FuzzTarget(
-        "mailbox-service",
-        byteCountLimit: 1_024,
-        cost: 10,
-        seeds: { FuzzMailbox.seeds },
+        "mailbox-service", byteCountLimit: 1_024, cost: 10, seeds: { FuzzMailbox.seeds },
         run: { bytes in
             var input = FuzzInput(bytes)
             var mailbox = FuzzMailbox()
@@ -59,18 +48,14 @@ let mailboxTargets: [FuzzTarget] = [
                 try mailbox.check()
             }
             try mailbox.end()
-        }
-    ),
+        }),
     FuzzTarget(
-        "mailbox-owner",
-        byteCountLimit: 512,
-        seeds: { FuzzMailboxOwner.seeds },
+        "mailbox-owner", byteCountLimit: 512, seeds: { FuzzMailboxOwner.seeds },
         run: { bytes in
             var input = FuzzInput(bytes)
             var owner = FuzzMailboxOwner()
             for _ in 0..<128 where !input.isAtEnd { try owner.act(&input) }
-        }
-    ),
+        }),
 ]
 
 // MARK: - Slots
@@ -80,17 +65,11 @@ enum FuzzSlots {
     static let box = BoxID(unchecked: [UInt8](repeating: 7, count: BoxID.byteCount))
     static let conversation = ConversationID(unchecked: [UInt8](repeating: 8, count: ConversationID.byteCount))
     static let hint = SlotSealing.Hint(
-        agreement: AgreementID(unchecked: [UInt8](repeating: 9, count: 32)),
-        slice: 41_557
-    )
+        agreement: AgreementID(unchecked: [UInt8](repeating: 9, count: 32)), slice: 41_557)
     static let slice = FuzzKeys.cid
     static let secret = SlotSecret(
-        sender: FuzzKeys.ann.publicKey,
-        owner: FuzzKeys.bob.publicKey,
-        box: box,
-        conversation: conversation,
-        own: FuzzKeys.bob
-    )
+        sender: FuzzKeys.ann.publicKey, owner: FuzzKeys.bob.publicKey, box: box, conversation: conversation,
+        own: FuzzKeys.bob)
 
     /// A body with any plaintext, as a member with real keys can make one: from the page "Mailbox".
     static func seal(plain: [UInt8], number: UInt64) -> [UInt8] {
@@ -99,8 +78,7 @@ enum FuzzSlots {
         let padded = Array((plain + [UInt8](repeating: 0, count: size)).prefix(size - overhead))
         let number = (0..<8).reversed().map { UInt8(truncatingIfNeeded: number >> (8 * UInt64($0))) }
         let (ann, bob) = (FuzzKeys.ann.publicKey, FuzzKeys.bob.publicKey)
-        let slots =
-            Array("mayfly/1 mailbox slots".utf8) + conversation.bytes + ann.bytes + bob.bytes + box.bytes
+        let slots = Array("mayfly/1 mailbox slots".utf8) + conversation.bytes + ann.bytes + bob.bytes + box.bytes
         let secret = FuzzKeys.ann.secret.sharedSecret(with: bob).withBytes { HKDF.derive(secret: $0, info: slots) }
         let mask = secret.withBytes { HMACSHA256.authenticate(key: $0, Array("mask".utf8), number) }
         let slice = [0, 0, UInt8(41_557 >> 8), UInt8(41_557 & 0xff)]
@@ -137,15 +115,8 @@ private func checkSlot(_ bytes: [UInt8]) throws {
         let (secret, box) = (FuzzSlots.secret, FuzzSlots.box)
         let key = FuzzSlots.slice.publicKey
         let sealed = SlotSealing.seal(
-            frames,
-            to: key,
-            FuzzSlots.hint,
-            number: number,
-            secret,
-            box: box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            frames, to: key, FuzzSlots.hint, number: number, secret, box: box, ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount))
         guard let body = sealed else {
             let byteCount = frames.reduce(0) { $0 + $1.count + 4 }
             return try expect(byteCount > SlotSealing.capacity, "\(byteCount) bytes fit into no slot")

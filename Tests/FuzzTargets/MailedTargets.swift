@@ -6,10 +6,7 @@ import Wire
 /// with real keys and have anything in them, as often, as late and in whatever order the mailbox likes.
 let mailedTargets: [FuzzTarget] = [
     FuzzTarget(
-        "core-mailed",
-        byteCountLimit: 1_024,
-        cost: 50,
-        seeds: { FuzzMail.seeds },
+        "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
         run: { bytes in
             var session = try FuzzMail.start()
             var input = FuzzInput(bytes)
@@ -24,8 +21,7 @@ let mailedTargets: [FuzzTarget] = [
             session.all.restart()
             session.all.run(for: .second)
             try session.all.check()
-        }
-    )
+        })
 ]
 
 enum FuzzMail {
@@ -82,23 +78,13 @@ enum FuzzMail {
         let member = session.all.keys[input.byte() == 255 ? node : other].publicKey
         let client = session.all.clients[node]
         session.all.step(node) { core, turn in
-            core.receiveMailed(
-                frames,
-                number: number,
-                from: member,
-                age: age,
-                client: client,
-                &turn
-            ).actions
+            core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn).actions
         }
     }
 
-    private static func frame(
-        _ session: inout FuzzSession,
-        _ from: Int,
-        to node: Int,
-        _ input: inout FuzzInput
-    ) -> Frame? {
+    private static func frame(_ session: inout FuzzSession, _ from: Int, to node: Int, _ input: inout FuzzInput)
+        -> Frame?
+    {
         switch input.index(below: 4) {
         case 0: return session.signedFrame(from, to: node, &input)
         case 1, 2:
@@ -116,15 +102,8 @@ enum FuzzMail {
     private static func resealed(_ frames: [Frame]) throws -> [Frame] {
         let encoded = frames.map(FrameCodec.encode)
         let body = SlotSealing.seal(
-            encoded,
-            to: FuzzSlots.slice.publicKey,
-            FuzzSlots.hint,
-            number: 1,
-            FuzzSlots.secret,
-            box: FuzzSlots.box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            encoded, to: FuzzSlots.slice.publicKey, FuzzSlots.hint, number: 1, FuzzSlots.secret, box: FuzzSlots.box,
+            ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
         guard let body else { return [] }
         return (FuzzSlots.open(body, number: 1) ?? []).compactMap { try? FrameCodec.decode($0) }
     }
@@ -135,10 +114,8 @@ extension FuzzAssembly {
     static func mailing() throws -> FuzzAssembly {
         var all = try joined(2)
         let card = ContactCard(
-            key: FuzzKeys.cid.publicKey,
-            routingSecret: [UInt8](repeating: 3, count: 32),
-            endpoints: [Endpoint(host: "192.0.2.9", port: 9)]
-        )
+            key: FuzzKeys.cid.publicKey, routingSecret: [UInt8](repeating: 3, count: 32),
+            endpoints: [Endpoint(host: "192.0.2.9", port: 9)])
         all.places = all.keys.map { MailboxPlace(card, own: $0) }
         let terms = LifetimeTerms(.oneDay, mailbox: .disk)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
@@ -166,12 +143,8 @@ extension FuzzAssembly {
         let first = max(present, min(above ?? 0, schedule.last(at: now)) + (above == nil ? 0 : 1))
         let keys = (0..<UInt32(4)).compactMap { try? Self.slice(first + $0, of: node).publicKey }
         let message = SliceKeys(
-            agreement: agreement,
-            first: first,
-            present: present,
-            left: max(1, schedule.end(of: present) - now),
-            keys: keys
-        )
+            agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
+            keys: keys)
         send(.mailbox(.keys(message)), on: link, from: node)
     }
 
@@ -184,15 +157,9 @@ extension FuzzAssembly {
         if let genesis = machine(node)?.record.genesis, !frames.isEmpty {
             let secret = secret(order, from: node, own: keys[node], genesis.conversation)
             let body = SlotSealing.seal(
-                frames.map(FrameCodec.encode),
-                to: order.key,
-                SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
-                number: order.number,
-                secret,
-                box: order.address.box,
-                ephemeral: SecretKey.generate(),
-                nonce: randomBytes(XChaChaPoly.nonceByteCount)
-            )
+                frames.map(FrameCodec.encode), to: order.key,
+                SlotSealing.Hint(agreement: order.agreement, slice: order.slice), number: order.number, secret,
+                box: order.address.box, ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
             if let body, slots.count < 64 { slots.append(Slot(order: order, from: node, body: body)) }
             result.slotCount = 1
             result.mailed = known.map(\.id)
@@ -201,19 +168,12 @@ extension FuzzAssembly {
         step(node) { core, turn in core.mailed(order, result, client: client, &turn) }
     }
 
-    private func secret(
-        _ order: MailOrder,
-        from node: Int,
-        own: IdentityKey,
-        _ conversation: ConversationID
-    ) -> SlotSecret {
+    private func secret(_ order: MailOrder, from node: Int, own: IdentityKey, _ conversation: ConversationID)
+        -> SlotSecret
+    {
         SlotSecret(
-            sender: keys[node].publicKey,
-            owner: order.member,
-            box: order.address.box,
-            conversation: conversation,
-            own: own
-        )
+            sender: keys[node].publicKey, owner: order.member, box: order.address.box, conversation: conversation,
+            own: own)
     }
 
     /// What the owner finds in a slot is what was put into it.

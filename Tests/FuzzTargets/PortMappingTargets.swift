@@ -3,8 +3,7 @@ import Transport
 /// Datagrams from whoever passes for a gateway.
 let portMappingTargets: [FuzzTarget] = [
     FuzzTarget(
-        "pcp",
-        byteCountLimit: 1_200,
+        "pcp", byteCountLimit: 1_200,
         seeds: {
             [PCPRequest.Operation.map(asked), .announce].map { operation in
                 // An answer has the form of its question; the time stands where our address was.
@@ -17,26 +16,17 @@ let portMappingTargets: [FuzzTarget] = [
             guard let message = PCPMessage(bytes) else { return }
             for operation in [PCPRequest.Operation.map(asked), .announce] {
                 var exchange = PCPExchange(
-                    PCPRequest(operation, lifetime: 3_600, client: LanAddress(192, 168, 1, 2)),
-                    now: 0
-                )
+                    PCPRequest(operation, lifetime: 3_600, client: LanAddress(192, 168, 1, 2)), now: 0)
                 guard case .granted(_, _, let map)? = exchange.receive(bytes) else { continue }
                 guard case .answer(0, _, _, map) = message else { throw FuzzFailure("another message was granted") }
                 try expect(exchange.receive(bytes) == nil, "an exchange ends twice")
                 guard let map else { continue }
                 try expect(
                     map.nonce == asked.nonce && map.carrier == asked.carrier && map.innerPort == asked.innerPort,
-                    "another mapping's answer is taken"
-                )
+                    "another mapping's answer is taken")
             }
-        }
-    )
+        })
 ]
 
 private let asked = PCPMap(
-    nonce: Array(1...12),
-    carrier: .udp,
-    innerPort: 7_440,
-    outerPort: 7_440,
-    outer: LanAddress(0, 0, 0, 0)
-)
+    nonce: Array(1...12), carrier: .udp, innerPort: 7_440, outerPort: 7_440, outer: LanAddress(0, 0, 0, 0))

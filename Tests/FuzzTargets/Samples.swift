@@ -12,13 +12,9 @@ struct Samples {
 
     mutating func proposal() -> LifetimeProposal {
         LifetimeProposal.Unsigned(
-            conversation: conversation(),
-            membership: 2,
-            epoch: 3,
-            previous: .none,
+            conversation: conversation(), membership: 2, epoch: 3, previous: .none,
             terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
-            proposedAt: now,
-            nonce: random.bytes(16)
+            proposedAt: now, nonce: random.bytes(16)
         ).signed(by: ann, &random)
     }
 
@@ -29,16 +25,8 @@ struct Samples {
 
     mutating func content(_ type: ContentType, _ payload: [UInt8] = [], _ body: ContentBody = .opaque) -> Content {
         Content(
-            type: type,
-            id: MessageID.random(&random),
-            sentAt: now,
-            lifetime: .oneDay,
-            agreement: AgreementID.random(&random),
-            fallback: "a text",
-            shouldPush: true,
-            payload: payload,
-            body: body
-        )
+            type: type, id: MessageID.random(&random), sentAt: now, lifetime: .oneDay,
+            agreement: AgreementID.random(&random), fallback: "a text", shouldPush: true, payload: payload, body: body)
     }
 
     mutating func contents() -> [Content] {
@@ -46,24 +34,13 @@ struct Samples {
             content(.text, Array("grüße".utf8)), content(ContentType("example.org/poll:2.1"), [1, 2, 3]),
             content(.reply, [], .reply(Reply(replyTo: MessageID.random(&random), text: "ja"))),
             content(
-                .reaction,
-                [],
-                .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))
-            ),
+                .reaction, [], .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))),
             content(
-                .attachment,
-                [],
+                .attachment, [],
                 .attachment(
                     Attachment(
-                        name: "grüße.txt",
-                        mediaType: "text/plain",
-                        byteCount: 100_000,
-                        hash: random.bytes(32),
-                        text: "look",
-                        replyTo: MessageID.random(&random)
-                    )
-                )
-            ),
+                        name: "grüße.txt", mediaType: "text/plain", byteCount: 100_000, hash: random.bytes(32),
+                        text: "look", replyTo: MessageID.random(&random)))),
         ]
     }
 
@@ -71,16 +48,10 @@ struct Samples {
         Invite(
             tag: InviteTag.random(&random),
             conversationToken: ConversationToken.seal(conversation(), key: ann.secret, nonce: random.bytes(12)),
-            creator: InboxID(ann.publicKey),
-            joinSecret: random.bytes(32),
+            creator: InboxID(ann.publicKey), joinSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 7440)],
-            name: "incident room",
-            description: "what fell over",
-            lifetime: .oneDay,
-            conversationExpiresAt: now + .day,
-            expiresAt: now + .hour,
-            singleUse: true
-        )
+            name: "incident room", description: "what fell over", lifetime: .oneDay, conversationExpiresAt: now + .day,
+            expiresAt: now + .hour, singleUse: true)
     }
 
     mutating func member() -> Member {
@@ -91,11 +62,7 @@ struct Samples {
 
     mutating func group(_ genesis: Genesis) -> GroupState {
         GroupState.Unsigned(
-            conversation: genesis.conversation,
-            version: 3,
-            membership: 2,
-            name: "room",
-            isLocked: true,
+            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
             members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &random)
     }
@@ -108,11 +75,7 @@ struct Samples {
         let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
         let group = group(genesis)
         var start = SessionStart(
-            reset: true,
-            inForce: agreement.id,
-            head: agreement,
-            renewable: LifetimeTerms(.oneDay, unopened: .hour)
-        )
+            reset: true, inForce: agreement.id, head: agreement, renewable: LifetimeTerms(.oneDay, unopened: .hour))
         start.member = member
         start.groupDigest = random.bytes(8)
         start.epoch = 9
@@ -123,9 +86,8 @@ struct Samples {
         frames += [
             .session(start), .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
             .acknowledgement(MessageID.random(&random), stored: true), .expiredOnArrival(MessageID.random(&random)),
-            .lifetime(.proposal(agreement.proposal)),
-            .lifetime(.accept(agreement.accepts[0])), .lifetime(.agreement(agreement)),
-            .lifetime(.ended(agreement.id, renewable: agreement.terms)),
+            .lifetime(.proposal(agreement.proposal)), .lifetime(.accept(agreement.accepts[0])),
+            .lifetime(.agreement(agreement)), .lifetime(.ended(agreement.id, renewable: agreement.terms)),
             .lifetime(.reject(agreement.proposal.id, .policy)), .lifetime(.withdraw(agreement.proposal.id)),
             .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
             .explosion(random.bytes(Limits.noticeByteCount)),
@@ -136,25 +98,18 @@ struct Samples {
             .attachmentRequest(MessageID.random(&random), first: 7, count: 32),
             .attachmentChunk(
                 AttachmentChunk(message: MessageID.random(&random), index: 3, isDeflated: true, bytes: random.bytes(60))
-            ),
-            .attachmentGone(MessageID.random(&random)),
+            ), .attachmentGone(MessageID.random(&random)),
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member),
         ]
-        let grant = RelayGrant(
-            reservationCount: 1_024,
-            streamsPerReservation: 32,
-            streamCount: 128,
-            byteRate: 1 << 20
-        )
+        let grant = RelayGrant(reservationCount: 1_024, streamsPerReservation: 32, streamCount: 128, byteRate: 1 << 20)
         let stream = RelayStreamID(7)
         frames += [
             .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
             .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
-            .relayRequest(.open(.random(&random))),
-            .relayRequest(.stream(.guest, .data(random.bytes(40)))), .relayRequest(.stream(stream, .credit(16_384))),
-            .relayAnswer(.reserved(grant)), .relayAnswer(.refused(.unknownPeer)),
-            .relayAnswer(.incoming(stream, .random(&random))),
+            .relayRequest(.open(.random(&random))), .relayRequest(.stream(.guest, .data(random.bytes(40)))),
+            .relayRequest(.stream(stream, .credit(16_384))), .relayAnswer(.reserved(grant)),
+            .relayAnswer(.refused(.unknownPeer)), .relayAnswer(.incoming(stream, .random(&random))),
             .relayAnswer(.stream(stream, .data(random.bytes(40)))), .relayAnswer(.stream(.guest, .end)),
             .relayAnswer(.stream(.guest, .close(.busy))),
         ]
@@ -198,39 +153,24 @@ struct Samples {
 
     mutating func joinError() -> JoinError {
         JoinError(
-            errorType: .singleUseConsumed,
-            inviteTag: InviteTag.random(&random),
-            timestamp: Timestamp(milliseconds: 1_795_247_146_000)
-        )
+            errorType: .singleUseConsumed, inviteTag: InviteTag.random(&random),
+            timestamp: Timestamp(milliseconds: 1_795_247_146_000))
     }
 
-    private mutating func welcome(
-        _ genesis: Genesis,
-        _ group: GroupState,
-        _ member: Member,
-        _ agreement: Agreement
-    ) -> Welcome {
+    private mutating func welcome(_ genesis: Genesis, _ group: GroupState, _ member: Member, _ agreement: Agreement)
+        -> Welcome
+    {
         Welcome(
-            tag: InviteTag.random(&random),
-            genesis: genesis,
-            group: group,
-            members: [member],
-            expiresAt: Timestamp(milliseconds: 1_795_247_146_000),
-            notice: random.bytes(Limits.noticeByteCount),
-            agreement: agreement
-        )
+            tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member],
+            expiresAt: Timestamp(milliseconds: 1_795_247_146_000), notice: random.bytes(Limits.noticeByteCount),
+            agreement: agreement)
     }
 
     mutating func tombstone() -> ExplodeStateMachine.Record {
         var record = ExplodeStateMachine.Record(
-            conversation: conversation(),
-            role: .creator,
-            explodedAt: now,
-            keepUntil: now + 45 * .day,
-            notice: random.bytes(Limits.noticeByteCount),
-            receipt: random.bytes(177),
-            members: [ann.publicKey, bob.publicKey]
-        )
+            conversation: conversation(), role: .creator, explodedAt: now, keepUntil: now + 45 * .day,
+            notice: random.bytes(Limits.noticeByteCount), receipt: random.bytes(177),
+            members: [ann.publicKey, bob.publicKey])
         record.confirmed[bob.publicKey] = now
         record.memberKnocks[bob.publicKey] = random.bytes(32)
         record.inviteKnocks = [random.bytes(32), random.bytes(32)]
@@ -247,12 +187,9 @@ struct Samples {
         let group = group(genesis)
         let own = member()
         var conversation = ConversationRecord(
-            genesis: genesis,
-            group: group,
-            own: own,
+            genesis: genesis, group: group, own: own,
             members: [Member(profile: nil, endpoints: invite.endpoints, version: 1, key: bob, &random)],
-            issuer: IssuerStateMachine.Record(tag: invite.tag)
-        )
+            issuer: IssuerStateMachine.Record(tag: invite.tag))
         conversation.lifetime.head = agreement()
         return [
             .unused, .contact(ContactRecord(routingSecret: random.bytes(32))),

@@ -6,9 +6,7 @@
     /// here, so that the readers behind the seals are tried, too.
     let storeTargets: [FuzzTarget] = [
         FuzzTarget(
-            "sidecar",
-            byteCountLimit: 128,
-            seeds: { [StoreForms.sidecar] },
+            "sidecar", byteCountLimit: 128, seeds: { [StoreForms.sidecar] },
             run: { bytes in
                 let body = Array((bytes + [UInt8](repeating: 0, count: 96)).prefix(96))
                 let whole = body + BLAKE2b.authenticate(key: StoreForms.key, Array("mayfly sidecar".utf8), body)
@@ -18,79 +16,57 @@
                 try expect(sidecar?.encoded ?? whole == whole, "a sidecar changes")
                 try expect(
                     ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey) == nil,
-                    "a sidecar of another row is taken"
-                )
-            }
-        ),
+                    "a sidecar of another row is taken")
+            }),
         FuzzTarget(
-            "column-header",
-            byteCountLimit: 64,
-            seeds: { StoreForms.columnHeaders },
+            "column-header", byteCountLimit: 64, seeds: { StoreForms.columnHeaders },
             run: { bytes in
                 let body = Array((bytes + [UInt8](repeating: 0, count: 48)).prefix(48))
                 let page = body + BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
                 _ = ColumnHeader(page: bytes)
                 guard let header = ColumnHeader(page: page) else { return }
                 try expect(header.encoded == page, "\(header) comes back otherwise")
-            }
-        ),
+            }),
         FuzzTarget(
-            "tombstone-page",
-            byteCountLimit: 4_096,
-            seeds: { StoreForms.tombstones },
+            "tombstone-page", byteCountLimit: 4_096, seeds: { StoreForms.tombstones },
             run: { bytes in
                 let keys = StoreForms.keys
                 _ = TombstonePage.open(bytes, index: 0, keys: keys)
                 let header = StoreForms.tombstoneHeader(bytes)
                 let plain = (bytes.dropFirst(8) + [UInt8](repeating: 0, count: SlotFile.pageByteCount)).prefix(
-                    SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount
-                )
+                    SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
                 let page =
                     header
                     + XChaChaPoly.seal(
-                        Array(plain),
-                        key: keys.tombstones,
+                        Array(plain), key: keys.tombstones,
                         nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
-                        authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header)
-                    )
+                        authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header))
                 guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
                 try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")
                 let again = TombstonePage.open(tombstone.seal(index: 0, keys: keys), index: 0, keys: keys)
                 try expect(again?.payload == tombstone.payload && again?.id == tombstone.id, "a tombstone changes")
-            }
-        ),
+            }),
         FuzzTarget(
-            "record",
-            byteCountLimit: 256,
-            seeds: { StoreForms.records },
+            "record", byteCountLimit: 256, seeds: { StoreForms.records },
             run: { bytes in
                 let span = RecordFile.Span(offset: 144, length: bytes.count + XChaChaPoly.overheadByteCount)
                 guard let record = MessageRecord(bytes, number: 0, span: span) else { return }
                 let again = MessageRecord.encode(
-                    id: record.id,
-                    expiresAt: record.expiresAt,
-                    order: record.order,
-                    version: record.version,
-                    kind: record.kind,
-                    bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds(),
-                    payload: Array(bytes.dropFirst(MessageRecord.headerByteCount))
-                )
+                    id: record.id, expiresAt: record.expiresAt, order: record.order, version: record.version,
+                    kind: record.kind, bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds(),
+                    payload: Array(bytes.dropFirst(MessageRecord.headerByteCount)))
                 try expect(again == bytes, "a record changes")
                 try StoreForms.insert(record)
-            }
-        ),
+            }),
         FuzzTarget(
-            "record-file",
-            byteCountLimit: 1_024,
+            "record-file", byteCountLimit: 1_024,
             seeds: {
                 let two = FuzzScript().byte(0).run([1, 2]).byte(0).run([3])
                 return [
                     two.bytes, two.byte(3).byte(40).byte(0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
                     two.byte(1).number(5).byte(60).bytes, FuzzScript().byte(4).short(7).byte(0).run([9]).bytes,
                 ]
-            },
-            run: StoreForms.checkRecordFile
-        ),
+            }, run: StoreForms.checkRecordFile),
         FuzzTarget("store-open", byteCountLimit: 512, cost: 50, seeds: { FuzzHome.seeds }, run: FuzzHome.check),
     ]
 
@@ -104,10 +80,8 @@
 
         private static func column() -> Column {
             Column(
-                slot: 0,
-                header: ColumnHeader(tier: .oneHour, expiresAt: moment + 3_600_000),
-                secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32)))
-            )
+                slot: 0, header: ColumnHeader(tier: .oneHour, expiresAt: moment + 3_600_000),
+                secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32))))
         }
 
         static var sidecar: [UInt8] { Array(sidecarForm().encoded.prefix(96)) }
@@ -115,12 +89,8 @@
         private static func sidecarForm() -> ExpirySidecar {
             let column = column()
             return ExpirySidecar(
-                segmentID: [UInt8](repeating: 3, count: 16),
-                header: column.header,
-                columnTag: column.tag,
-                inboxTag: tag,
-                key: key
-            )
+                segmentID: [UInt8](repeating: 3, count: 16), header: column.header, columnTag: column.tag,
+                inboxTag: tag, key: key)
         }
 
         static var columnHeaders: [[UInt8]] {
@@ -147,14 +117,8 @@
             [false, true].compactMap { isHidden in
                 Bytes16(tag).map {
                     MessageRecord.encode(
-                        id: $0,
-                        expiresAt: moment + 1_000,
-                        order: 7,
-                        version: 3,
-                        kind: isHidden ? .hidden : .listed,
-                        bounds: MessageRecord.Bounds(),
-                        payload: [1, 2, 3]
-                    )
+                        id: $0, expiresAt: moment + 1_000, order: 7, version: 3, kind: isHidden ? .hidden : .listed,
+                        bounds: MessageRecord.Bounds(), payload: [1, 2, 3])
                 }
             }
         }
@@ -211,8 +175,7 @@
                     content += frame(length, number, associatedData: [1, 2])
                     content += [UInt8](repeating: 0xaa, count: Int(length))
                 case 2: content += input.run()
-                case 3:
-                    for index in last.prefix(Int(input.byte())) where index < content.count { content[index] = 0 }
+                case 3: for index in last.prefix(Int(input.byte())) where index < content.count { content[index] = 0 }
                 default: content.removeLast(min(content.count, Int(input.short())))
                 }
             }

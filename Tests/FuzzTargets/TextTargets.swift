@@ -5,8 +5,7 @@ import Messaging
 /// Small texts that people and peers write.
 let textTargets: [FuzzTarget] = [
     FuzzTarget(
-        "text",
-        byteCountLimit: 512,
+        "text", byteCountLimit: 512,
         seeds: {
             let texts = [
                 ["tcp://192.0.2.1:7440", "tcp://[2001:db8::1%eth0]:7440", "tcp://example.org:1"],
@@ -19,17 +18,13 @@ let textTargets: [FuzzTarget] = [
             ]
             return texts.enumerated().flatMap { kind, texts in texts.map { [UInt8(kind)] + Array($0.utf8) } }
         },
-        run: { bytes in try checkText(Int(bytes.first ?? 0) % 15, String(decoding: bytes.dropFirst(), as: UTF8.self)) }
-    ),
+        run: { bytes in try checkText(Int(bytes.first ?? 0) % 15, String(decoding: bytes.dropFirst(), as: UTF8.self)) }),
     FuzzTarget(
-        "contact-card",
-        byteCountLimit: 4_096,
+        "contact-card", byteCountLimit: 4_096,
         seeds: {
             let card = ContactCard(
-                key: FuzzKeys.ann.publicKey,
-                routingSecret: [UInt8](repeating: 3, count: 32),
-                endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)]
-            )
+                key: FuzzKeys.ann.publicKey, routingSecret: [UInt8](repeating: 3, count: 32),
+                endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)])
             let text = card.description
             let bytes = Base64URL.decode(text.dropFirst(ContactCard.prefix.count)) ?? []
             return [[0] + Array(text.utf8), [1] + bytes.dropLast(4)]
@@ -43,8 +38,7 @@ let textTargets: [FuzzTarget] = [
             guard let card = try? ContactCard(text: text) else { return }
             try expect((try? ContactCard(text: card.description)) == card, "\(card) does not come back")
             try expect(card.endpoints.count <= Limits.endpointCount, "\(card.endpoints.count) endpoints")
-        }
-    ),
+        }),
 ]
 
 private func checkText(_ kind: Int, _ text: String) throws {
@@ -59,8 +53,7 @@ private func checkText(_ kind: Int, _ text: String) throws {
         guard let time = Messaging.Timestamp(iso8601: text) else { return }
         let back = Messaging.Timestamp(iso8601: time.iso8601)
         try expect(
-            back?.milliseconds == time.milliseconds / 1_000 * 1_000,
-            "\(text) comes back as \(String(describing: back))"
+            back?.milliseconds == time.milliseconds / 1_000 * 1_000, "\(text) comes back as \(String(describing: back))"
         )
     case 2: try comesBack(Control.Timestamp(iso8601: text)) { Control.Timestamp(iso8601: $0.iso8601) }
     case 3:

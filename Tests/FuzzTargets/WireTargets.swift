@@ -7,9 +7,7 @@ import Wire
 /// What crosses a link, and what travels as text between people.
 let wireTargets: [FuzzTarget] = [
     FuzzTarget(
-        "frame",
-        byteCountLimit: 65_535,
-        cost: 2,
+        "frame", byteCountLimit: 65_535, cost: 2,
         seeds: {
             var samples = Samples()
             return samples.frames().map(FrameCodec.encode)
@@ -17,12 +15,10 @@ let wireTargets: [FuzzTarget] = [
         run: { bytes in
             guard let frame = try? FrameCodec.decode(bytes) else { return }
             try checkFrame(frame)
-        }
-    ),
+        }),
     // The payload alone, so that no mutation is lost on the envelope; the first byte chooses its type.
     FuzzTarget(
-        "content",
-        byteCountLimit: 65_535,
+        "content", byteCountLimit: 65_535,
         seeds: {
             var samples = Samples()
             var seeds: [[UInt8]] = []
@@ -38,8 +34,7 @@ let wireTargets: [FuzzTarget] = [
             let bytes = contentFrame(contentTypes[index], Array(bytes.dropFirst()))
             guard let frame = try? FrameCodec.decode(bytes) else { return }
             try checkFrame(frame)
-        }
-    ),
+        }),
     FuzzTarget(
         "lifetime-json",
         seeds: {
@@ -62,11 +57,9 @@ let wireTargets: [FuzzTarget] = [
             case .agreement, .ended, .unsupported: return
             }
             try expect((try? SeedJSON.decodeLifetimeMessage(again)) == message, "\(message) does not come back")
-        }
-    ),
+        }),
     FuzzTarget(
-        "join-error-json",
-        byteCountLimit: 1_024,
+        "join-error-json", byteCountLimit: 1_024,
         seeds: {
             var samples = Samples()
             return [SeedJSON.encode(samples.joinError())]
@@ -74,12 +67,9 @@ let wireTargets: [FuzzTarget] = [
         run: { bytes in
             guard let error = try? SeedJSON.decodeJoinError(bytes) else { return }
             try expect((try? SeedJSON.decodeJoinError(SeedJSON.encode(error))) == error, "\(error) does not come back")
-        }
-    ),
+        }),
     FuzzTarget(
-        "invite",
-        byteCountLimit: 16_400,
-        cost: 2,
+        "invite", byteCountLimit: 16_400, cost: 2,
         seeds: {
             var samples = Samples()
             let payload = InviteSlug.encodePayload(samples.invite())
@@ -103,11 +93,9 @@ let wireTargets: [FuzzTarget] = [
                 return
             }
             try expect(verified.invite == invite, "an invite of ours reads otherwise")
-        }
-    ),
+        }),
     FuzzTarget(
-        "deflate",
-        byteCountLimit: 16_384,
+        "deflate", byteCountLimit: 16_384,
         seeds: {
             var samples = Samples()
             let random = samples.random.bytes(200)
@@ -122,19 +110,15 @@ let wireTargets: [FuzzTarget] = [
             let packed = input.rest
             if let plain = try? Deflate.decompress(packed, limit: limit, ratio: ratio) {
                 try expect(
-                    plain.count <= limit && plain.count <= ratio * packed.count,
-                    "a bomb of \(plain.count) bytes"
-                )
+                    plain.count <= limit && plain.count <= ratio * packed.count, "a bomb of \(plain.count) bytes")
             }
             // Packing takes ten times as long: for one in four.
             guard head & 3 == 3, !packed.isEmpty else { return }
             let again = try? Deflate.decompress(Deflate.compress(packed, level: 1), limit: 1 << 16, ratio: 1 << 16)
             try expect(areSame(again, packed), "DEFLATE loses something")
-        }
-    ),
+        }),
     FuzzTarget(
-        "chunk",
-        byteCountLimit: 33_000,
+        "chunk", byteCountLimit: 33_000,
         seeds: {
             let text = Array(String(repeating: "ephemeral ", count: 40).utf8)
             return [
@@ -147,52 +131,33 @@ let wireTargets: [FuzzTarget] = [
             let byteCount = Int(input.short())
             let isDeflated = input.byte() & 1 == 1
             let chunk = AttachmentChunk(
-                message: MessageID(unchecked: [UInt8](repeating: 1, count: 16)),
-                index: 0,
-                isDeflated: isDeflated,
-                bytes: input.rest
-            )
+                message: MessageID(unchecked: [UInt8](repeating: 1, count: 16)), index: 0, isDeflated: isDeflated,
+                bytes: input.rest)
             guard let plain = chunk.plain(byteCount: byteCount) else { return }
             try expect(
-                plain.count == byteCount && byteCount <= Limits.chunkByteCount,
-                "a chunk of \(plain.count) bytes"
-            )
-        }
-    ),
+                plain.count == byteCount && byteCount <= Limits.chunkByteCount, "a chunk of \(plain.count) bytes")
+        }),
     FuzzTarget(
-        "notice",
-        byteCountLimit: 1_024,
+        "notice", byteCountLimit: 1_024,
         seeds: {
             var samples = Samples()
             let genesis = samples.genesis()
             let notice = ExplodeNotice(genesis: genesis, expiresAt: samples.now, key: samples.ann, &samples.random)
             let receipt = DeletionReceipt(
-                conversation: fuzzConversation,
-                destroyedAt: samples.now,
-                key: samples.bob,
-                &samples.random
-            )
+                conversation: fuzzConversation, destroyedAt: samples.now, key: samples.bob, &samples.random)
             let statement = ExpiredStatement(
-                tag: InviteTag.random(&samples.random),
-                timestamp: samples.now,
-                key: samples.ann,
-                &samples.random
-            )
+                tag: InviteTag.random(&samples.random), timestamp: samples.now, key: samples.ann, &samples.random)
             let key = SecretBytes(copying: [UInt8](repeating: 9, count: 32))
             return try [
                 [0] + opened(notice.sealed(&samples.random), genesis.conversation, "notice"),
                 [1] + opened(receipt.sealed(&samples.random), fuzzConversation, "receipt"),
                 [2]
                     + XChaChaPoly.open(
-                        statement.sealed(key: key, token: [], &samples.random),
-                        key: key,
-                        authenticating: Array("join error".utf8)
-                    ),
-                [3] + notice.sealed(&samples.random), [4] + receipt.sealed(&samples.random),
+                        statement.sealed(key: key, token: [], &samples.random), key: key,
+                        authenticating: Array("join error".utf8)), [3] + notice.sealed(&samples.random),
+                [4] + receipt.sealed(&samples.random),
             ]
-        },
-        run: { bytes in try checkNotice(Int(bytes.first ?? 0) % 5, Array(bytes.dropFirst())) }
-    ),
+        }, run: { bytes in try checkNotice(Int(bytes.first ?? 0) % 5, Array(bytes.dropFirst())) }),
 ]
 
 /// In a frame and out of it again nothing changes.
@@ -210,8 +175,8 @@ func checkFrame(_ frame: Frame) throws {
 
 private let contentTypes: [String] = [
     ContentType.text, .systemMessage, .joinRequest, .welcome, .joinError, .explodeSettings, .deletionReceipt,
-    .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply,
-    .reaction, .attachment, .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
+    .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply, .reaction,
+    .attachment, .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
     ContentType("mayfly/reply:1.7"), ContentType("mayfly/attachment:1.9"), ContentType("example.org/poll:2.1"),
 ].map(\.description)
 

@@ -17,8 +17,7 @@ import Testing
         #expect(failure == nil)
     }
 
-    @Test("a planted mistake is found")
-    func canary() throws {
+    @Test("a planted mistake is found") func canary() throws {
         let canary = FuzzTarget.canary
         let failure = Campaign(canary, seeds: try canary.seeds()).run(changes: Self.changeCount)
         #expect(failure != nil)
@@ -52,16 +51,14 @@ struct Campaign {
             defer { LastInput.clear(target.name) }
             try target.run(input)
             return nil
-        } catch {
-            return "\(error), input \(input.map { String(format: "%02x", $0) }.joined())"
-        }
+        } catch { return "\(error), input \(input.map { String(format: "%02x", $0) }.joined())" }
     }
 }
 
 /// The corpus of the repository, which `make fuzz` grows and merges.
 enum Corpus {
-    private static let directory = URL(filePath: #filePath).deletingLastPathComponent()
-        .appending(path: "../Fuzz/Corpus")
+    private static let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(
+        path: "../Fuzz/Corpus")
 
     static func inputs(of target: String) -> [[UInt8]] {
         let here = directory.appending(path: target).path(percentEncoded: false)

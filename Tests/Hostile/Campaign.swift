@@ -30,14 +30,9 @@ final class Campaign {
     private static let descriptorBound = 1_000
 
     /// - Parameter neighbourhood: of this process, if attacks are to come from there.
-    init(
-        mayfly: String,
-        directory: String,
-        crowd: Int,
-        units: Int?,
-        hasControl: Bool,
-        neighbourhood: Neighbourhood?
-    ) throws {
+    init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool, neighbourhood: Neighbourhood?)
+        throws
+    {
         (self.mayfly, self.directory) = (mayfly, directory)
         self.crowd = crowd
         self.units = units
@@ -90,14 +85,9 @@ final class Campaign {
         let card = try ContactCard(text: text(node.client.call("peer.card", [:])["contact"]))
         guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
         var target = Target(
-            address: NodeAddress(host: endpoint.host, port: endpoint.port),
-            card: card,
-            invite: enemies.slug,
-            crowded: crowded.slug,
-            sleeping: sleeping,
-            socket: ControlSocket(home: node.home).path,
-            day: UInt32(time(nil) / 86_400)
-        )
+            address: NodeAddress(host: endpoint.host, port: endpoint.port), card: card, invite: enemies.slug,
+            crowded: crowded.slug, sleeping: sleeping, socket: ControlSocket(home: node.home).path,
+            day: UInt32(time(nil) / 86_400))
         for number in 0..<MailboxUsers.kindCount {
             let owner = BoxOwner(makeIdentity(), mailbox: card, day: target.day)
             let params: JSONValue = ["name": .string("owner-\(number)"), "card": .string(owner.ownCard.description)]
@@ -114,19 +104,8 @@ final class Campaign {
         }
         let each = max(3, seconds / Double(attacks.count + 1))
         show(
-            "attack",
-            "units/s",
-            "answered",
-            "closed",
-            "CPU us",
-            "RSS MiB",
-            "fds",
-            "message p50/p99",
-            "x",
-            "connect p50/p99",
-            "x",
-            "wrong"
-        )
+            "attack", "units/s", "answered", "closed", "CPU us", "RSS MiB", "fds", "message p50/p99", "x",
+            "connect p50/p99", "x", "wrong")
         var isWhole = true
         for attack in attacks {
             let scene = try scene(attack)
@@ -148,19 +127,10 @@ final class Campaign {
         scene.idleLoad = (scene.node.processorTime - before) / seconds
         scene.idle = idle
         show(
-            scene === ann ? "none" : "none, pair through a rendezvous node",
-            "",
-            "",
-            "",
-            "",
-            String(format: "%.0f", scene.node.memory()),
-            "\(scene.node.descriptors)",
-            figures(idle.message(0.5), idle.message(0.99)),
-            "",
-            figures(idle.connect(0.5), idle.connect(0.99)),
-            "",
-            idle.failures > 0 ? "\(idle.failures) honest failures" : ""
-        )
+            scene === ann ? "none" : "none, pair through a rendezvous node", "", "", "", "",
+            String(format: "%.0f", scene.node.memory()), "\(scene.node.descriptors)",
+            figures(idle.message(0.5), idle.message(0.99)), "", figures(idle.connect(0.5), idle.connect(0.99)), "",
+            idle.failures > 0 ? "\(idle.failures) honest failures" : "")
     }
 
     private func run(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws -> Bool {
@@ -189,15 +159,9 @@ final class Campaign {
         if let complaint = try scene.complaint() { wrong.append(complaint) }
         show(
             attack.rawValue + (tally.held > 0 ? " (\(tally.held) held)" : ""),
-            String(format: "%.1f", Double(tally.count) / time),
-            "\(tally.answered)",
-            "\(tally.refused)",
-            String(format: "%.0f", cost),
-            String(format: "%.0f→%.0f", memory, seen.peak),
-            "\(seen.descriptors)",
-            honest(samples, scene.idle),
-            wrong.joined(separator: ", ")
-        )
+            String(format: "%.1f", Double(tally.count) / time), "\(tally.answered)", "\(tally.refused)",
+            String(format: "%.0f", cost), String(format: "%.0f→%.0f", memory, seen.peak), "\(seen.descriptors)",
+            honest(samples, scene.idle), wrong.joined(separator: ", "))
         if units != nil {
             let course = seen.course.map { String(format: "%.1f", $0) }.joined(separator: " ")
             print("\(tally.count) in \(Int(time)) s; memory at each tenth of the time, in MiB: \(course)")
@@ -241,15 +205,8 @@ final class Campaign {
         let time = (ContinuousClock.now - start) / .seconds(1)
         show(
             attack.rawValue + (sink == nil ? ", on another node" : ", on a sink"),
-            String(format: "%.1f", Double(tally.count) / time),
-            "\(tally.answered)",
-            "\(tally.refused)",
-            "",
-            "",
-            "",
-            honest(samples, scene.idle),
-            tally.failure ?? ""
-        )
+            String(format: "%.1f", Double(tally.count) / time), "\(tally.answered)", "\(tally.refused)", "", "", "",
+            honest(samples, scene.idle), tally.failure ?? "")
     }
 
     /// How the honest pair fared: for messages and for new connections p50 and p99, and how many times the p99 is that of

@@ -10,9 +10,7 @@ enum Floors {
         let product = microseconds(2_000) { _ = near.sharedSecret(with: far.publicKey) }
         let key = microseconds(2_000) { _ = SecretKey.generate() }
         var table = RoutingTable(day: 20_000)
-        for id in 0..<1_000 {
-            table.addShared(UInt64(id), secret: RoutingSecret(SecretBytes(randomByteCount: 32)))
-        }
+        for id in 0..<1_000 { table.addShared(UInt64(id), secret: RoutingSecret(SecretBytes(randomByteCount: 32))) }
         let unknown = (0..<1_000).compactMap { _ in RoutingToken(randomBytes(RoutingToken.byteCount)) }
         var matches = 0
         let probe = microseconds(100) { for token in unknown where table.match(token) != nil { matches += 1 } }
@@ -25,13 +23,7 @@ enum Floors {
                 floors: an unknown token among 1,000 routes %.2f us; an ECDH %.0f us, a key %.0f us; \
                 the responder's part of a handshake (a key and three ECDH) %.0f us \
                 without any connection: at most %.0f/s on a core
-                """,
-            probe / Double(unknown.count),
-            product,
-            key,
-            handshakes,
-            1_000_000 / handshakes
-        )
+                """, probe / Double(unknown.count), product, key, handshakes, 1_000_000 / handshakes)
     }
 
     private static func microseconds(_ count: Int, _ body: () -> Void) -> Double {
@@ -45,11 +37,8 @@ enum Floors {
         var time = Duration.zero
         guard
             var initiator = try? LinkHandshake.initiator(
-                identity: near,
-                remote: far.publicKey,
-                ephemeral: SecretKey.generate(),
-                prologue: [1]
-            ), let one = try? initiator.write()
+                identity: near, remote: far.publicKey, ephemeral: SecretKey.generate(), prologue: [1]),
+            let one = try? initiator.write()
         else { return .infinity }
         var start = ContinuousClock.now
         var responder = LinkHandshake.responder(identity: far, ephemeral: SecretKey.generate(), prologue: [1])

@@ -82,8 +82,7 @@ final class HonestPair: Sendable {
                 [
                     "conversation": .string(conversation), "text": "how are you", "wait": "delivered",
                     "timeout": .string("\(patience)s"),
-                ]
-            )
+                ])
             let time = (ContinuousClock.now - start) / .milliseconds(1)
             let isThere = answer?["state"] == "delivered"
             samples.withLock { if isThere { $0.messages.append(time) } else { $0.failures += 1 } }

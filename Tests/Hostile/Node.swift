@@ -14,11 +14,7 @@ final class Node {
     ///   - options: of `mayfly run`.
     ///   - first: of `mayfly init`.
     init(
-        mayfly: String,
-        home: String,
-        options: [String] = [],
-        listen: String = "tcp://127.0.0.1:0",
-        first: [String] = []
+        mayfly: String, home: String, options: [String] = [], listen: String = "tcp://127.0.0.1:0", first: [String] = []
     ) throws {
         self.home = home
         let made = try Child([mayfly, "init", "--home", home, "--listen", listen, "--json"] + first)

@@ -45,21 +45,13 @@ final class Scene {
         let joined = try vic.client.call("join", ["slug": .string(room.slug), "timeout": "20s"])
         guard joined["state"] == "ready" else { throw Failure("the relayed pair did not meet") }
         var target = Target(
-            address: NodeAddress(host: endpoint.host, port: endpoint.port),
-            card: card,
-            invite: "",
-            crowded: "",
-            sleeping: [],
-            socket: "",
-            day: day
-        )
+            address: NodeAddress(host: endpoint.host, port: endpoint.port), card: card, invite: "", crowded: "",
+            sleeping: [], socket: "", day: day)
         for number in 0..<RelayUsers.userCount {
             let enemy = makeIdentity()
             let card = ContactCard(
-                key: enemy.publicKey,
-                routingSecret: randomBytes(ContactCard.routingSecretByteCount),
-                endpoints: [Endpoint(host: "127.0.0.1", port: 9)]
-            )
+                key: enemy.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
+                endpoints: [Endpoint(host: "127.0.0.1", port: 9)])
             let name = "enemy-\(number)"
             _ = try hub.client.call("peer.add", ["name": .string(name), "card": .string(card.description)])
             target.users.append(enemy)
@@ -85,9 +77,7 @@ final class Scene {
     func complaint() throws -> String? {
         guard let relayed else { return nil }
         let answer = try relayed.member.client.call(
-            "conversation.members",
-            ["conversation": .string(relayed.conversation)]
-        )
+            "conversation.members", ["conversation": .string(relayed.conversation)])
         let paths = (answer["members"]?.arrayValue ?? []).compactMap { $0["path"]?.stringValue }
         return paths == ["relayed"] ? nil : "the pair's path is \(paths)"
     }

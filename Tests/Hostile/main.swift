@@ -46,8 +46,7 @@ while let option = arguments.popFirst() {
     case "--directory": directory = value
     case "--neighbour":
         let parts = value.split(separator: ",").map(String.init)
-        guard parts.count == 3,
-            let place = try? Neighbourhood(neighbour: parts[0], device: parts[1], first: parts[2])
+        guard parts.count == 3, let place = try? Neighbourhood(neighbour: parts[0], device: parts[1], first: parts[2])
         else { complain("\(value) is no neighbour") }
         neighbourhood = place
     default: complain("unknown option \(option)")
@@ -68,13 +67,8 @@ mkdir(home, 0o700)
 var isWhole = true
 do {
     let campaign = try Campaign(
-        mayfly: mayfly,
-        directory: home,
-        crowd: crowd,
-        units: units,
-        hasControl: hasControl,
-        neighbourhood: neighbourhood
-    )
+        mayfly: mayfly, directory: home, crowd: crowd, units: units, hasControl: hasControl,
+        neighbourhood: neighbourhood)
     print(Floors.measure())
     if attacks.count < named.count {
         print("not made, for want of a neighbour: \(named.count - attacks.count) attacks")

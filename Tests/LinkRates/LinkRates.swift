@@ -9,8 +9,7 @@ import Transport
 ///     linkrates [MiB] [rounds]                            on the loopback, in turns
 ///     linkrates serve tcp|udp ADDRESS PORT                prints the bytes of each second
 ///     linkrates send tcp|udp ADDRESS PORT SECONDS [cubic|bbr]
-@main
-enum LinkRates {
+@main enum LinkRates {
     static func main() async throws {
         let words = Array(CommandLine.arguments.dropFirst())
         if words.count >= 4, let port = Int(words[3]) {
@@ -95,9 +94,9 @@ private final class Side: @unchecked Sendable {
 }
 
 private enum Transfer {
-    static func run(_ isUDP: Bool, _ byteCount: Int, _ group: MultiThreadedEventLoopGroup) async throws
-        -> (rate: Double, note: String)
-    {
+    static func run(_ isUDP: Bool, _ byteCount: Int, _ group: MultiThreadedEventLoopGroup) async throws -> (
+        rate: Double, note: String
+    ) {
         let loops = [group.next(), group.next()]
         let near = try await loops[0].submit { try Side(loops[0], key: 0x11) }.get()
         let far = try await loops[1].submit { try Side(loops[1], key: 0x21) }.get()
@@ -117,12 +116,8 @@ private enum Transfer {
             near.left = byteCount
             near.done = { promise.succeed($0) }
             let dial = TCPTransport.Dial(
-                endpoint: Endpoint(host: "127.0.0.1", port: address.port ?? 0),
-                token: token,
-                identity: near.identity,
-                remote: far.identity.publicKey,
-                route: 1
-            )
+                endpoint: Endpoint(host: "127.0.0.1", port: address.port ?? 0), token: token, identity: near.identity,
+                remote: far.identity.publicKey, route: 1)
             _ = isUDP ? near.udp.dial(dial) : near.tcp.dial(dial)
             return promise.futureResult
         }.get()
@@ -144,8 +139,7 @@ private enum Transfer {
 private struct ControlledSockets: Network {
     let control: String?
 
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     {
         Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
             guard let provider = channel as? any SocketOptionProvider else { return loop.makeSucceededFuture(channel) }
@@ -154,30 +148,19 @@ private struct ControlledSockets: Network {
             switch control {
             case "cubic":
                 set = provider.unsafeSetSocketOption(
-                    level: .tcp,
-                    name: name,
-                    value: (UInt8(0x63), UInt8(0x75), UInt8(0x62), UInt8(0x69), UInt8(0x63))
-                )
+                    level: .tcp, name: name, value: (UInt8(0x63), UInt8(0x75), UInt8(0x62), UInt8(0x69), UInt8(0x63)))
             case "bbr":
                 set = provider.unsafeSetSocketOption(
-                    level: .tcp,
-                    name: name,
-                    value: (UInt8(0x62), UInt8(0x62), UInt8(0x72))
-                )
+                    level: .tcp, name: name, value: (UInt8(0x62), UInt8(0x62), UInt8(0x72)))
             default: set = loop.makeSucceededVoidFuture()
             }
             return set.map { channel }
         }
     }
 
-    func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
-    }
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// Two processes, each with one side.
@@ -214,12 +197,8 @@ private enum Distance {
         try await loop.submit {
             side.left = .max
             let dial = TCPTransport.Dial(
-                endpoint: Endpoint(host: host, port: port),
-                token: token,
-                identity: side.identity,
-                remote: peer,
-                route: 1
-            )
+                endpoint: Endpoint(host: host, port: port), token: token, identity: side.identity, remote: peer,
+                route: 1)
             side.udp.events.dialFailed = { say("failed: \($1)") }
             side.tcp.events.dialFailed = { say("failed: \($1)") }
             _ = isUDP ? side.udp.dial(dial) : side.tcp.dial(dial)

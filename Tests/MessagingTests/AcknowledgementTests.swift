@@ -29,10 +29,7 @@ import Testing
     @Test func `of a message that is named twice the first word counts`() throws {
         var (all, ids) = try scene(1)
         all.inject(
-            .acknowledgement(Acknowledgement(stored: [ids[0], ids[0]], held: ids, expired: ids)),
-            from: 1,
-            to: 0
-        )
+            .acknowledgement(Acknowledgement(stored: [ids[0], ids[0]], held: ids, expired: ids)), from: 1, to: 0)
         #expect(all.events[0].count { $0 == .messageState(ids[0], .delivered, stored: true) } == 1)
         #expect(all.archive[0][ids[0]]?.state == .delivered)
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] ?? 0 == 0)
@@ -79,11 +76,7 @@ import Testing
         var random = Randomness.seeded(1)
         let most = Limits.acknowledgementCount
         var said = Acknowledgement(stored: (0..<most - 2).map { _ in .random(&random) })
-        let three = Acknowledgement(
-            stored: [.random(&random)],
-            held: [.random(&random)],
-            expired: [.random(&random)]
-        )
+        let three = Acknowledgement(stored: [.random(&random)], held: [.random(&random)], expired: [.random(&random)])
         #expect(!said.merge(three) && said.count == most - 2)
         #expect(said.merge(Acknowledgement(held: three.held, expired: three.expired)) && said.count == most)
         #expect(said.held == three.held && said.expired == three.expired && !said.isEmpty)

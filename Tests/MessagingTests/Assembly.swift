@@ -72,9 +72,7 @@ struct Assembly {
     static func joined(_ count: Int) throws -> Assembly {
         var all = Assembly(count)
         let client = all.clients[0]
-        all.step(0) { core, turn in
-            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
-        }
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
         for node in 1..<count { try all.join(node) }
         return all
     }
@@ -119,15 +117,9 @@ struct Assembly {
         let known = archive[node]
         let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
-            random,
-            now: now,
-            isLocked: locked.contains(node),
-            endpoints: [Endpoint(host: endpoints[node], port: 1)],
-            known: { known[$1] != nil },
-            contents: ContentLookup(message: { known[$1] }),
-            mailbox: mailboxes[node],
-            sleeperKey: { inboxKeys[$0] }
-        )
+            random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)],
+            known: { known[$1] != nil }, contents: ContentLookup(message: { known[$1] }), mailbox: mailboxes[node],
+            sleeperKey: { inboxKeys[$0] })
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)
@@ -164,8 +156,7 @@ struct Assembly {
             case .pauseReading: pauses[node, default: 0] += 1
             case .mail(_, let order): orders[node, default: []].append(order)
             case .mailNotices(_, let notices): self.notices[node] = notices
-            case .makeSlices(_, let agreement, let above, let link):
-                makeSlices(agreement, above: above, on: link, node)
+            case .makeSlices(_, let agreement, let above, let link): makeSlices(agreement, above: above, on: link, node)
             default: break
             }
         }
@@ -241,11 +232,7 @@ struct Assembly {
                 let invites = invites
                 step(next.to) { core, turn in
                     core.receive(
-                        next.frame,
-                        on: next.link,
-                        verify: { signed in invites.first { $0.signed == signed } },
-                        &turn
-                    )
+                        next.frame, on: next.link, verify: { signed in invites.first { $0.signed == signed } }, &turn)
                 }
             }
             let due = nodes.compactMap(\.nextDeadline).min()
@@ -267,10 +254,8 @@ struct Assembly {
 
     mutating func heal() { cut = [] }
 
-    @discardableResult
-    mutating func command(
-        _ node: Int,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    @discardableResult mutating func command(
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]

@@ -83,8 +83,9 @@ private enum ReceiverState: CaseIterable {
         #expect(waits == [20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
     }
 
-    @Test(arguments: ReceiverState.allCases, [true, false])
-    fileprivate func `the hash has been compared`(_ state: ReceiverState, _ isRight: Bool) {
+    @Test(arguments: ReceiverState.allCases, [true, false]) fileprivate func `the hash has been compared`(
+        _ state: ReceiverState, _ isRight: Bool
+    ) {
         var machine = state.make()
         let wasAwaited = machine.verified(isRight)
         #expect(wasAwaited == (state == .verifying))
@@ -210,15 +211,13 @@ private enum ReceiverState: CaseIterable {
 }
 
 @Suite struct AttachmentValues {
-    @Test(
-        arguments: [
-            ("report.pdf", "report.pdf"), ("../../etc/passwd", "_.._etc_passwd"), ("/etc/passwd", "_etc_passwd"),
-            ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"), ("a\u{0}b\nc", "a_b_c"),
-            ("a\\b", "a_b"), ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"),
-            ("\u{200b}", "_"), ("\u{feff}a\u{ad}b", "_a_b"), ("\u{200d}\u{fe0f}", "attachment"),
-            ("\u{3164}", "_"), ("\u{3000}", "attachment"), ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
-        ]
-    ) func `a name is harmless`(_ name: String, _ safe: String) {
+    @Test(arguments: [
+        ("report.pdf", "report.pdf"), ("../../etc/passwd", "_.._etc_passwd"), ("/etc/passwd", "_etc_passwd"),
+        ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"), ("a\u{0}b\nc", "a_b_c"), ("a\\b", "a_b"),
+        ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"), ("\u{200b}", "_"),
+        ("\u{feff}a\u{ad}b", "_a_b"), ("\u{200d}\u{fe0f}", "attachment"), ("\u{3164}", "_"), ("\u{3000}", "attachment"),
+        ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
+    ]) func `a name is harmless`(_ name: String, _ safe: String) {
         #expect(Messaging.Attachment.safeName(name) == safe)
     }
 
@@ -238,8 +237,7 @@ private enum ReceiverState: CaseIterable {
     @Test func `no size overflows`() {
         #expect(
             Messaging.Attachment.chunkCount(.max)
-                == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit)
-        )
+                == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit))
         #expect(Messaging.Attachment.chunkCount(.min) == 0)
     }
 
@@ -261,18 +259,17 @@ private enum ReceiverState: CaseIterable {
         }
     }
 
-    @Test(
-        arguments: [
-            ("mayfly/text:1.0", "mayfly/text:1.0"), ("mayfly/text:1.7", "mayfly/text:1.0"),
-            ("mayfly/text:2.3", "mayfly/text:2.0"), ("nonsense", "nonsense"), ("a/b:1", "a/b:1"),
-            ("a/b:1.99999", "a/b:1.99999"), ("a/b/c:1.1", "a/b/c:1.1"), ("/b:1.1", "/b:1.1"), ("a/b:1.-1", "a/b:1.-1"),
-        ]
-    ) func `minor versions are one family`(_ type: String, _ family: String) {
+    @Test(arguments: [
+        ("mayfly/text:1.0", "mayfly/text:1.0"), ("mayfly/text:1.7", "mayfly/text:1.0"),
+        ("mayfly/text:2.3", "mayfly/text:2.0"), ("nonsense", "nonsense"), ("a/b:1", "a/b:1"),
+        ("a/b:1.99999", "a/b:1.99999"), ("a/b/c:1.1", "a/b/c:1.1"), ("/b:1.1", "/b:1.1"), ("a/b:1.-1", "a/b:1.-1"),
+    ]) func `minor versions are one family`(_ type: String, _ family: String) {
         #expect(ContentType(type).family == ContentType(family))
     }
 
     @Test(arguments: ["👍", "+1", "ja!"]) func `a reaction`(_ text: String) { #expect(Reaction.isEmoji(text)) }
 
-    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)])
-    func `no reaction`(_ text: String) { #expect(!Reaction.isEmoji(text)) }
+    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)]) func `no reaction`(_ text: String) {
+        #expect(!Reaction.isEmoji(text))
+    }
 }

@@ -3,8 +3,7 @@ import Messaging
 import Testing
 
 @Suite("The text of a code") struct SpokenCodeTests {
-    @Test("the list is that of BIP 39, in order, and no word is another's first four letters")
-    func list() {
+    @Test("the list is that of BIP 39, in order, and no word is another's first four letters") func list() {
         #expect(CodeWords.all.count == CodeWords.count)
         #expect(Hex.encode(SHA256.hash(CodeWords.all.flatMap { Array("\($0)\n".utf8) })) == CodeWords.fileHash)
         #expect(CodeWords.all == CodeWords.all.sorted())
@@ -13,21 +12,18 @@ import Testing
         for word in ["", "a", "abando", "abandonn", "zooo", "Harvest", "lantern"] { #expect(!CodeWords.contains(word)) }
     }
 
-    @Test("words are found by their beginning, and by being near")
-    func nearness() {
+    @Test("words are found by their beginning, and by being near") func nearness() {
         #expect(Array(CodeWords.words(beginningWith: "harv")) == ["harvest"])
         #expect(CodeWords.words(beginningWith: "").count == CodeWords.count)
         #expect(CodeWords.words(beginningWith: "zz").isEmpty)
         for (typed, meant) in [
             ("harvset", "harvest"), ("havest", "harvest"), ("harrvest", "harvest"), ("hamnmer", "hammer"),
-            ("lmap", "lamp"),
-            ("", "act"), ("zebraa", "zebra"),
+            ("lmap", "lamp"), ("", "act"), ("zebraa", "zebra"),
         ] { #expect(CodeWords.nearest(to: typed) == meant) }
         #expect(CodeWords.contains(CodeWords.nearest(to: String(repeating: "q", count: 5_000))))
     }
 
-    @Test("a code is read as it is said: in any case, with hyphens or spaces")
-    func reading() throws {
+    @Test("a code is read as it is said: in any case, with hyphens or spaces") func reading() throws {
         let code = SpokenCode(slot: 7, words: ["harvest", "lamp"])
         #expect(code.description == "7-harvest-lamp")
         for text in ["7-harvest-lamp", "7 Harvest LAMP", " 7-harvest  lamp\n", "07-harvest-lamp"] {
@@ -36,8 +32,7 @@ import Testing
         }
     }
 
-    @Test("what is no code is refused, with the nearest word")
-    func refusals() {
+    @Test("what is no code is refused, with the nearest word") func refusals() {
         func failure(_ text: String) -> SpokenCode.Failure? {
             do throws(SpokenCode.Failure) { _ = try SpokenCode(text) } catch { return error }
             return nil
@@ -58,16 +53,14 @@ import Testing
         #expect(failure("7-harvest-lamp" + String(repeating: " ", count: 100)) == .malformed)
     }
 
-    @Test("neither an invite nor the id of an invitation is taken for a code")
-    func others() {
+    @Test("neither an invite nor the id of an invitation is taken for a code") func others() {
         for text in ["mayfly:join/H1a-b_c", "7f3a", "7", "", "1-2-3", "7-a1-b", String(repeating: "7-a", count: 100)] {
             #expect(!SpokenCode.isMeant(by: text), "\(text)")
         }
         for text in ["7-harvset", "7 harvest", "7-a-b-c", "0-a-b"] { #expect(SpokenCode.isMeant(by: text), "\(text)") }
     }
 
-    @Test("words are drawn from the whole list")
-    func drawing() {
+    @Test("words are drawn from the whole list") func drawing() {
         var random = Randomness.seeded(1)
         var first: Set<String> = []
         for _ in 0..<20_000 { first.insert(SpokenCode.random(slot: 7, &random).words[0]) }
@@ -94,9 +87,7 @@ private struct Exchange {
         var (creator, joiner) = (creator(), try joiner())
         let actions = creator.receive(share: joiner.share, joiner.greeting, from: attempt, &random)
         guard case .answer(attempt, let share)? = actions.first, case .send(let proof) = try joiner.receive(share)
-        else {
-            throw CodeFailure.invalidAnswer
-        }
+        else { throw CodeFailure.invalidAnswer }
         return (creator, joiner, proof)
     }
 
@@ -116,8 +107,7 @@ private struct Exchange {
 }
 
 @Suite("The exchange of a code") struct CodeExchangeTests {
-    @Test("who knows the code gets the invite, in four messages of fixed size")
-    func whole() throws {
+    @Test("who knows the code gets the invite, in four messages of fixed size") func whole() throws {
         var exchange = Exchange()
         var (message, joiner) = try exchange.delivered()
         #expect(joiner.share.count == 32 && message.count == 64 + 4_096 + 16)
@@ -136,18 +126,13 @@ private struct Exchange {
     }
 
     @Test(
-        "who knows other words is answered once, and refused with the proof; it learns nothing, and the code is spent"
-    )
+        "who knows other words is answered once, and refused with the proof; it learns nothing, and the code is spent")
     func wrongGuess() throws {
         for words in [["harvest", "lady"], ["lamp", "harvest"], ["harvest", "harvest"]] {
             var exchange = Exchange()
             var (creator, joiner) = (exchange.creator(), try exchange.joiner(words))
             let actions = creator.receive(
-                share: joiner.share,
-                joiner.greeting,
-                from: exchange.attempt,
-                &exchange.random
-            )
+                share: joiner.share, joiner.greeting, from: exchange.attempt, &exchange.random)
             guard case .answer(_, let share)? = actions.first, case .send(let proof) = try joiner.receive(share) else {
                 Issue.record("the share is not answered")
                 return
@@ -155,27 +140,23 @@ private struct Exchange {
             #expect(
                 creator.receive(proof: proof, from: exchange.attempt) == [
                     .refuse(exchange.attempt), .ended(.wrongGuess),
-                ]
-            )
+                ])
             #expect(joiner.closed() == .refused)
             // The right words come too late.
             var late = try exchange.joiner()
             #expect(
                 creator.receive(share: late.share, late.greeting, from: exchange.other, &exchange.random) == [
                     .refuse(exchange.other)
-                ]
-            )
+                ])
             #expect(late.closed() == .notOpen)
         }
     }
 
-    @Test("the same words under another number are another code")
-    func otherSlot() throws {
+    @Test("the same words under another number are another code") func otherSlot() throws {
         var exchange = Exchange()
         var creator = exchange.creator()
         var joiner = try #require(
-            CodeJoinerStateMachine(SpokenCode(slot: 8, words: ["harvest", "lamp"]), &exchange.random)
-        )
+            CodeJoinerStateMachine(SpokenCode(slot: 8, words: ["harvest", "lamp"]), &exchange.random))
         let actions = creator.receive(share: joiner.share, joiner.greeting, from: exchange.attempt, &exchange.random)
         guard case .answer(_, let share)? = actions.first, case .send(let proof) = try joiner.receive(share) else {
             Issue.record("the share is not answered")
@@ -184,8 +165,7 @@ private struct Exchange {
         #expect(creator.receive(proof: proof, from: exchange.attempt).last == .ended(.wrongGuess))
     }
 
-    @Test("a message cut at any byte, and one byte longer, is refused")
-    func truncation() throws {
+    @Test("a message cut at any byte, and one byte longer, is refused") func truncation() throws {
         var exchange = Exchange()
         let joiner = try exchange.joiner()
         for count in Array(0..<32) + [33] {
@@ -194,8 +174,7 @@ private struct Exchange {
             #expect(
                 creator.receive(share: share, joiner.greeting, from: exchange.attempt, &exchange.random) == [
                     .refuse(exchange.attempt)
-                ]
-            )
+                ])
             #expect(creator.isOpen)
             var other = joiner
             #expect(throws: CodeFailure.invalidAnswer) { try other.receive(share) }
@@ -214,8 +193,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a changed byte of any message ends the exchange without an invite")
-    func changes() throws {
+    @Test("a changed byte of any message ends the exchange without an invite") func changes() throws {
         var exchange = Exchange()
         let (creator, _, proof) = try exchange.answered()
         for index in proof.indices {
@@ -256,16 +234,14 @@ private struct Exchange {
             #expect(
                 creator.receive(share: point, joiner.greeting, from: exchange.attempt, &exchange.random) == [
                     .refuse(exchange.attempt)
-                ]
-            )
+                ])
             #expect(creator.isOpen)
             var other = joiner
             #expect(throws: CodeFailure.invalidAnswer) { try other.receive(point) }
         }
     }
 
-    @Test("a creator's own messages, sent back to it or to the joiner, are worth nothing")
-    func reflection() throws {
+    @Test("a creator's own messages, sent back to it or to the joiner, are worth nothing") func reflection() throws {
         var exchange = Exchange()
         var joiner = try exchange.joiner()
         guard case .send(let proof) = try joiner.receive(joiner.share) else { return }
@@ -296,8 +272,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a share", arguments: [1, 2] as [UInt64])
-    func share(_ number: UInt64) throws {
+    @Test("a share", arguments: [1, 2] as [UInt64]) func share(_ number: UInt64) throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -319,8 +294,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a proof: the right one, a wrong one, another attempt's")
-    func proof() throws {
+    @Test("a proof: the right one, a wrong one, another attempt's") func proof() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, proof) = try machine(state, &exchange)
@@ -341,8 +315,7 @@ private struct Exchange {
         }
     }
 
-    @Test("the end of an attempt, its own and another's")
-    func attemptEnds() throws {
+    @Test("the end of an attempt, its own and another's") func attemptEnds() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -358,8 +331,7 @@ private struct Exchange {
         }
     }
 
-    @Test("the invite, none, and one that is too long")
-    func invite() throws {
+    @Test("the invite, none, and one that is too long") func invite() throws {
         for state in State.allCases {
             var exchange = Exchange()
             let (creator, _) = try machine(state, &exchange)
@@ -379,8 +351,7 @@ private struct Exchange {
         }
     }
 
-    @Test("its time: a proof that has come counts")
-    func expiry() throws {
+    @Test("its time: a proof that has come counts") func expiry() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -413,8 +384,7 @@ private struct Exchange {
 }
 
 @Suite("Every cell of a code at its joiner") struct CodeJoinerTests {
-    @Test("what comes while asking, proving, and afterwards")
-    func messages() throws {
+    @Test("what comes while asking, proving, and afterwards") func messages() throws {
         var exchange = Exchange()
         let asking = try exchange.joiner()
         let (_, proving, _) = try exchange.answered()
@@ -430,8 +400,9 @@ private struct Exchange {
         for machine in [first, second, ended] { #expect(machine.expectedByteCount == 0) }
     }
 
-    @Test("the end of the connection: before an answer nothing is lost, after the proof the code is")
-    func closing() throws {
+    @Test("the end of the connection: before an answer nothing is lost, after the proof the code is") func closing()
+        throws
+    {
         var exchange = Exchange()
         var asking = try exchange.joiner()
         var (_, proving, _) = try exchange.answered()
@@ -439,8 +410,7 @@ private struct Exchange {
         #expect(asking.closed() == .notOpen && proving.closed() == .notOpen)
     }
 
-    @Test("no two sessions have the same greeting, and its number is the code's")
-    func greetings() throws {
+    @Test("no two sessions have the same greeting, and its number is the code's") func greetings() throws {
         var exchange = Exchange()
         let greetings = try (0..<100).map { _ in try exchange.joiner().greeting }
         #expect(Set(greetings).count == 100 && greetings.allSatisfy { $0.slot == 7 && $0.bytes.count == 16 })
@@ -454,8 +424,7 @@ private struct Exchange {
     private let conversation = ConversationID.random(&Self.randomness)
     nonisolated(unsafe) private static var randomness = Randomness.seeded(5)
 
-    @Test("four at most, with numbers of their own; one more when one has ended")
-    func count() throws {
+    @Test("four at most, with numbers of their own; one more when one has ended") func count() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let opened = try (0..<Limits.codeCount).map { _ in
             try #require(codes.open(client, conversation, now: start, &random))
@@ -470,12 +439,10 @@ private struct Exchange {
         #expect(
             codes.end { _ in .locked }.map(\.action) == [
                 .ended(.locked), .ended(.locked), .ended(.locked), .ended(.locked),
-            ]
-        )
+            ])
     }
 
-    @Test("after five minutes a code is gone, and not a moment before")
-    func expiry() throws {
+    @Test("after five minutes a code is gone, and not a moment before") func expiry() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let first = try #require(codes.open(client, conversation, now: start, &random))
         let second = try #require(codes.open(client, conversation, now: start + 1_000, &random))
@@ -507,22 +474,19 @@ private struct Exchange {
         #expect(codes.outcome(of: numbers[19]) == .unproven && codes.outcome(of: numbers[0]) == nil)
     }
 
-    @Test("an attempt at a number without a code is refused")
-    func unknown() throws {
+    @Test("an attempt at a number without a code is refused") func unknown() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let joiner = try #require(CodeJoinerStateMachine(SpokenCode(slot: 7, words: ["harvest", "lamp"]), &random))
         let attempt = CodeAttempt(1)
         #expect(
             codes.receive(share: joiner.share, joiner.greeting, from: attempt, &random).map(\.action) == [
                 .refuse(attempt)
-            ]
-        )
+            ])
         #expect(codes.receive(proof: [], joiner.greeting, from: attempt).map(\.action) == [.refuse(attempt)])
         #expect(codes.ended(attempt).isEmpty)
     }
 
-    @Test("an invite that comes when its code is gone is revoked")
-    func lateInvite() throws {
+    @Test("an invite that comes when its code is gone is revoked") func lateInvite() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let entry = try #require(codes.open(client, conversation, now: start, &random))
         _ = codes.end(entry.number, .revoked)

@@ -10,8 +10,7 @@ import Testing
 
     init() throws { vector = try VectorPage("SpokenCodes")["exchange of a code"] }
 
-    @Test("both machines send the messages of the page")
-    func exchange() throws {
+    @Test("both machines send the messages of the page") func exchange() throws {
         let attempt = CodeAttempt(1)
         let code = try SpokenCode(try vector.text("code"))
         // Draws the example's nonce and ya, then its yb.
@@ -46,8 +45,7 @@ import Testing
         #expect(received == .invite(text))
     }
 
-    @Test("generator, shared element and keys")
-    func keys() throws {
+    @Test("generator, shared element and keys") func keys() throws {
         let code = try SpokenCode(try vector.text("code"))
         let greeting = try #require(CodeExchange.Greeting(try vector.bytes("sid")))
         let context = CodeExchange.context(greeting)

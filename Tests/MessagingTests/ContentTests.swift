@@ -22,12 +22,9 @@ import Testing
     }
 
     /// Hands a file to node 0, which sends it.
-    private func sendFile(
-        _ bytes: [UInt8],
-        _ pair: inout Pair,
-        hash: [UInt8]? = nil,
-        announced: Int64? = nil
-    ) throws -> MessageID {
+    private func sendFile(_ bytes: [UInt8], _ pair: inout Pair, hash: [UInt8]? = nil, announced: Int64? = nil) throws
+        -> MessageID
+    {
         var prepared: PreparedAttachment?
         pair.command(0) { (machine, turn) throws(CommandError) in
             prepared = try machine.prepareAttachment(byteCount: 0, &turn)
@@ -38,22 +35,12 @@ import Testing
         for (index, start) in stride(from: 0, to: bytes.count, by: size).enumerated() {
             let plain = Array(bytes[start..<min(start + size, bytes.count)])
             pair.chunks[0][draft.message, default: [:]][index] = AttachmentChunk(
-                message: draft.message,
-                index: index,
-                plain: plain,
-                isWorthTrying: true
-            )
+                message: draft.message, index: index, plain: plain, isWorthTrying: true)
         }
         let attachment = Messaging.Attachment(
-            name: "f",
-            mediaType: "",
-            byteCount: announced ?? Int64(bytes.count),
-            hash: hash ?? BLAKE2b.hash(bytes),
-            text: "look"
-        )
-        pair.command(0) { (machine, turn) throws(CommandError) in
-            try machine.send(attachment, draft, &turn).actions
-        }
+            name: "f", mediaType: "", byteCount: announced ?? Int64(bytes.count), hash: hash ?? BLAKE2b.hash(bytes),
+            text: "look")
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.send(attachment, draft, &turn).actions }
         return draft.message
     }
 
@@ -61,8 +48,9 @@ import Testing
         pair.archive[node][id]?.message.state
     }
 
-    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
-    func `a file comes whole, and only then it is delivered`(_ count: Int) throws {
+    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000]) func `a file comes whole, and only then it is delivered`(
+        _ count: Int
+    ) throws {
         var pair = try joined(lifetime: .oneDay)
         let file = bytes(count)
         let id = try sendFile(file, &pair)
@@ -235,13 +223,11 @@ import Testing
         #expect(
             pair.command(1) { (machine, turn) throws(CommandError) in
                 try machine.react("👍", to: unknown, isRemoved: false, &turn).actions
-            } == .unknownMessage
-        )
+            } == .unknownMessage)
         #expect(
             pair.command(1) { (machine, turn) throws(CommandError) in
                 try machine.react("\n", to: id, isRemoved: false, &turn).actions
-            } == .invalidReaction(limit: Limits.reactionByteCount)
-        )
+            } == .invalidReaction(limit: Limits.reactionByteCount))
     }
 
     @Test func `a reaction ends with its message`() throws {
@@ -353,10 +339,7 @@ import Testing
         func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
             pair.command(0) { (machine, turn) throws(CommandError) in
                 try machine.send(
-                    ContentType(type),
-                    payload: [UInt8](repeating: 1, count: count),
-                    fallback: fallback,
-                    &turn
+                    ContentType(type), payload: [UInt8](repeating: 1, count: count), fallback: fallback, &turn
                 ).actions
             }
         }
@@ -370,21 +353,14 @@ import Testing
         #expect(send("a/b:1.0", 60_001) == .payloadTooLong(byteCount: 60_001, limit: Limits.payloadByteCount))
         #expect(
             send("a/b:1.0", fallback: String(repeating: "x", count: 1_025))
-                == .fallbackTooLong(byteCount: 1_025, limit: Limits.fallbackByteCount)
-        )
+                == .fallbackTooLong(byteCount: 1_025, limit: Limits.fallbackByteCount))
     }
 
     @Test func `lifetimes tell files from the rest`() {
         func kind(_ type: String) -> ContentKind {
             Content(
-                type: ContentType(type),
-                id: MessageID(unchecked: [UInt8](repeating: 0, count: MessageID.byteCount)),
-                sentAt: noon,
-                lifetime: .ephemeral,
-                agreement: nil,
-                fallback: "",
-                shouldPush: false,
-                payload: []
+                type: ContentType(type), id: MessageID(unchecked: [UInt8](repeating: 0, count: MessageID.byteCount)),
+                sentAt: noon, lifetime: .ephemeral, agreement: nil, fallback: "", shouldPush: false, payload: []
             ).kind
         }
         #expect(kind("mayfly/attachment:1.0") == .attachment && kind("mayfly/attachment:1.4") == .attachment)

@@ -45,13 +45,8 @@ import Testing
             .contents([
                 AgedContent(stored, age: 0), AgedContent(late, age: .minute), AgedContent(foreign, age: 0),
                 AgedContent(held, age: 0),
-            ]),
-            from: 0,
-            to: 1
-        )
-        #expect(
-            acknowledgements(all).last == Acknowledgement(stored: [stored.id], held: [held.id], expired: [late.id])
-        )
+            ]), from: 0, to: 1)
+        #expect(acknowledgements(all).last == Acknowledgement(stored: [stored.id], held: [held.id], expired: [late.id]))
         #expect(all.archive[1][late.id] == nil && all.archive[1][foreign.id] == nil)
         #expect(all.machine(1)?.droppedCount == dropped + 1)
     }
@@ -78,11 +73,7 @@ import Testing
         reaction.type = .reaction
         reaction.payload = []
         reaction.body = .reaction(Reaction(message: message.id, emoji: "👍", isRemoved: false))
-        all.inject(
-            .contents([AgedContent(message, age: 30 * .minute), AgedContent(reaction, age: 0)]),
-            from: 0,
-            to: 1
-        )
+        all.inject(.contents([AgedContent(message, age: 30 * .minute), AgedContent(reaction, age: 0)]), from: 0, to: 1)
         let end = try #require(all.archive[1][message.id]?.expiresAt)
         #expect(all.archive[1][reaction.id]?.expiresAt == end && end == all.now + 30 * .minute)
     }
@@ -115,12 +106,7 @@ import Testing
         var turn = turn(all.random, now: all.now)
         var machine = try #require(all.nodes[1].conversation(client))
         let actions = machine.receive(
-            .contents(contents),
-            from: all.keys[0].publicKey,
-            on: link,
-            memoryAvailable: 3 * one,
-            &turn
-        )
+            .contents(contents), from: all.keys[0].publicKey, on: link, memoryAvailable: 3 * one, &turn)
         let kept = actions.flatMap { action -> [Message] in
             if case .keep(_, let messages, _) = action { messages } else { [] }
         }
@@ -133,8 +119,7 @@ import Testing
             var all = try scene()
             var named = 0
             while all.pauses[1] == nil, named <= 4 * burst {
-                let foreign = (0..<size).map { _ in
-                    AgedContent(all.text("x", id: .random(&all.random), by: 0), age: 0)
+                let foreign = (0..<size).map { _ in AgedContent(all.text("x", id: .random(&all.random), by: 0), age: 0)
                 }
                 all.inject(.contents(foreign), from: 0, to: 1)
                 named += size

@@ -37,9 +37,7 @@ import Testing
         return try #require(said)
     }
 
-    private mutating func session(runs: [UInt64]) throws {
-        for run in runs { _ = try session(run: run) }
-    }
+    private mutating func session(runs: [UInt64]) throws { for run in runs { _ = try session(run: run) } }
 
     @Test mutating func `a run that comes back after another one shows two copies, once`() throws {
         try session(runs: [1, 2])
@@ -105,8 +103,9 @@ import Testing
     // MARK: Both copies and another member, as they run
 
     /// - Parameter creator: the node that has another one's copies for a member; so either key is the smaller one.
-    @Test(arguments: [0, 1])
-    func `two copies that run at once are told, and make a few links a minute`(creator: Int) throws {
+    @Test(arguments: [0, 1]) func `two copies that run at once are told, and make a few links a minute`(creator: Int)
+        throws
+    {
         var copies = try RunningCopies(all, of: 1 - creator)
         copies.run(for: .minute)
         let burst = copies.linkCount
@@ -156,12 +155,8 @@ private struct RunningCopies {
         (random, now) = (all.random, all.now)
         machines = try [other, copied, copied].map { node in
             ConversationStateMachine(
-                client: all.clients[node],
-                key: all.keys[node],
-                record: try #require(all.machine(node)).savedRecord,
-                isFresh: false,
-                now: all.now
-            )
+                client: all.clients[node], key: all.keys[node], record: try #require(all.machine(node)).savedRecord,
+                isFresh: false, now: all.now)
         }
     }
 
@@ -182,9 +177,7 @@ private struct RunningCopies {
                 let remote = remote(of: next.to)
                 switch next.arrival {
                 case .frame(let frame):
-                    step(next.to) {
-                        $0.receive(frame, from: remote, on: next.link, memoryAvailable: 1 << 20, &$1)
-                    }
+                    step(next.to) { $0.receive(frame, from: remote, on: next.link, memoryAvailable: 1 << 20, &$1) }
                 case .end: step(next.to) { $0.linkClosed(next.link, to: remote, $1) }
                 }
             }
@@ -198,10 +191,7 @@ private struct RunningCopies {
 
     private func remote(of side: Int) -> PublicKey { side == 0 ? keys[1] : keys[0] }
 
-    private mutating func step(
-        _ side: Int,
-        _ body: (inout ConversationStateMachine, inout Turn) -> [NodeAction]
-    ) {
+    private mutating func step(_ side: Int, _ body: (inout ConversationStateMachine, inout Turn) -> [NodeAction]) {
         var turn = turn(random, now: now)
         let actions = body(&machines[side], &turn)
         random = turn.random

@@ -47,12 +47,7 @@ struct Council {
 
     private func machine(_ index: Int, _ record: LifetimeStateMachine.Record) -> LifetimeStateMachine {
         LifetimeStateMachine(
-            conversation: conversation,
-            own: key(index),
-            members: others(index),
-            membership: membership,
-            record: record
-        )
+            conversation: conversation, own: key(index), members: others(index), membership: membership, record: record)
     }
 
     // MARK: Links
@@ -90,12 +85,8 @@ struct Council {
         let membership = known[index]
         let members = machines[index].members
         machines[index] = LifetimeStateMachine(
-            conversation: conversation,
-            own: key(index),
-            members: members,
-            membership: membership,
-            record: machines[index].record
-        )
+            conversation: conversation, own: key(index), members: members, membership: membership,
+            record: machines[index].record)
     }
 
     mutating func perform(_ actions: [Action], by index: Int) {
@@ -113,8 +104,7 @@ struct Council {
         wires[[from, to], default: []].append(.message(message))
     }
 
-    @discardableResult
-    mutating func deliver(_ from: Int, _ to: Int) -> Bool {
+    @discardableResult mutating func deliver(_ from: Int, _ to: Int) -> Bool {
         guard var wire = wires[[from, to]], !wire.isEmpty else { return false }
         let item = wire.removeFirst()
         wires[[from, to]] = wire.isEmpty ? nil : wire
@@ -125,13 +115,7 @@ struct Council {
             ended.remove([to, from])
             if ours.reset { ended = ended.filter { $0[0] != to } }
             let actions = machines[to].sessionEstablished(
-                with: key(from),
-                sent: ours,
-                received: start,
-                now: now,
-                key: keys[to],
-                random: &random
-            )
+                with: key(from), sent: ours, received: start, now: now, key: keys[to], random: &random)
             perform(actions, by: to)
         case .message(let message):
             guard established.contains([to, from]) else { return true }
@@ -140,23 +124,15 @@ struct Council {
         return true
     }
 
-    @discardableResult
-    mutating func receive(_ message: LifetimeMessage, from: Int, _ to: Int) -> [Action] {
+    @discardableResult mutating func receive(_ message: LifetimeMessage, from: Int, _ to: Int) -> [Action] {
         let actions = machines[to].receive(
-            message,
-            from: key(from),
-            policy: policies[to],
-            now: now,
-            key: keys[to],
-            random: &random
-        )
+            message, from: key(from), policy: policies[to], now: now, key: keys[to], random: &random)
         perform(actions, by: to)
         return actions
     }
 
     /// - Returns: whether it has come to an end.
-    @discardableResult
-    mutating func deliverAll() -> Bool {
+    @discardableResult mutating func deliverAll() -> Bool {
         for _ in 0..<2_000 {
             var isQuiet = true
             for pair in wires.keys.sorted(by: { $0.lexicographicallyPrecedes($1) }) where deliver(pair[0], pair[1]) {
@@ -168,8 +144,7 @@ struct Council {
     }
 
     /// Everybody learns who is there, all links open, all arrives.
-    @discardableResult
-    mutating func heal() -> Bool {
+    @discardableResult mutating func heal() -> Bool {
         for index in present { learn(index) }
         for one in present { for two in present where one < two { link(one, two) } }
         return deliverAll()
@@ -214,41 +189,35 @@ struct Council {
 
     // MARK: Users
 
-    @discardableResult
-    mutating func propose(_ terms: LifetimeTerms, _ index: Int) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func propose(_ terms: LifetimeTerms, _ index: Int) -> LifetimeStateMachine.Refusal? {
         attempt(index) { machine, now, key, random throws(LifetimeStateMachine.Refusal) in
             try machine.propose(terms, now: now, key: key, random: &random)
         }
     }
 
-    @discardableResult
-    mutating func accept(_ index: Int) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func accept(_ index: Int) -> LifetimeStateMachine.Refusal? {
         attempt(index) { machine, now, key, random throws(LifetimeStateMachine.Refusal) in
             try machine.accept(now: now, key: key, random: &random)
         }
     }
 
-    @discardableResult
-    mutating func reject(_ index: Int) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func reject(_ index: Int) -> LifetimeStateMachine.Refusal? {
         attempt(index) { machine, _, _, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
-    @discardableResult
-    mutating func withdraw(_ index: Int) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func withdraw(_ index: Int) -> LifetimeStateMachine.Refusal? {
         attempt(index) { machine, _, _, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
 
     private mutating func attempt(
         _ index: Int,
-        _ body: (inout LifetimeStateMachine, Timestamp, IdentityKey, inout Randomness)
-            throws(LifetimeStateMachine.Refusal) -> [Action]
+        _ body: (inout LifetimeStateMachine, Timestamp, IdentityKey, inout Randomness) throws(LifetimeStateMachine
+            .Refusal) -> [Action]
     ) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             perform(try body(&machines[index], now, keys[index], &random), by: index)
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 
     mutating func agree(on terms: LifetimeTerms, proposer: Int = 0) {

@@ -35,17 +35,8 @@ import Testing
         var all = try scene(2)
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
-        var turn = turn(
-            all.random,
-            now: all.now,
-            contents: ContentLookup(wasShown: { $1 == content.id })
-        )
-        let actions = all.nodes[1].receive(
-            .content(content, age: .hour),
-            on: link,
-            verify: { _ in nil },
-            &turn
-        )
+        var turn = turn(all.random, now: all.now, contents: ContentLookup(wasShown: { $1 == content.id }))
+        let actions = all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
         #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }
 
@@ -64,8 +55,9 @@ import Testing
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] == 1)
     }
 
-    @Test(arguments: [true, false])
-    func `delivered to one and expired at another, it is expired undelivered`(isMissedFirst: Bool) throws {
+    @Test(arguments: [true, false]) func `delivered to one and expired at another, it is expired undelivered`(
+        isMissedFirst: Bool
+    ) throws {
         var all = try scene(3)
         all.cut = [[0, 1], [0, 2]]
         let id = try all.say("late", from: 0)
@@ -130,12 +122,7 @@ import Testing
         all.command(0) { (machine, turn) throws(CommandError) in
             let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
             let file = Attachment(
-                name: "f",
-                mediaType: "a/b",
-                byteCount: 100_000,
-                hash: [UInt8](repeating: 1, count: 32),
-                text: ""
-            )
+                name: "f", mediaType: "a/b", byteCount: 100_000, hash: [UInt8](repeating: 1, count: 32), text: "")
             let (message, actions) = try machine.send(file, prepared, &turn)
             sent = message.content.id
             return actions

@@ -5,9 +5,7 @@ import Testing
 /// Explosions among several nodes, and every event in each of their states.
 @Suite struct GroupExplosions {
     private func schedule(_ all: inout Assembly, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
-        all.command(node) { (machine, turn) throws(CommandError) in
-            try machine.explode(at: turn.now + delay, &turn)
-        }
+        all.command(node) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + delay, &turn) }
     }
 
     private func end(_ all: Assembly, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
@@ -101,18 +99,12 @@ import Testing
         ] {
             let genesis = try #require(all.machine(0)?.record.genesis)
             let notice = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: Timestamp(milliseconds: 1_795_243_031_000),
-                isImmediate: isImmediate,
-                key: all.keys[0],
-                &all.random
-            )
+                genesis: genesis, expiresAt: Timestamp(milliseconds: 1_795_243_031_000), isImmediate: isImmediate,
+                key: all.keys[0], &all.random)
             #expect(notice.fallback == "Conversation expires at 2026-11-21T06:37:11Z")
             // Whoever knows the conversation opens it: its id, the genesis and the signature, then the settings and zeros.
             let key = HKDF.derive(
-                secret: SecretBytes(copying: genesis.conversation.bytes),
-                info: "mayfly explode notice v1"
-            )
+                secret: SecretBytes(copying: genesis.conversation.bytes), info: "mayfly explode notice v1")
             let sealed = notice.sealed(&all.random)
             let plain = try XChaChaPoly.open(sealed, key: key, authenticating: Array("notice".utf8))
             #expect(sealed.count == Limits.noticeByteCount)
@@ -159,11 +151,7 @@ import Testing
         let genesis = try #require(all.machine(0)?.record.genesis)
         for (key, immediate) in [(all.keys[1], true), (all.keys[1], false)] {
             let forged = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: all.now + 60_000,
-                isImmediate: immediate,
-                key: key,
-                &all.random
+                genesis: genesis, expiresAt: all.now + 60_000, isImmediate: immediate, key: key, &all.random
             ).sealed(&all.random)
             all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
         }
@@ -184,11 +172,7 @@ import Testing
         // Of a member that signs for the creator.
         for (time, isChecked) in [(known + 1_000, false), (known + .day, false), (known - 1_000, true)] {
             let forged = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: time,
-                isImmediate: false,
-                key: all.keys[1],
-                &all.random
+                genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[1], &all.random
             ).sealed(&all.random)
             let before = try #require(all.machine(1)).forgedCount
             all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
@@ -198,11 +182,7 @@ import Testing
         // Whoever holds another one is told of ours.
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         let late = ExplodeNotice(
-            genesis: genesis,
-            expiresAt: known + .day,
-            isImmediate: false,
-            key: all.keys[0],
-            &all.random
+            genesis: genesis, expiresAt: known + .day, isImmediate: false, key: all.keys[0], &all.random
         ).sealed(&all.random)
         var answers: [NodeAction] = []
         all.step(1) { core, turn in
@@ -229,11 +209,7 @@ import Testing
         var other = try Assembly.joined(2)
         let genesis = try #require(other.machine(0)?.record.genesis)
         let far = ExplodeNotice(
-            genesis: genesis,
-            expiresAt: .latest,
-            isImmediate: false,
-            key: other.keys[0],
-            &other.random
+            genesis: genesis, expiresAt: .latest, isImmediate: false, key: other.keys[0], &other.random
         ).sealed(&other.random)
         let client = other.clients[1]
         other.step(1) { core, turn in core.receiveNotice(far, for: client, &turn).actions }
@@ -245,9 +221,7 @@ import Testing
         try pair.createAndInvite()
         try pair.join()
         pair.isLocked[1] = true
-        pair.command(0) { (machine, turn) throws(CommandError) in
-            try machine.explode(at: turn.now + .hour, &turn)
-        }
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .hour, &turn) }
         pair.run()
         let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
         // Held in memory, so it would act; but it has not said so.
@@ -299,13 +273,9 @@ import Testing
         let machine = try #require(all.machine(0))
         let schedule = try #require(machine.record.schedule)
         var welcome = Welcome(
-            tag: all.invites[0].invite.tag,
-            genesis: machine.record.genesis,
-            group: machine.record.group,
-            members: [machine.record.own],
-            expiresAt: schedule.notice.expiresAt,
-            notice: schedule.notice.sealed(&all.random)
-        )
+            tag: all.invites[0].invite.tag, genesis: machine.record.genesis, group: machine.record.group,
+            members: [machine.record.own], expiresAt: schedule.notice.expiresAt,
+            notice: schedule.notice.sealed(&all.random))
         let joiner = all.keys[1].publicKey
         #expect(welcome.isValid(for: joiner))
         welcome.expiresAt = nil
@@ -316,12 +286,8 @@ import Testing
         welcome.notice = nil
         #expect(!welcome.isValid(for: joiner))
         let forged = ExplodeNotice(
-            genesis: machine.record.genesis,
-            expiresAt: schedule.notice.expiresAt,
-            isImmediate: false,
-            key: all.keys[1],
-            &all.random
-        )
+            genesis: machine.record.genesis, expiresAt: schedule.notice.expiresAt, isImmediate: false, key: all.keys[1],
+            &all.random)
         welcome.notice = forged.sealed(&all.random)
         #expect(!welcome.isValid(for: joiner))
     }
@@ -374,9 +340,7 @@ import Testing
             var pair = Pair()
             try pair.createAndInvite()
             try pair.join()
-            pair.command(0) { (machine, turn) throws(CommandError) in
-                try machine.explode(at: turn.now + .hour, &turn)
-            }
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .hour, &turn) }
             pair.run()
             let record = try #require(pair.nodes[0].record(pair.clients[0]))
             let armed = try #require(pair.armed[0])
@@ -419,9 +383,7 @@ import Testing
         #expect(!loaded.contains { if case .notify = $0 { true } else { false } })
         #expect(try #require(fresh.nextDeadline) <= all.now)
         let actions = fresh.advance(&turn)
-        let isArmed = actions.contains {
-            if case .armExplosion(client, _, _) = $0 { true } else { false }
-        }
+        let isArmed = actions.contains { if case .armExplosion(client, _, _) = $0 { true } else { false } }
         #expect(isArmed)
         // Told once only, and at rest afterwards.
         #expect(!actions.contains { if case .notify = $0 { true } else { false } })
@@ -446,9 +408,7 @@ import Testing
         func statement(_ tag: InviteTag, _ key: IdentityKey) -> ExpiredStatement {
             ExpiredStatement(tag: tag, timestamp: noon, key: key, &pair.random)
         }
-        let wrong = [
-            statement(invite.invite.tag, pair.keys[1]), statement(.random(&pair.random), pair.keys[0]),
-        ]
+        let wrong = [statement(invite.invite.tag, pair.keys[1]), statement(.random(&pair.random), pair.keys[0])]
         for statement in wrong { pair.step(1) { core, turn in core.receive(statement, for: client, &turn) } }
         #expect(pair.nodes[1].joins.first?.record.state == .joining)
         let right = statement(invite.invite.tag, pair.keys[0])

@@ -45,13 +45,8 @@ struct Negotiation {
         for side in 0..<2 {
             machines.append(
                 LifetimeStateMachine(
-                    conversation: conversation,
-                    own: keys[side].publicKey,
-                    members: [keys[1 - side].publicKey],
-                    membership: 2,
-                    record: LifetimeStateMachine.Record()
-                )
-            )
+                    conversation: conversation, own: keys[side].publicKey, members: [keys[1 - side].publicKey],
+                    membership: 2, record: LifetimeStateMachine.Record()))
         }
     }
 
@@ -70,79 +65,51 @@ struct Negotiation {
         }
     }
 
-    @discardableResult
-    mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
         propose(terms: LifetimeTerms(lifetime), side)
     }
 
-    @discardableResult
-    mutating func propose(terms: LifetimeTerms, _ side: Side) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func propose(terms: LifetimeTerms, _ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             let actions = try machines[side.rawValue].propose(
-                terms,
-                now: time(side),
-                key: keys[side.rawValue],
-                random: &random
-            )
+                terms, now: time(side), key: keys[side.rawValue], random: &random)
             perform(actions, by: side)
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 
-    @discardableResult
-    mutating func accept(_ side: Side) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func accept(_ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
-            let actions = try machines[side.rawValue].accept(
-                now: time(side),
-                key: keys[side.rawValue],
-                random: &random
-            )
+            let actions = try machines[side.rawValue].accept(now: time(side), key: keys[side.rawValue], random: &random)
             perform(actions, by: side)
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 
-    @discardableResult
-    mutating func reject(_ side: Side) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func reject(_ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             perform(try machines[side.rawValue].reject(), by: side)
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 
-    @discardableResult
-    mutating func withdraw(_ side: Side) -> LifetimeStateMachine.Refusal? {
+    @discardableResult mutating func withdraw(_ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             perform(try machines[side.rawValue].withdraw(), by: side)
             return nil
-        } catch {
-            return error
-        }
+        } catch { return error }
     }
 
-    @discardableResult
-    mutating func receive(_ message: LifetimeMessage, _ side: Side) -> [Action] {
+    @discardableResult mutating func receive(_ message: LifetimeMessage, _ side: Side) -> [Action] {
         let actions = machines[side.rawValue].receive(
-            message,
-            from: keys[side.other.rawValue].publicKey,
-            policy: policies[side.rawValue],
-            now: time(side),
-            key: keys[side.rawValue],
-            random: &random
-        )
+            message, from: keys[side.other.rawValue].publicKey, policy: policies[side.rawValue], now: time(side),
+            key: keys[side.rawValue], random: &random)
         perform(actions, by: side)
         return actions
     }
 
     /// Delivers the next message to `side`, if there is one.
-    @discardableResult
-    mutating func deliver(_ side: Side) -> [Action] {
+    @discardableResult mutating func deliver(_ side: Side) -> [Action] {
         guard !wires[side.rawValue].isEmpty else { return [] }
         return receive(wires[side.rawValue].removeFirst(), side)
     }
@@ -160,19 +127,12 @@ struct Negotiation {
     /// - Parameter heard: whether each side hears the other before the link breaks again.
     mutating func session(resets: [Bool] = [false, false], heard: [Bool] = [true, true]) {
         loseAll()
-        let starts = (0..<2).map {
-            machines[$0].sessionStart(reset: resets[$0], policy: policies[$0])
-        }
+        let starts = (0..<2).map { machines[$0].sessionStart(reset: resets[$0], policy: policies[$0]) }
         for side in Side.allCases where heard[side.rawValue] {
             let index = side.rawValue
             let actions = machines[index].sessionEstablished(
-                with: keys[1 - index].publicKey,
-                sent: starts[index],
-                received: starts[1 - index],
-                now: time(side),
-                key: keys[index],
-                random: &random
-            )
+                with: keys[1 - index].publicKey, sent: starts[index], received: starts[1 - index], now: time(side),
+                key: keys[index], random: &random)
             perform(actions, by: side)
         }
         if heard != [true, true] { loseAll() }
@@ -182,12 +142,7 @@ struct Negotiation {
     mutating func renewIfDue(_ side: Side, at now: Timestamp) {
         let index = side.rawValue
         self.now = self.now + (now - time(side))
-        let actions = machines[index].renewIfDue(
-            policy: policies[index],
-            now: now,
-            key: keys[index],
-            random: &random
-        )
+        let actions = machines[index].renewIfDue(policy: policies[index], now: now, key: keys[index], random: &random)
         perform(actions, by: side)
     }
 
@@ -195,12 +150,8 @@ struct Negotiation {
     mutating func restart(_ side: Side) {
         let index = side.rawValue
         machines[index] = LifetimeStateMachine(
-            conversation: conversation,
-            own: keys[index].publicKey,
-            members: [keys[1 - index].publicKey],
-            membership: 2,
-            record: machines[index].record
-        )
+            conversation: conversation, own: keys[index].publicKey, members: [keys[1 - index].publicKey], membership: 2,
+            record: machines[index].record)
     }
 
     mutating func agree(on lifetime: Lifetime, proposer: Side = .one) {
@@ -216,22 +167,12 @@ struct Negotiation {
 
     /// A proposal of `side` as it would make one, with fields of one's choice.
     mutating func proposal(
-        by side: Side,
-        _ lifetime: Lifetime = .oneDay,
-        terms: LifetimeTerms? = nil,
-        conversation: ConversationID? = nil,
-        membership: UInt64 = 2,
-        epoch: UInt64 = 1,
-        at: Timestamp? = nil
+        by side: Side, _ lifetime: Lifetime = .oneDay, terms: LifetimeTerms? = nil, conversation: ConversationID? = nil,
+        membership: UInt64 = 2, epoch: UInt64 = 1, at: Timestamp? = nil
     ) -> LifetimeProposal {
         LifetimeProposal.Unsigned(
-            conversation: conversation ?? self.conversation,
-            membership: membership,
-            epoch: epoch,
-            previous: .none,
-            terms: terms ?? LifetimeTerms(lifetime),
-            proposedAt: at ?? now,
-            nonce: random.bytes(16)
+            conversation: conversation ?? self.conversation, membership: membership, epoch: epoch, previous: .none,
+            terms: terms ?? LifetimeTerms(lifetime), proposedAt: at ?? now, nonce: random.bytes(16)
         ).signed(by: keys[side.rawValue], &random)
     }
 
@@ -241,26 +182,12 @@ struct Negotiation {
 }
 
 func turn(
-    _ random: Randomness,
-    now: Timestamp = noon,
-    isLocked: Bool = false,
-    sessionGrace: Milliseconds = Limits.sessionGrace,
-    endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
-    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
-    contents: ContentLookup = ContentLookup(),
-    mailbox: MailboxPlace? = nil,
-    sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
+    _ random: Randomness, now: Timestamp = noon, isLocked: Bool = false,
+    sessionGrace: Milliseconds = Limits.sessionGrace, endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
+    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }, contents: ContentLookup = ContentLookup(),
+    mailbox: MailboxPlace? = nil, sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
 ) -> Turn {
     Turn(
-        now: now,
-        random: random,
-        endpoints: endpoints,
-        isLocked: isLocked,
-        defaultPolicy: .ask,
-        sessionGrace: sessionGrace,
-        isKnown: known,
-        contents: contents,
-        mailbox: mailbox,
-        sleeperKey: sleeperKey
-    )
+        now: now, random: random, endpoints: endpoints, isLocked: isLocked, defaultPolicy: .ask,
+        sessionGrace: sessionGrace, isKnown: known, contents: contents, mailbox: mailbox, sleeperKey: sleeperKey)
 }

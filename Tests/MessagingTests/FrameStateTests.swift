@@ -33,8 +33,7 @@ import Testing
     private func cells(_ row: Row) throws -> [String] {
         let line = try #require(
             VectorPage("Frames").text.split(separator: "\n").first { $0.hasPrefix("| \(row.rawValue) | ") },
-            "the page has no row \(row.rawValue)"
-        )
+            "the page has no row \(row.rawValue)")
         return line.split(separator: "|").map { cell in
             String(cell.drop { $0 == " " }.reversed().drop { $0 == " " }.reversed())
         }
@@ -46,8 +45,9 @@ import Testing
         return true
     }
 
-    @Test(arguments: Row.allCases, State.allCases)
-    func `each frame is taken or dropped as the page says`(_ row: Row, _ state: State) throws {
+    @Test(arguments: Row.allCases, State.allCases) func `each frame is taken or dropped as the page says`(
+        _ row: Row, _ state: State
+    ) throws {
         var all = try Assembly.joined(3)
         all.run(for: 30_000)
         let message = try all.say("wait", from: victim)
@@ -97,14 +97,9 @@ import Testing
             return all.machine(victim)?.outboxEntry(message, to: own.publicKey) == nil
         case .lifetime:
             let wish = LifetimeProposal.Unsigned(
-                conversation: all.conversation,
-                membership: try #require(all.machine(member)).record.group.membership,
-                epoch: 1,
-                previous: .none,
-                terms: LifetimeTerms(.oneDay),
-                proposedAt: all.now,
-                nonce: all.random.bytes(16)
-            )
+                conversation: all.conversation, membership: try #require(all.machine(member)).record.group.membership,
+                epoch: 1, previous: .none, terms: LifetimeTerms(.oneDay), proposedAt: all.now,
+                nonce: all.random.bytes(16))
             deliver(.lifetime(.proposal(wish.signed(by: own, &all.random))), on: link, &all)
             return all.machine(victim)?.pendingProposal != nil
         case .group:
@@ -149,9 +144,7 @@ import Testing
         // A third one enters under what the two have agreed on.
         var all = Assembly(3)
         let client = all.clients[0]
-        all.step(0) { core, turn in
-            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
-        }
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
         try all.join(1)
         all.run()
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(.oneDay), &turn) }

@@ -72,22 +72,12 @@ import Testing
         let others = [pair.keys[0].publicKey, makeKey(&pair.random).publicKey]
         func machine(_ record: LifetimeStateMachine.Record) -> LifetimeStateMachine {
             LifetimeStateMachine(
-                conversation: pair.conversation,
-                own: pair.keys[1].publicKey,
-                members: others.sorted(),
-                membership: 3,
-                record: record
-            )
+                conversation: pair.conversation, own: pair.keys[1].publicKey, members: others.sorted(), membership: 3,
+                record: record)
         }
         var before = machine(LifetimeStateMachine.Record())
         _ = before.receive(
-            .proposal(proposal),
-            from: others[0],
-            policy: .ask,
-            now: pair.now,
-            key: pair.keys[1],
-            random: &pair.random
-        )
+            .proposal(proposal), from: others[0], policy: .ask, now: pair.now, key: pair.keys[1], random: &pair.random)
         _ = try before.accept(now: pair.now, key: pair.keys[1], random: &pair.random)
         // After a restart nothing is open.
         #expect(before.record.accepted != nil)
@@ -96,13 +86,7 @@ import Testing
         var received = sent
         received.head = nil
         let actions = machine.sessionEstablished(
-            with: others[0],
-            sent: sent,
-            received: received,
-            now: pair.now,
-            key: pair.keys[1],
-            random: &pair.random
-        )
+            with: others[0], sent: sent, received: received, now: pair.now, key: pair.keys[1], random: &pair.random)
         #expect(machine.record.accepted == nil)
         #expect(actions.contains(.save))
     }

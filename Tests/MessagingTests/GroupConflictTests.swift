@@ -6,10 +6,9 @@ import Testing
 /// its home was restored from a copy. All members end with the same one, and are told.
 @Suite struct GroupConflicts {
     /// Two states of one version, told to different members while those have no link to each other.
-    private func split(
-        _ all: inout Assembly,
-        _ change: (inout GroupState.Unsigned, _ second: Bool) -> Void
-    ) throws -> [GroupState] {
+    private func split(_ all: inout Assembly, _ change: (inout GroupState.Unsigned, _ second: Bool) -> Void) throws
+        -> [GroupState]
+    {
         let known = try #require(all.machine(0)?.record.group)
         return [false, true].map { second in
             var state = known.unsigned
@@ -27,8 +26,9 @@ import Testing
         all.events[node].count { if case .groupConflict = $0 { true } else { false } }
     }
 
-    @Test(arguments: [true, false])
-    func `two states of one version: all members take the same one, and are told once`(isLocked: Bool) throws {
+    @Test(arguments: [true, false]) func `two states of one version: all members take the same one, and are told once`(
+        isLocked: Bool
+    ) throws {
         var all = try Assembly.joined(3)
         all.run()
         let states = try split(&all) { state, second in

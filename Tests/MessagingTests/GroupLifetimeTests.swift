@@ -3,8 +3,9 @@ import Messaging
 import Testing
 
 @Suite struct GroupLifetimeScenarios {
-    @Test(arguments: [3, 4, 32])
-    func `a proposal is in force when the last member has signed, with all at once`(count: Int) {
+    @Test(arguments: [3, 4, 32]) func `a proposal is in force when the last member has signed, with all at once`(
+        count: Int
+    ) {
         var council = Council(count)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -239,9 +240,7 @@ import Testing
         council.heal()
         #expect(council.isAgreed && council.terms == .oneDay)
         #expect(council.present.allSatisfy { council.machines[$0].pending == nil })
-        #expect(
-            council.told[1].contains { if case .rejected(_, .membershipChanged) = $0 { true } else { false } }
-        )
+        #expect(council.told[1].contains { if case .rejected(_, .membershipChanged) = $0 { true } else { false } })
     }
 
     @Test func `the last other member's leaving ends it for good`() {
@@ -268,9 +267,7 @@ import Testing
         council.deliverAll()
         #expect(council.inForce == [nil])
         for index in council.present {
-            #expect(
-                council.told[index].contains { if case .reset(previous: .oneDay, _) = $0 { true } else { false } }
-            )
+            #expect(council.told[index].contains { if case .reset(previous: .oneDay, _) = $0 { true } else { false } })
         }
     }
 
@@ -356,13 +353,8 @@ import Testing
         var last: ProposalID?
         for index in 0..<6 {
             let proposal = LifetimeProposal.Unsigned(
-                conversation: council.conversation,
-                membership: 1,
-                epoch: UInt64(index) + 1,
-                previous: .none,
-                terms: .oneDay,
-                proposedAt: council.now + Milliseconds(index),
-                nonce: council.random.bytes(16)
+                conversation: council.conversation, membership: 1, epoch: UInt64(index) + 1, previous: .none,
+                terms: .oneDay, proposedAt: council.now + Milliseconds(index), nonce: council.random.bytes(16)
             ).signed(by: council.keys[1], &council.random)
             last = proposal.id
             council.receive(.proposal(proposal), from: 1, 0)
@@ -405,13 +397,8 @@ import Testing
         var random = Randomness.seeded(9)
         func proposal(_ by: Int, epoch: UInt64 = 50, membership: UInt64 = 1) -> LifetimeProposal {
             LifetimeProposal.Unsigned(
-                conversation: council.conversation,
-                membership: membership,
-                epoch: epoch,
-                previous: .none,
-                terms: .sevenDays,
-                proposedAt: council.now,
-                nonce: random.bytes(16)
+                conversation: council.conversation, membership: membership, epoch: epoch, previous: .none,
+                terms: .sevenDays, proposedAt: council.now, nonce: random.bytes(16)
             ).signed(by: council.keys[by], &random)
         }
         let fresh = proposal(2)
@@ -421,22 +408,19 @@ import Testing
         let accept = LifetimeAccept(own, at: council.now, by: council.keys[2], &random)
         let whole = Agreement(
             proposal: fresh,
-            accepts: (0..<count).filter { $0 != 2 }
-                .map { LifetimeAccept(fresh, at: council.now, by: council.keys[$0], &random) }
-        )
+            accepts: (0..<count).filter { $0 != 2 }.map {
+                LifetimeAccept(fresh, at: council.now, by: council.keys[$0], &random)
+            })
         let partial = Agreement(
-            proposal: fresh,
-            accepts: [LifetimeAccept(fresh, at: council.now, by: council.keys[1], &random)]
-        )
+            proposal: fresh, accepts: [LifetimeAccept(fresh, at: council.now, by: council.keys[1], &random)])
         let messages: [(String, LifetimeMessage)] = [
             ("proposal", .proposal(fresh)), ("relayed proposal", .proposal(proposal(1))),
             ("forged proposal", .proposal(forged)), ("stale", .proposal(proposal(2, epoch: 0))),
             ("other members", .proposal(proposal(2, membership: 7))),
-            ("far ahead", .proposal(proposal(2, epoch: .max))),
-            ("our own name", .proposal(own)), ("accept", .accept(accept)), ("reject", .reject(fresh.id, .policy)),
-            ("withdraw", .withdraw(fresh.id)), ("unsupported", .unsupported(fresh.id)),
-            ("unsupported, unnamed", .unsupported(nil)), ("agreement", .agreement(partial)),
-            ("end", .ended(whole.id, renewable: .oneDay)),
+            ("far ahead", .proposal(proposal(2, epoch: .max))), ("our own name", .proposal(own)),
+            ("accept", .accept(accept)), ("reject", .reject(fresh.id, .policy)), ("withdraw", .withdraw(fresh.id)),
+            ("unsupported", .unsupported(fresh.id)), ("unsupported, unnamed", .unsupported(nil)),
+            ("agreement", .agreement(partial)), ("end", .ended(whole.id, renewable: .oneDay)),
         ]
         let before = council.machines[0].inForce?.id
         for (name, message) in messages {
@@ -452,13 +436,8 @@ import Testing
             var stranger = council
             let key = makeKey(&random)
             let answer = stranger.machines[0].receive(
-                message,
-                from: key.publicKey,
-                policy: .acceptUpTo(.thirtyDays),
-                now: stranger.now,
-                key: stranger.keys[0],
-                random: &stranger.random
-            )
+                message, from: key.publicKey, policy: .acceptUpTo(.thirtyDays), now: stranger.now,
+                key: stranger.keys[0], random: &stranger.random)
             #expect(answer == [.dropped])
         }
         // Signed by all, us included: that is an agreement, wherever it comes from.
@@ -467,8 +446,7 @@ import Testing
         #expect(talk.machines[0].terms == .sevenDays, "\(state)")
     }
 
-    @Test(arguments: [3, 4])
-    func `the user's commands in every state`(count: Int) {
+    @Test(arguments: [3, 4]) func `the user's commands in every state`(count: Int) {
         for state in ["settled", "proposed", "asked", "accepted", "agreed"] {
             let council = start(state, count)
             var talk = council
@@ -552,8 +530,7 @@ import Testing
         case ..<94:
             council.restart(one)
             trace.append("restart \(one)")
-        case ..<95:
-            if present.count < 5 { trace.append("join \(council.join())") }
+        case ..<95: if present.count < 5 { trace.append("join \(council.join())") }
         case ..<96:
             if present.count > 2, one != present[0] {
                 council.leave(one)
@@ -581,17 +558,12 @@ import Testing
         return (true, [])
     }
 
-    @Test(arguments: [2, 3, 4])
-    func `whatever happens, all agree in the end`(count: Int) {
+    @Test(arguments: [2, 3, 4]) func `whatever happens, all agree in the end`(count: Int) {
         var shown = 0
         for seed in 1...600 as ClosedRange<UInt64> {
             let (isRight, trace) = run(
-                count,
-                seed: seed,
-                steps: 20 + Int(seed % 60),
-                agreed: seed.isMultiple(of: 2),
-                policies: seed.isMultiple(of: 5)
-            )
+                count, seed: seed, steps: 20 + Int(seed % 60), agreed: seed.isMultiple(of: 2),
+                policies: seed.isMultiple(of: 5))
             if !isRight, shown < 3 {
                 shown += 1
                 Issue.record("seed \(seed): \(trace.joined(separator: "; "))")

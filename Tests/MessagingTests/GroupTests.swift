@@ -46,15 +46,13 @@ import Testing
     @Test func `name and lock state are the creator's to change, and all see them`() throws {
         var all = try Assembly.joined(3)
         #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator
-        )
+            all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator)
         #expect(
             all.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) } == .notCreator
         )
         #expect(
             all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("\u{7}", &turn) }
-                == .invalidName
-        )
+                == .invalidName)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("room", &turn) }
         all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
         all.run()
@@ -197,12 +195,10 @@ import Testing
         #expect(all.archive[2][before] != nil)
         #expect(
             all.command(2) { (machine, turn) throws(CommandError) in try machine.send("hello?", &turn).actions }
-                == .removed
-        )
+                == .removed)
         #expect(
             all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
-                == .unknownMember
-        )
+                == .unknownMember)
     }
 
     @Test func `who was removed may be invited again, be its copy awake or asleep`() throws {
@@ -335,25 +331,14 @@ import Testing
         offer(fake, &all)
         #expect(all.names(1) == ["p0", "p2"], "even if it is genuine, it is not its own")
         let forged = Member(
-            key: all.keys[2].publicKey,
-            profile: "x",
-            endpointTexts: [],
-            version: stamp + 9,
-            signature: fake.signature
-        )
+            key: all.keys[2].publicKey, profile: "x", endpointTexts: [], version: stamp + 9, signature: fake.signature)
         offer(forged, &all)
         #expect(all.names(1) == ["p0", "p2"])
         for count in 1...20 {
             offer(
                 Member(
-                    profile: "n\(count)",
-                    endpoints: [],
-                    version: stamp + UInt64(count),
-                    key: all.keys[2],
-                    &all.random
-                ),
-                &all
-            )
+                    profile: "n\(count)", endpoints: [], version: stamp + UInt64(count), key: all.keys[2], &all.random),
+                &all)
         }
         #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
         // Of those that came too fast the newest counts, when the rate allows it.
@@ -492,8 +477,9 @@ import Testing
         #expect(all.nodes[1].clients(of: record.conversation).isEmpty)
     }
 
-    @Test(arguments: [false, true])
-    func `a locked member confirms for an earlier copy, be it awake or asleep`(isAsleep: Bool) throws {
+    @Test(arguments: [false, true]) func `a locked member confirms for an earlier copy, be it awake or asleep`(
+        isAsleep: Bool
+    ) throws {
         var all = try Assembly.joined(2)
         let earlier = try all.removeAndRejoin(1)
         if isAsleep { all.sleep(earlier, of: 1) }
@@ -566,8 +552,7 @@ import Testing
             let update = GroupUpdate(
                 state: fields.signed(by: all.keys[0], &all.random),
                 members: fresh.map { Member(profile: nil, endpoints: [], version: 1, key: $0, &all.random) },
-                departures: []
-            )
+                departures: [])
             all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
         }
         #expect(all.machine(1)?.record.members == before.members && all.machine(1)?.record.group == before.group)
@@ -578,9 +563,7 @@ import Testing
     {
         var all = Assembly(3)
         let client = all.clients[0]
-        all.step(0) { core, turn in
-            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
-        }
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
         try all.join(1)
         all.isolate(1)
         let early = try all.say("before the third", from: 0)

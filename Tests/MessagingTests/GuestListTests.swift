@@ -55,14 +55,8 @@ import Testing
         let client = ClientID.generate(&random)
         func makeTurn(_ now: Timestamp) -> Turn {
             Turn(
-                now: now,
-                random: random,
-                endpoints: [],
-                isLocked: false,
-                defaultPolicy: .ask,
-                sessionGrace: 0,
-                isKnown: { _, _ in false }
-            )
+                now: now, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
+                isKnown: { _, _ in false })
         }
         var turn = makeTurn(Self.noon)
         _ = node.addUnused(client, key: makeKey(&random), turn)

@@ -3,15 +3,12 @@ import Messaging
 import Testing
 
 /// Members that were heard on the same network.
-@Suite("Members heard on this network")
-struct HeardTests {
+@Suite("Members heard on this network") struct HeardTests {
     private let keys: [PublicKey]
     private var random = Randomness.seeded(4)
     private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
-    init() {
-        keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
-    }
+    init() { keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted() }
 
     private func machine(_ side: Int, isDialable: Bool = true) -> LinkStateMachine {
         LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
@@ -34,8 +31,7 @@ struct HeardTests {
         #expect(late.nextDeadline == noon + Limits.redialYield)
     }
 
-    @Test("idle after many failures: dialled at once, and the waits begin again short")
-    func failed() {
+    @Test("idle after many failures: dialled at once, and the waits begin again short") func failed() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         var now = noon
@@ -50,8 +46,7 @@ struct HeardTests {
         #expect(machine.nextDeadline.map { $0 - now <= Limits.redialFirst * 6 } == true)
     }
 
-    @Test("at rest: whoever says that it is there is dialled")
-    func resting() {
+    @Test("at rest: whoever says that it is there is dialled") func resting() {
         var machine = machine(0)
         machine.rest()
         #expect(!machine.isMissed(now: noon))
@@ -60,8 +55,7 @@ struct HeardTests {
         #expect(machine.isMissed(now: noon))
     }
 
-    @Test("dialling: another dial there, three at most; idle when the last of them has failed")
-    func dialling() {
+    @Test("dialling: another dial there, three at most; idle when the last of them has failed") func dialling() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         _ = machine.advance(now: noon)
@@ -103,8 +97,7 @@ struct HeardTests {
         #expect(machine.advance(now: noon + Limits.keepaliveTimeout) == [.drop(LinkID(1))])
     }
 
-    @Test("a link is asked once until it answers; nobody is asked where there is none")
-    func asking() {
+    @Test("a link is asked once until it answers; nobody is asked where there is none") func asking() {
         var machine = machine(0)
         #expect(machine.ask(now: noon).isEmpty)
         _ = machine.advance(now: noon)
@@ -174,8 +167,7 @@ struct HeardTests {
         #expect(unknown.nextDeadline == nil)
     }
 
-    @Test("our addresses have changed, and none of them is new: who has no link waits on")
-    func movedAway() {
+    @Test("our addresses have changed, and none of them is new: who has no link waits on") func movedAway() {
         var random = Randomness.seeded(1)
         var none: ChangeDials?
         var machine = machine(0)
@@ -246,9 +238,7 @@ struct HeardTests {
     private func cut() throws -> (all: Assembly, dials: [NodeAction.Dial]) {
         var all = try Assembly.joined(2)
         let open = all.links.keys.sorted()
-        for link in open {
-            all.step(0) { core, turn in core.linkClosed(link, &turn) }
-        }
+        for link in open { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         return (all, [])
     }
 
@@ -275,8 +265,7 @@ struct HeardTests {
         return dials(&all) { core, turn in core.advance(&turn) }
     }
 
-    @Test("it is dialled there first, then where it said that it would be")
-    func order() throws {
+    @Test("it is dialled there first, then where it said that it would be") func order() throws {
         var (all, _) = try cut()
         let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
         #expect(known.count == 1)
@@ -288,8 +277,7 @@ struct HeardTests {
         #expect(found(&all, other).map(\.endpoints) == [[other]])
     }
 
-    @Test("four places are remembered, the newest first, for ten minutes, each once")
-    func bounds() throws {
+    @Test("four places are remembered, the newest first, for ten minutes, each once") func bounds() throws {
         var (all, _) = try cut()
         let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
         for place in places + [places[4]] { _ = found(&all, place) }
@@ -304,8 +292,7 @@ struct HeardTests {
         #expect(heard().isEmpty)
     }
 
-    @Test("where it was heard is not saved, and told to nobody")
-    func silence() throws {
+    @Test("where it was heard is not saved, and told to nobody") func silence() throws {
         var all = try Assembly.joined(3)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
@@ -323,8 +310,8 @@ struct HeardTests {
         #expect(!sent.contains { "\($0)".contains("10.0.0.7") })
     }
 
-    @Test("strangers, inboxes that sleep or are no conversation, and unknown ones are nothing")
-    func strangers() throws {
+    @Test("strangers, inboxes that sleep or are no conversation, and unknown ones are nothing") func strangers() throws
+    {
         var (all, _) = try cut()
         let stranger = keys[0]
         let (client, member) = (all.clients[0], all.keys[1].publicKey)
@@ -344,8 +331,7 @@ struct HeardTests {
     }
 }
 
-@Suite("Creators heard on this network")
-struct HeardCreatorTests {
+@Suite("Creators heard on this network") struct HeardCreatorTests {
     private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
     /// A joiner whose creator nobody reaches.
@@ -353,9 +339,7 @@ struct HeardCreatorTests {
         var all = Assembly(2)
         all.cut = [[0, 1]]
         let client = all.clients[0]
-        all.step(0) { core, turn in
-            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
-        }
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
         try all.join(1)
         return all
     }
@@ -372,8 +356,9 @@ struct HeardCreatorTests {
         return result
     }
 
-    @Test("a joiner looks for its creator until it has a link, and dials it first where it was heard")
-    func found() throws {
+    @Test("a joiner looks for its creator until it has a link, and dials it first where it was heard") func found()
+        throws
+    {
         var all = try joining()
         let (client, creator, invite) = (all.clients[1], all.keys[0].publicKey, all.invites[0].invite)
         let missed = all.nodes[1].missedCreators(now: all.now)
@@ -388,16 +373,13 @@ struct HeardCreatorTests {
         #expect(next.map(\.route) == [.invite(invite.id)])
         let other = Endpoint(host: "10.0.0.8", port: 1)
         #expect(
-            dials(&all) { core, turn in core.found(client, creator, at: other, &turn) }.map(\.endpoints) == [[other]]
-        )
-        all.step(1) { core, turn in
-            core.linkOpened(LinkID(99), client: client, remote: creator, weDialled: true, &turn)
+            dials(&all) { core, turn in core.found(client, creator, at: other, &turn) }.map(\.endpoints) == [[other]])
+        all.step(1) { core, turn in core.linkOpened(LinkID(99), client: client, remote: creator, weDialled: true, &turn)
         }
         #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
     }
 
-    @Test("only its creator is dialled, and nobody once the join has ended")
-    func others() throws {
+    @Test("only its creator is dialled, and nobody once the join has ended") func others() throws {
         var all = try joining()
         let (client, creator, place) = (all.clients[1], all.keys[0].publicKey, place)
         var random = Randomness.seeded(9)
@@ -411,6 +393,4 @@ struct HeardCreatorTests {
     }
 }
 
-extension Limits {
-    fileprivate static let day: Milliseconds = .day
-}
+extension Limits { fileprivate static let day: Milliseconds = .day }

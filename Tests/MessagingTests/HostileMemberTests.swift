@@ -5,8 +5,7 @@ import Testing
 extension Assembly {
     /// A frame of the attacker's own making arrives at `victim` over their link.
     /// - Returns: `false` when there is none.
-    @discardableResult
-    mutating func inject(_ frame: Frame, from attacker: Int, to victim: Int) -> Bool {
+    @discardableResult mutating func inject(_ frame: Frame, from attacker: Int, to victim: Int) -> Bool {
         guard let link = machine(victim)?.link(to: keys[attacker].publicKey) else { return false }
         step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         return true
@@ -29,23 +28,13 @@ extension Assembly {
 
     /// A text as `attacker` may make it, with fields of its choice.
     mutating func text(
-        _ text: String,
-        id: MessageID? = nil,
-        by attacker: Int,
-        sentAt: Timestamp? = nil,
-        lifetime: Lifetime = .ephemeral,
-        agreement: AgreementID? = nil
+        _ text: String, id: MessageID? = nil, by attacker: Int, sentAt: Timestamp? = nil,
+        lifetime: Lifetime = .ephemeral, agreement: AgreementID? = nil
     ) -> Content {
         Content(
-            type: .text,
-            id: id ?? .make(by: keys[attacker].publicKey, in: conversation, &random),
-            sentAt: sentAt ?? now,
-            lifetime: lifetime,
-            agreement: agreement,
-            fallback: "",
-            shouldPush: true,
-            payload: Array(text.utf8)
-        )
+            type: .text, id: id ?? .make(by: keys[attacker].publicKey, in: conversation, &random),
+            sentAt: sentAt ?? now, lifetime: lifetime, agreement: agreement, fallback: "", shouldPush: true,
+            payload: Array(text.utf8))
     }
 }
 
@@ -79,12 +68,7 @@ extension Assembly {
             for sentAt in [Timestamp(milliseconds: 0), .latest, all.now + 3_650 * .day] {
                 for lifetime in [Lifetime.ephemeral, .oneHour, .thirtyDays] {
                     let content = all.text(
-                        "lie",
-                        by: attacker,
-                        sentAt: sentAt,
-                        lifetime: lifetime,
-                        agreement: agreement
-                    )
+                        "lie", by: attacker, sentAt: sentAt, lifetime: lifetime, agreement: agreement)
                     all.inject(.content(content, age: age), from: attacker, to: 0)
                     guard let kept = all.archive[0][content.id] else { continue }
                     let end = try #require(kept.expiresAt)
@@ -159,14 +143,8 @@ extension Assembly {
         let state = try #require(all.machine(0)?.record.group)
         var random = all.random
         let wish = LifetimeProposal.Unsigned(
-            conversation: conversation,
-            membership: state.membership,
-            epoch: 1,
-            previous: .none,
-            terms: .thirtyDays,
-            proposedAt: all.now,
-            nonce: random.bytes(16)
-        )
+            conversation: conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
+            proposedAt: all.now, nonce: random.bytes(16))
         // Of its own, in the creator's name, and accepted in everybody's name.
         let own = wish.signed(by: all.keys[attacker], &random)
         let named = LifetimeProposal(wish, proposer: all.keys[0].publicKey, signature: own.signature)
@@ -178,15 +156,12 @@ extension Assembly {
         }
         all.random = random
         let frames: [LifetimeMessage] =
-            accepts.map { .accept($0) }
-            + [
+            accepts.map { .accept($0) } + [
                 .agreement(Agreement(proposal: own, accepts: accepts)),
                 .agreement(Agreement(proposal: named, accepts: accepts)), .proposal(named),
                 .ended(.random(&all.random), renewable: .thirtyDays),
             ]
-        for frame in frames {
-            for node in 0..<2 { all.inject(.lifetime(frame), from: attacker, to: node) }
-        }
+        for frame in frames { for node in 0..<2 { all.inject(.lifetime(frame), from: attacker, to: node) } }
         all.run()
         for node in 0..<2 {
             #expect(all.machine(node)?.lifetime == .ephemeral && all.machine(node)?.agreement == nil)
@@ -224,14 +199,8 @@ extension Assembly {
         let before = all.events[1].count
         let signer = all.keys[attacker]
         var template = LifetimeProposal.Unsigned(
-            conversation: all.conversation,
-            membership: state.membership,
-            epoch: 1,
-            previous: .none,
-            terms: .thirtyDays,
-            proposedAt: all.now,
-            nonce: all.random.bytes(16)
-        )
+            conversation: all.conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
+            proposedAt: all.now, nonce: all.random.bytes(16))
         let first = template.signed(by: signer, &all.random)
         for number in 0..<10_000 {
             template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
@@ -242,9 +211,7 @@ extension Assembly {
                 : LifetimeProposal(template, proposer: signer.publicKey, signature: first.signature)
             all.inject(.lifetime(.proposal(proposal)), from: attacker, to: 1)
         }
-        let asked = all.events[1].dropFirst(before).filter {
-            if case .lifetimeProposed = $0 { true } else { false }
-        }
+        let asked = all.events[1].dropFirst(before).filter { if case .lifetimeProposed = $0 { true } else { false } }
         #expect((1...3).contains(asked.count))
         #expect(all.machine(1)?.lifetime == .ephemeral)
         try expectChat(&all)
@@ -279,28 +246,16 @@ extension Assembly {
                 frames.append(.group(GroupUpdate(state: signed, members: [], departures: [])))
             case "description", "session":
                 let member = Member(
-                    key: all.keys[attacker].publicKey,
-                    profile: "x",
-                    endpointTexts: [],
-                    version: .max - UInt64(number),
-                    signature: try garbage()
-                )
+                    key: all.keys[attacker].publicKey, profile: "x", endpointTexts: [], version: .max - UInt64(number),
+                    signature: try garbage())
                 frames.append(.profile(member))
             case "departure":
                 let word = Departure(
-                    conversation: all.conversation,
-                    member: all.keys[0].publicKey,
-                    signature: try garbage()
-                )
+                    conversation: all.conversation, member: all.keys[0].publicKey, signature: try garbage())
                 frames.append(.memberLeft(word))
             default:
                 let genesis = try #require(all.machine(0)?.record.genesis)
-                let forged = ExplodeNotice(
-                    genesis: genesis,
-                    expiresAt: all.now,
-                    key: all.keys[attacker],
-                    &random
-                )
+                let forged = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &random)
                 frames.append(.explosion(forged.sealed(&random)))
             }
         }
@@ -336,27 +291,15 @@ extension Assembly {
         let seized = GroupUpdate(state: state.signed(by: all.keys[attacker], &all.random), members: [], departures: [])
         all.inject(.group(seized), from: attacker, to: 1)
         let lie = Member(
-            profile: "p0 evil",
-            endpoints: [Endpoint(host: "evil", port: 1)],
-            version: .max - 1,
-            key: all.keys[attacker],
-            &all.random
-        )
+            profile: "p0 evil", endpoints: [Endpoint(host: "evil", port: 1)], version: .max - 1,
+            key: all.keys[attacker], &all.random)
         let other = Member(
-            key: all.keys[0].publicKey,
-            profile: lie.profile,
-            endpointTexts: lie.endpointTexts,
-            version: lie.version,
-            signature: lie.signature
-        )
+            key: all.keys[0].publicKey, profile: lie.profile, endpointTexts: lie.endpointTexts, version: lie.version,
+            signature: lie.signature)
         all.inject(.profile(other), from: attacker, to: 1)
         all.inject(.group(GroupUpdate(state: nil, members: [other], departures: [])), from: attacker, to: 1)
         let gone = Departure(
-            of: all.keys[0].publicKey,
-            conversation: all.conversation,
-            key: all.keys[attacker],
-            &all.random
-        )
+            of: all.keys[0].publicKey, conversation: all.conversation, key: all.keys[attacker], &all.random)
         all.inject(.group(GroupUpdate(state: nil, members: [], departures: [gone])), from: attacker, to: 1)
         all.run()
         #expect(all.names(1) == before && all.machine(1)?.record.group == own)
@@ -375,12 +318,8 @@ extension Assembly {
             ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &all.random),
             ExplodeNotice(genesis: foreign, expiresAt: all.now, key: all.keys[0], &all.random),
             ExplodeNotice(
-                genesis: genesis,
-                expiresAt: all.now + 3_650 * .day,
-                isImmediate: false,
-                key: all.keys[attacker],
-                &all.random
-            ),
+                genesis: genesis, expiresAt: all.now + 3_650 * .day, isImmediate: false, key: all.keys[attacker],
+                &all.random),
         ]
         for notice in notices {
             let sealed = notice.sealed(&all.random)
@@ -398,12 +337,7 @@ extension Assembly {
         let genesis = try #require(all.machine(0)?.record.genesis)
         func send(_ time: Timestamp, isImmediate: Bool = false) {
             let notice = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: time,
-                isImmediate: isImmediate,
-                key: all.keys[0],
-                &all.random
-            )
+                genesis: genesis, expiresAt: time, isImmediate: isImmediate, key: all.keys[0], &all.random)
             all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
         }
         send(all.now + 36_500 * .day)
@@ -427,12 +361,7 @@ extension Assembly {
         for number in 0..<1_000 {
             let time = begin + 2 * .hour - Milliseconds(number) * 5 * .second
             let notice = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: time,
-                isImmediate: false,
-                key: all.keys[0],
-                &all.random
-            )
+                genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[0], &all.random)
             all.inject(.explosion(notice.sealed(&all.random)), from: 0, to: 1)
             if let end = all.machine(1)?.record.schedule?.expiresAt { known.insert(end) }
         }
@@ -450,12 +379,7 @@ extension Assembly {
         let genesis = try #require(all.machine(0)?.record.genesis)
         for delay in delays {
             let notice = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: all.now + delay,
-                isImmediate: false,
-                key: all.keys[0],
-                &all.random
-            )
+                genesis: genesis, expiresAt: all.now + delay, isImmediate: false, key: all.keys[0], &all.random)
             all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
         }
     }
@@ -494,13 +418,7 @@ extension Assembly {
         content.payload = []
         content.body = .attachment(
             Attachment(
-                name: "f",
-                mediaType: "a/b",
-                byteCount: byteCount,
-                hash: [UInt8](repeating: 1, count: 32),
-                text: ""
-            )
-        )
+                name: "f", mediaType: "a/b", byteCount: byteCount, hash: [UInt8](repeating: 1, count: 32), text: ""))
         all.inject(.content(content, age: 0), from: attacker, to: 1)
         return content.id
     }
@@ -525,12 +443,7 @@ extension Assembly {
         all.command(1) { (machine, turn) throws(CommandError) in
             let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
             let file = Attachment(
-                name: "f",
-                mediaType: "a/b",
-                byteCount: 100_000,
-                hash: [UInt8](repeating: 1, count: 32),
-                text: ""
-            )
+                name: "f", mediaType: "a/b", byteCount: 100_000, hash: [UInt8](repeating: 1, count: 32), text: "")
             let (message, actions) = try machine.send(file, prepared, &turn)
             sent = message.content.id
             return actions
@@ -551,9 +464,7 @@ extension Assembly {
         for chunk in [
             AttachmentChunk(message: .random(&all.random), index: 0, isDeflated: true, bytes: bomb),
             AttachmentChunk(message: id, index: 99, isDeflated: true, bytes: bomb),
-        ] {
-            all.inject(.attachmentChunk(chunk), from: attacker, to: 1)
-        }
+        ] { all.inject(.attachmentChunk(chunk), from: attacker, to: 1) }
         #expect(all.machine(1)?.forgedCount == 0)
         for _ in 0...Limits.forgeryBurst {
             let chunk = AttachmentChunk(message: id, index: 0, isDeflated: true, bytes: bomb)

@@ -19,8 +19,7 @@ private enum Idle: String, CaseIterable {
         switch self {
         case .later: return .unknown
         case .pong: return .pong(UInt64(number))
-        case .session:
-            return .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil))
+        case .session: return .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil))
         case .acknowledgement: return .acknowledgement(random(), stored: true)
         case .foreign: return .content(all.text("x", id: random(), by: attacker), age: 0)
         case .receipt: return .receipt(Receipt(.read, [random()]))
@@ -37,8 +36,7 @@ private enum Idle: String, CaseIterable {
         case .relayRequest: return .relayRequest(.reserve([]))
         case .relayAnswer:
             return .relayAnswer(
-                .incoming(RelayStreamID(UInt32(number)), ReservationID(unchecked: [UInt8](repeating: 1, count: 16)))
-            )
+                .incoming(RelayStreamID(UInt32(number)), ReservationID(unchecked: [UInt8](repeating: 1, count: 16))))
         case .punch:
             let nonce = try #require(PunchNonce(all.random.bytes(16)))
             return .punch(PunchMessage(step: .offer, nonce: nonce, candidates: []))
@@ -47,14 +45,8 @@ private enum Idle: String, CaseIterable {
         case .proposal:
             // Beyond the rate nobody looks at the signature.
             let wish = LifetimeProposal.Unsigned(
-                conversation: all.conversation,
-                membership: machine.record.group.membership,
-                epoch: UInt64(number),
-                previous: .none,
-                terms: .oneDay,
-                proposedAt: all.now,
-                nonce: all.random.bytes(16)
-            )
+                conversation: all.conversation, membership: machine.record.group.membership, epoch: UInt64(number),
+                previous: .none, terms: .oneDay, proposedAt: all.now, nonce: all.random.bytes(16))
             if number <= Limits.proposalBurst { return .lifetime(.proposal(wish.signed(by: own, &all.random))) }
             let signature = machine.record.group.signature
             return .lifetime(.proposal(LifetimeProposal(wish, proposer: own.publicKey, signature: signature)))
@@ -62,8 +54,7 @@ private enum Idle: String, CaseIterable {
         case .description:
             let version = machine.record.own.version + UInt64(number)
             return .profile(Member(profile: "x", endpoints: [], version: version, key: own, &all.random))
-        case .crowded:
-            return .content(all.text(String(repeating: "x", count: 30_000), by: attacker), age: 0)
+        case .crowded: return .content(all.text(String(repeating: "x", count: 30_000), by: attacker), age: 0)
         case .ping: return .ping(UInt64(number))
         case .known: return .content(message, age: 0)
         case .late: return .content(all.text("x", by: attacker, lifetime: .oneHour), age: .hour)
@@ -108,8 +99,9 @@ private enum Idle: String, CaseIterable {
 
     // MARK: Members
 
-    @Test(arguments: Idle.allCases)
-    private func `a member that sends too many of any kind is left unread for a while`(_ kind: Idle) throws {
+    @Test(arguments: Idle.allCases) private func `a member that sends too many of any kind is left unread for a while`(
+        _ kind: Idle
+    ) throws {
         var (all, known) = try scene()
         let most = kind.firstOnes + Self.tooMany
         var first: Int?
@@ -137,9 +129,7 @@ private enum Idle: String, CaseIterable {
         let old = try #require(all.machine(victim)?.link(to: key))
         let new = LinkID(9_999)
         all.step(victim) { core, turn in core.linkClosed(old, &turn) }
-        all.step(victim) { core, turn in
-            core.linkOpened(new, client: client, remote: key, weDialled: false, &turn)
-        }
+        all.step(victim) { core, turn in core.linkOpened(new, client: client, remote: key, weDialled: false, &turn) }
         #expect(all.machine(victim)?.link(to: key) == new)
         for _ in 0..<Limits.idleFrameGroup { all.inject(.ping(1), from: attacker, to: victim) }
         #expect(all.pauses[victim] == 1)
@@ -209,9 +199,7 @@ private enum Idle: String, CaseIterable {
             }
             // What one pause more or less lets through.
             #expect(
-                abs(passed - burst - 2 * rate) <= 2 * Limits.idleFrameGroup,
-                "\(passed) of \(burst) and 2 · \(rate)"
-            )
+                abs(passed - burst - 2 * rate) <= 2 * Limits.idleFrameGroup, "\(passed) of \(burst) and 2 · \(rate)")
         }
     }
 
@@ -285,10 +273,10 @@ private enum Idle: String, CaseIterable {
             (.punch(PunchMessage(step: .offer, nonce: nonce, candidates: endpoints)), 8),
             (.relayRequest(.reserve(labels)), 200), (.relayRequest(.withdraw(labels)), 200),
             (.mailboxRequest(.claim(owner: key.publicKey, proof: [], boxes)), 100),
-            (.mailboxRequest(.drop(boxes)), 100),
-            (.mailboxRequest(.purge(box, slots)), 200), (.mailboxRequest(.take(box, tags)), 32),
-            (.mailboxRequest(.discard(box, tags, answer: [])), 32), (.mailboxAnswer(.slots(box, slots)), 200),
-            (.mailboxAnswer(.discarded(box, slots)), 200), (.receipt(Receipt(.read, [])), 1), (.ping(1), 1),
+            (.mailboxRequest(.drop(boxes)), 100), (.mailboxRequest(.purge(box, slots)), 200),
+            (.mailboxRequest(.take(box, tags)), 32), (.mailboxRequest(.discard(box, tags, answer: [])), 32),
+            (.mailboxAnswer(.slots(box, slots)), 200), (.mailboxAnswer(.discarded(box, slots)), 200),
+            (.receipt(Receipt(.read, [])), 1), (.ping(1), 1),
         ]
         for (frame, count) in frames { #expect(frame.elementCount == count, "\(frame)") }
     }
@@ -365,9 +353,7 @@ private enum Idle: String, CaseIterable {
             }
         }
 
-        var reservation: ReservationID {
-            reservation(of: user)
-        }
+        var reservation: ReservationID { reservation(of: user) }
 
         static let label = RelayLabel(unchecked: [UInt8](repeating: 5, count: 16))
 
@@ -375,8 +361,9 @@ private enum Idle: String, CaseIterable {
             RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(Self.label)
         }
 
-        @discardableResult
-        mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) -> [NodeAction] {
+        @discardableResult mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
+            -> [NodeAction]
+        {
             var turn = turn(random, now: now)
             let actions = body(&node, &turn)
             random = turn.random
@@ -388,8 +375,7 @@ private enum Idle: String, CaseIterable {
             step { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
         }
 
-        @discardableResult
-        mutating func say(_ frame: Frame, on link: LinkID) -> [NodeAction] {
+        @discardableResult mutating func say(_ frame: Frame, on link: LinkID) -> [NodeAction] {
             step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
 
@@ -442,9 +428,7 @@ private enum Idle: String, CaseIterable {
         var all = try Assembly.joined(2)
         all.run()
         let (link, client, stranger) = (LinkID(9_999), all.clients[0], makeKey(&all.random).publicKey)
-        all.step(0) { core, turn in
-            core.linkOpened(link, client: client, remote: stranger, weDialled: false, &turn)
-        }
+        all.step(0) { core, turn in core.linkOpened(link, client: client, remote: stranger, weDialled: false, &turn) }
         for number in 1...Self.strangersTooMany {
             #expect(all.pauses[0] == nil, "\(number)")
             all.step(0) { core, turn in core.receive(.ping(1), on: link, verify: { _ in nil }, &turn) }
@@ -565,9 +549,7 @@ private enum Idle: String, CaseIterable {
             contact.open(link, by: makeKey(&contact.random).publicKey)
             contact.say(.relayRequest(.open(contact.reservation)), on: link)
         }
-        for link in guests {
-            for _ in 0..<4 { contact.say(.relayRequest(.stream(.guest, .data(full))), on: link) }
-        }
+        for link in guests { for _ in 0..<4 { contact.say(.relayRequest(.stream(.guest, .data(full))), on: link) } }
         // As much as was passed on, in pieces of a kilobyte, faster than any rate: more of them than small ones may come.
         var count = 0
         for number in guests.indices {
@@ -626,10 +608,7 @@ private enum Idle: String, CaseIterable {
         var contact = Contact()
         let rendezvous = makeKey(&contact.random)
         let card = ContactCard(
-            key: rendezvous.publicKey,
-            routingSecret: [UInt8](repeating: 1, count: 32),
-            endpoints: []
-        )
+            key: rendezvous.publicKey, routingSecret: [UInt8](repeating: 1, count: 32), endpoints: [])
         let (client, link) = (contact.client, LinkID(30))
         contact.step { core, turn in core.withContact(&turn) { $0.use(rendezvous: [card], $1) } }
         contact.step { core, turn in
@@ -647,8 +626,7 @@ private enum Idle: String, CaseIterable {
             let word: RelayAnswer =
                 number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number)), id) : .stream(RelayStreamID(1), .data([1]))
             let expected: [NodeAction] =
-                [.relayed(link, word)]
-                + (number == Self.tooMany ? [.pauseReading(link, Limits.idleFrameInterval)] : [])
+                [.relayed(link, word)] + (number == Self.tooMany ? [.pauseReading(link, Limits.idleFrameInterval)] : [])
             let actions = contact.say(.relayAnswer(word), on: link)
             #expect(actions == expected)
         }

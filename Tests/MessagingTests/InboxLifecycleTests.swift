@@ -25,14 +25,9 @@ import Testing
 
     private let later = noon + .hour
 
-    @discardableResult
-    private func wake(
-        _ machine: inout Machine,
-        _ number: UInt8,
-        _ reason: WakeReason = .userInteraction,
-        at now: Timestamp? = nil,
-        stay: Milliseconds = 0,
-        protection: ((InboxEntry) -> InboxProtection)? = nil
+    @discardableResult private func wake(
+        _ machine: inout Machine, _ number: UInt8, _ reason: WakeReason = .userInteraction, at now: Timestamp? = nil,
+        stay: Milliseconds = 0, protection: ((InboxEntry) -> InboxProtection)? = nil
     ) -> [InboxEntry] {
         machine.wake(inbox(number), reason, now: now ?? later, stay: stay, protection: protection ?? free)
     }
@@ -120,13 +115,7 @@ import Testing
     @Test func `among the never active the one that a user touched longest ago gives way`() throws {
         var machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
-            _ = machine.wake(
-                inbox(number),
-                .userInteraction,
-                now: noon + time * .second,
-                stay: 0,
-                protection: free
-            )
+            _ = machine.wake(inbox(number), .userInteraction, now: noon + time * .second, stay: 0, protection: free)
         }
         #expect(wake(&machine, 3) == [inbox(2)])
     }
@@ -149,9 +138,7 @@ import Testing
         reason: WakeReason
     ) {
         var machine = asleep(8, capacity: 2)
-        for number in 0..<6 as Range<UInt8> {
-            #expect(wake(&machine, number, protection: { _ in .unread }).isEmpty)
-        }
+        for number in 0..<6 as Range<UInt8> { #expect(wake(&machine, number, protection: { _ in .unread }).isEmpty) }
         #expect(machine.awakeCount == 6 && machine.isOverCapacity)
         #expect(wake(&machine, 6, reason, protection: { $0 == inbox(6) ? [] : .unread }).isEmpty)
         #expect(machine.isAwake(inbox(6)))
@@ -280,9 +267,7 @@ import Testing
             for text in [conversation.description, client.description, client.description.filter { $0 != "-" }] {
                 for length in 1...text.count {
                     #expect(
-                        directory.clients(beginningWith: String(text.prefix(length))) == [client],
-                        "\(text) \(length)"
-                    )
+                        directory.clients(beginningWith: String(text.prefix(length))) == [client], "\(text) \(length)")
                 }
             }
             for text in ["", "-", "x", conversation.description + "0", "0123456789", client.description + "-"] {

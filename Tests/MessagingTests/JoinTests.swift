@@ -3,8 +3,7 @@ import Messaging
 import Testing
 
 @Suite("Join rates") struct JoinRateTests {
-    @Test("Five refusals of one tag are said at once, then one every twelve seconds")
-    func refusals() {
+    @Test("Five refusals of one tag are said at once, then one every twelve seconds") func refusals() {
         var random = Randomness.seeded(1)
         let (tag, other) = (InviteTag.random(&random), InviteTag.random(&random))
         var rates = JoinRates()
@@ -34,8 +33,7 @@ import Testing
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("Only so many invites are counted; beyond that they share what strays have")
-    func boundedRequests() {
+    @Test("Only so many invites are counted; beyond that they share what strays have") func boundedRequests() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRequest(by: .random(&random), now: noon) == true) }
@@ -44,8 +42,7 @@ import Testing
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("Only so many tags are counted, and those that have been quiet make room")
-    func bounded() {
+    @Test("Only so many tags are counted, and those that have been quiet make room") func bounded() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRefusal(.random(&random), now: noon) == true) }
@@ -98,11 +95,7 @@ private struct Door {
         let invite = try #require(invite ?? pair.invite)
         var random = pair.random
         let placeholder = Member(profile: nil, endpoints: [], version: 1, key: pair.keys[0], &random)
-        return JoinRequest(
-            invite: invite.signed,
-            joinSecret: secret ?? invite.invite.joinSecret,
-            member: placeholder
-        )
+        return JoinRequest(invite: invite.signed, joinSecret: secret ?? invite.invite.joinSecret, member: placeholder)
     }
 
     static func refusal(_ actions: [NodeAction]) -> JoinErrorType? {
@@ -122,8 +115,7 @@ private struct Door {
         let stranger = makeKey(&random)
         let foreign = try VerifiedInvite(
             SignedInvite(payload: [4], signedBy: stranger.secret),
-            decoded: makeInvite(stranger, .random(&random), tag: invite.invite.tag, &random)
-        )
+            decoded: makeInvite(stranger, .random(&random), tag: invite.invite.tag, &random))
         func all(_ door: inout Door) throws -> [[NodeAction]] {
             [
                 door.ask(makeKey(&random), try door.request(secret: random.bytes(32)), verified: invite),
@@ -188,8 +180,7 @@ private struct Door {
         #expect(isWelcomed(door.ask(makeKey(&random), try door.request(by: later), verified: later)))
     }
 
-    @Test("An invite names the first three endpoints of its creator")
-    func endpoints() throws {
+    @Test("An invite names the first three endpoints of its creator") func endpoints() throws {
         var all = try Assembly.joined(1)
         let endpoints = (1...8).map { Endpoint(host: "h\($0)", port: 1) }
         all.command(0) { (machine, first) throws(CommandError) in
@@ -200,17 +191,14 @@ private struct Door {
         }
     }
 
-    @Test("An invite's route goes when its time is over and there is another, or a day later")
-    func routes() throws {
+    @Test("An invite's route goes when its time is over and there is another, or a day later") func routes() throws {
         var all = try Assembly.joined(1)
         func invite(_ all: inout Assembly) {
             all.command(0) { (machine, turn) throws(CommandError) in
                 try machine.invite(lifetime: .second, singleUse: true, &turn).actions
             }
         }
-        func routes(_ all: Assembly) -> Int {
-            all.routes[0].count { if case .invite = $0 { true } else { false } }
-        }
+        func routes(_ all: Assembly) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
         for _ in 0..<200 {
             for _ in 0..<3 { invite(&all) }
             #expect(routes(all) == 3)
@@ -225,8 +213,7 @@ private struct Door {
         #expect(routes(all) == 0)
     }
 
-    @Test("The checks come in order: the first that does not hold is the answer")
-    func order() throws {
+    @Test("The checks come in order: the first that does not hold is the answer") func order() throws {
         var random = Randomness.seeded(9)
         // Of a living conversation: only a consumed invite is said to be that, once nothing else is wrong with it.
         var door = try Door()
@@ -251,8 +238,7 @@ private struct Door {
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
     }
 
-    @Test("A link that closes without an answer makes the next dial wait longer, up to 48 s")
-    func waits() throws {
+    @Test("A link that closes without an answer makes the next dial wait longer, up to 48 s") func waits() throws {
         var pair = Pair()
         try joining(&pair)
         var waits: [Milliseconds] = []
@@ -297,8 +283,7 @@ private struct Door {
         for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
     }
 
-    @Test("A join that has failed is listed, and swept with its keys two days after it began")
-    func swept() throws {
+    @Test("A join that has failed is listed, and swept with its keys two days after it began") func swept() throws {
         var pair = Pair()
         try joining(&pair)
         let start = pair.now
@@ -351,8 +336,7 @@ private struct Door {
             let tag = InviteTag.random(&pair.random)
             let invite = try VerifiedInvite(
                 SignedInvite(payload: [7], signedBy: attacker.secret),
-                decoded: makeInvite(attacker, conversation, tag: tag, &pair.random)
-            )
+                decoded: makeInvite(attacker, conversation, tag: tag, &pair.random))
             let client = ClientID.generate(&pair.random)
             let key = makeKey(&pair.random)
             pair.step(1) { core, turn in core.addUnused(client, key: key, turn) }
@@ -362,20 +346,13 @@ private struct Door {
                 core.linkOpened(link, client: client, remote: attacker.publicKey, weDialled: true, &turn)
             }
             let group = GroupState.Unsigned(
-                conversation: conversation,
-                version: 2,
-                membership: 2,
-                name: nil,
-                isLocked: false,
-                members: [attacker.publicKey, key.publicKey]
-            )
+                conversation: conversation, version: 2, membership: 2, name: nil, isLocked: false,
+                members: [attacker.publicKey, key.publicKey])
             let welcome = Welcome(
                 tag: tag,
                 genesis: Genesis(conversation: conversation, createdAt: pair.now, key: attacker, &pair.random),
                 group: group.signed(by: attacker, &pair.random),
-                members: [Member(profile: nil, endpoints: [], version: 1, key: attacker, &pair.random)],
-                expiresAt: nil
-            )
+                members: [Member(profile: nil, endpoints: [], version: 1, key: attacker, &pair.random)], expiresAt: nil)
             var answer: [NodeAction] = []
             pair.step(1) { core, turn in
                 answer = core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
@@ -390,8 +367,7 @@ private struct Door {
         }
     }
 
-    @Test("A joiner that cancels before its request is looked at leaves nothing behind")
-    func cancelledEarly() throws {
+    @Test("A joiner that cancels before its request is looked at leaves nothing behind") func cancelledEarly() throws {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
@@ -403,8 +379,7 @@ private struct Door {
         #expect(pair.nodes[1].joins.isEmpty)
     }
 
-    @Test("The titles and texts for people are the seed's")
-    func words() {
+    @Test("The titles and texts for people are the seed's") func words() {
         let all: [(JoinErrorType, String, String)] = [
             (.conversationExpired, "Convo no longer exists", "This conversation is no longer available"),
             (.singleUseConsumed, "Invite already used", "This invite was already used by someone else"),
@@ -416,21 +391,13 @@ private struct Door {
 }
 
 @Suite("A blocked contact") struct BlockedContactTests {
-    @Test("Blocking forgets what waits for the peer and what it has sent, and closes the link")
-    func blocked() throws {
+    @Test("Blocking forgets what waits for the peer and what it has sent, and closes the link") func blocked() throws {
         var random = Randomness.seeded(3)
         let (own, peer) = (makeKey(&random), makeKey(&random))
         let card = ContactCard(
-            key: peer.publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "h", port: 1)]
-        )
+            key: peer.publicKey, routingSecret: random.bytes(32), endpoints: [Endpoint(host: "h", port: 1)])
         var machine = ContactStateMachine(
-            client: .generate(&random),
-            key: own,
-            record: ContactRecord(routingSecret: random.bytes(32)),
-            now: noon
-        )
+            client: .generate(&random), key: own, record: ContactRecord(routingSecret: random.bytes(32)), now: noon)
         var turn = turn(random)
         let out = Invitation(id: .random(&turn.random), slug: "s", name: nil)
         _ = machine.send(out, to: card, deadline: noon + .day, &turn)
@@ -449,16 +416,10 @@ private struct Door {
             var random = Randomness.seeded(3)
             let peer = makeKey(&random)
             let card = ContactCard(
-                key: peer.publicKey,
-                routingSecret: random.bytes(32),
-                endpoints: [Endpoint(host: "h", port: 1)]
-            )
+                key: peer.publicKey, routingSecret: random.bytes(32), endpoints: [Endpoint(host: "h", port: 1)])
             var machine = ContactStateMachine(
-                client: .generate(&random),
-                key: makeKey(&random),
-                record: ContactRecord(routingSecret: random.bytes(32)),
-                now: noon
-            )
+                client: .generate(&random), key: makeKey(&random),
+                record: ContactRecord(routingSecret: random.bytes(32)), now: noon)
             var turn = turn(random)
             if isInvited {
                 let invitation = Invitation(id: .random(&turn.random), slug: "s", name: nil)

@@ -79,12 +79,8 @@ import Testing
             council.agree(on: .oneDay)
             let ours = council.machines[2].inForce!
             let other = LifetimeProposal.Unsigned(
-                conversation: council.conversation,
-                membership: council.membership,
-                epoch: ours.ballot.epoch,
-                previous: .none,
-                terms: .sevenDays,
-                proposedAt: ours.proposal.proposedAt + (isLater ? 1 : -1),
+                conversation: council.conversation, membership: council.membership, epoch: ours.ballot.epoch,
+                previous: .none, terms: .sevenDays, proposedAt: ours.proposal.proposedAt + (isLater ? 1 : -1),
                 nonce: council.random.bytes(16)
             ).signed(by: council.keys[1], &council.random)
             let accepts = [0, 2].map { LifetimeAccept(other, at: council.now, by: council.keys[$0], &council.random) }
@@ -103,25 +99,15 @@ import Testing
         let agreement = council.machines[0].inForce!
         let received = SessionStart(reset: true, inForce: nil, head: nil, renewable: nil)
         let actions = council.machines[0].sessionEstablished(
-            with: council.key(2),
-            sent: said,
-            received: received,
-            now: council.now,
-            key: council.keys[0],
-            random: &council.random
-        )
+            with: council.key(2), sent: said, received: received, now: council.now, key: council.keys[0],
+            random: &council.random)
         #expect(council.machines[0].inForce?.id == agreement.id)
         #expect(actions == [.sendTo(council.key(2), .agreement(agreement))])
         // One that was there before ends with the session.
         let later = council.machines[0].sessionStart(reset: false, policy: .ask)
         _ = council.machines[0].sessionEstablished(
-            with: council.key(2),
-            sent: later,
-            received: received,
-            now: council.now,
-            key: council.keys[0],
-            random: &council.random
-        )
+            with: council.key(2), sent: later, received: received, now: council.now, key: council.keys[0],
+            random: &council.random)
         #expect(council.machines[0].inForce == nil)
     }
 
@@ -129,13 +115,9 @@ import Testing
         var council = Council(3)
         var invalid: LifetimeProposal {
             LifetimeProposal.Unsigned(
-                conversation: council.conversation,
-                membership: council.membership,
-                epoch: 1,
-                previous: .none,
+                conversation: council.conversation, membership: council.membership, epoch: 1, previous: .none,
                 terms: LifetimeTerms(.oneDay, unopened: LifetimeTerms.unopenedRange.upperBound + 1),
-                proposedAt: council.now,
-                nonce: [UInt8](repeating: 5, count: 16)
+                proposedAt: council.now, nonce: [UInt8](repeating: 5, count: 16)
             ).signed(by: council.keys[1], &council.random)
         }
         let proposal = invalid
@@ -151,13 +133,8 @@ import Testing
         /// The first member agrees to what this one proposes, and it is taken back.
         func takeBack(_ proposer: Int) {
             let proposal = LifetimeProposal.Unsigned(
-                conversation: council.conversation,
-                membership: membership,
-                epoch: membership,
-                previous: .none,
-                terms: .oneDay,
-                proposedAt: council.now,
-                nonce: council.random.bytes(16)
+                conversation: council.conversation, membership: membership, epoch: membership, previous: .none,
+                terms: .oneDay, proposedAt: council.now, nonce: council.random.bytes(16)
             ).signed(by: council.keys[proposer], &council.random)
             council.receive(.proposal(proposal), from: proposer, 0)
             #expect(council.accept(0) == nil)
@@ -170,9 +147,7 @@ import Testing
             let newcomer = council.keys.count - 1
             let members = [council.key(1), council.key(newcomer)]
             council.perform(
-                council.machines[0].membersChanged(to: members, membership: membership, now: council.now),
-                by: 0
-            )
+                council.machines[0].membersChanged(to: members, membership: membership, now: council.now), by: 0)
             takeBack(newcomer)
         }
         let floors = council.machines[0].record.floors.map(\.proposer)

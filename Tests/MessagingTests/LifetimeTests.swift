@@ -87,19 +87,15 @@ import Testing
         let unsolicited = accept
         accept.lifetime = .thirtyDays
         return [
-            ("proposal", .proposal(valid)),
-            ("forged proposal", .proposal(forged)),
+            ("proposal", .proposal(valid)), ("forged proposal", .proposal(forged)),
             ("proposal in our own name", .proposal(stranger)),
             ("proposal of another conversation", .proposal(talk.proposal(by: .two, conversation: foreign))),
             ("stale proposal", .proposal(talk.proposal(by: .two, epoch: 0))),
             ("proposal of other members", .proposal(talk.proposal(by: .two, membership: 1))),
             ("proposal epochs ahead", .proposal(talk.proposal(by: .two, epoch: .max))),
-            ("unsolicited accept", .accept(unsolicited)),
-            ("accept of another value", .accept(accept)),
-            ("reject", .reject(valid.id, .userDeclined)),
-            ("withdraw", .withdraw(valid.id)),
-            ("unsupported", .unsupported(valid.id)),
-            ("unsupported without a name", .unsupported(nil)),
+            ("unsolicited accept", .accept(unsolicited)), ("accept of another value", .accept(accept)),
+            ("reject", .reject(valid.id, .userDeclined)), ("withdraw", .withdraw(valid.id)),
+            ("unsupported", .unsupported(valid.id)), ("unsupported without a name", .unsupported(nil)),
         ]
     }
 
@@ -131,13 +127,11 @@ import Testing
                 case "stale proposal", "proposal of other members", "proposal epochs ahead":
                     #expect(
                         actions.contains { if case .sendTo(_, .reject(_, .stale)) = $0 { true } else { false } },
-                        "\(state), \(name)"
-                    )
+                        "\(state), \(name)")
                 case "unsupported":
                     #expect(
                         actions.contains { if case .sendTo(_, .reject(_, .unsupported)) = $0 { true } else { false } },
-                        "\(state), \(name)"
-                    )
+                        "\(state), \(name)")
                 case "proposal":
                     #expect(actions.contains { if case .asked = $0 { true } else { false } }, "\(state), \(name)")
                     #expect(talk.pending(.one)?.isOurs == false, "\(state), \(name)")
@@ -507,13 +501,8 @@ import Testing
             let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
             let sent = talk.machines[0].sessionStart(reset: false, policy: .ask)
             _ = talk.machines[0].sessionEstablished(
-                with: talk.keys[1].publicKey,
-                sent: sent,
-                received: start,
-                now: talk.now,
-                key: talk.keys[0],
-                random: &talk.random
-            )
+                with: talk.keys[1].publicKey, sent: sent, received: start, now: talk.now, key: talk.keys[0],
+                random: &talk.random)
             #expect(talk.agreements[0] == nil)
             #expect(talk.machines[0].storable(under: head.id) == nil)
         }
@@ -672,23 +661,13 @@ import Testing
         var record = LifetimeStateMachine.Record()
         record.membershipFloor = talk.machines[1].record.membershipFloor
         var rejoined = LifetimeStateMachine(
-            conversation: head.proposal.conversation,
-            own: own.publicKey,
-            members: [peer.publicKey],
-            membership: head.proposal.membership + 1,
-            record: record
-        )
+            conversation: head.proposal.conversation, own: own.publicKey, members: [peer.publicKey],
+            membership: head.proposal.membership + 1, record: record)
         let ours = rejoined.sessionStart(reset: false, policy: .ask)
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(5)
         _ = rejoined.sessionEstablished(
-            with: peer.publicKey,
-            sent: ours,
-            received: theirs,
-            now: talk.now,
-            key: own,
-            random: &random
-        )
+            with: peer.publicKey, sent: ours, received: theirs, now: talk.now, key: own, random: &random)
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
     }
 
@@ -707,13 +686,8 @@ import Testing
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(6)
         let actions = talk.machines[0].sessionEstablished(
-            with: talk.keys[1].publicKey,
-            sent: ours,
-            received: theirs,
-            now: talk.now,
-            key: talk.keys[0],
-            random: &random
-        )
+            with: talk.keys[1].publicKey, sent: ours, received: theirs, now: talk.now, key: talk.keys[0],
+            random: &random)
         #expect(actions.contains(.sendTo(talk.keys[1].publicKey, .withdraw(first.id))))
         #expect(talk.lifetime(.one) == .ephemeral && talk.machines[0].storable(under: head.id) == nil)
     }

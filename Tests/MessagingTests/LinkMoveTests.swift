@@ -25,9 +25,7 @@ import Testing
     @Test mutating func `nobody is away when the new link opens after the old one has ended`() {
         retire()
         let (link, client, remote) = (LinkID(5_000), all.clients[0], member)
-        all.step(0) { core, turn in
-            core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn)
-        }
+        all.step(0) { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
         let start = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
         all.step(0) { core, turn in core.receive(.session(start), on: link, verify: { _ in nil }, &turn) }
         all.now = all.now + Limits.pingPatience

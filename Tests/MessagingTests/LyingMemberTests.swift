@@ -49,8 +49,9 @@ import Testing
         expectAgreement([0, 1], &council, "without it")
     }
 
-    @Test(arguments: [2, 3], [1, 2])
-    func `whatever is said of epochs unsigned, honest members hear each other`(honestCount: Int, liarCount: Int) {
+    @Test(arguments: [2, 3], [1, 2]) func `whatever is said of epochs unsigned, honest members hear each other`(
+        honestCount: Int, liarCount: Int
+    ) {
         let honest = Array(0..<honestCount)
         let liars = Array(honestCount..<honestCount + liarCount)
         for seed in 1...40 as ClosedRange<UInt64> {
@@ -77,20 +78,16 @@ import Testing
     /// A proposal of the liar's own with an epoch of its choice, shown to some.
     private func propose(_ epoch: UInt64, by liar: Int, to some: [Int], _ council: inout Council) -> LifetimeProposal {
         let proposal = LifetimeProposal.Unsigned(
-            conversation: council.conversation,
-            membership: council.membership,
-            epoch: epoch,
-            previous: .none,
-            terms: .sevenDays,
-            proposedAt: council.now,
-            nonce: council.random.bytes(16)
+            conversation: council.conversation, membership: council.membership, epoch: epoch, previous: .none,
+            terms: .sevenDays, proposedAt: council.now, nonce: council.random.bytes(16)
         ).signed(by: council.keys[liar], &council.random)
         for one in some { council.receive(.proposal(proposal), from: liar, one) }
         return proposal
     }
 
-    @Test(arguments: [2, 3])
-    func `whatever a liar has signed and shown to some, the others agree once it is removed`(honestCount: Int) {
+    @Test(arguments: [2, 3]) func `whatever a liar has signed and shown to some, the others agree once it is removed`(
+        honestCount: Int
+    ) {
         let honest = Array(0..<honestCount)
         let liar = honestCount
         for seed in 1...60 as ClosedRange<UInt64> {
@@ -135,12 +132,8 @@ import Testing
         var record = council.machines[0].record
         record.newest = Ballot(membership: council.membership, epoch: .max)
         council.machines[0] = LifetimeStateMachine(
-            conversation: council.conversation,
-            own: council.key(0),
-            members: council.others(0),
-            membership: council.membership,
-            record: record
-        )
+            conversation: council.conversation, own: council.key(0), members: council.others(0),
+            membership: council.membership, record: record)
         council.now = council.now + .minute
         council.propose(.oneDay, 0)
         council.leave(2)

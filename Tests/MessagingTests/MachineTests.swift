@@ -7,20 +7,14 @@ import Testing
 
     private func sent(_ ids: [MessageID], age: Milliseconds, isFirst: Bool = true) -> OutboxStateMachine.Actions {
         OutboxStateMachine.Actions(
-            sent: isFirst ? ids : [],
-            transmitted: ids.map { NodeAction.AgedMessage(id: $0, age: age) }
-        )
+            sent: isFirst ? ids : [], transmitted: ids.map { NodeAction.AgedMessage(id: $0, age: age) })
     }
 
     private func outbox(_ count: UInt8, deadline: Timestamp = noon + Milliseconds.day) -> OutboxStateMachine {
         var outbox = OutboxStateMachine()
         for number in 0..<count {
             let isQueued = outbox.enqueue(
-                id(number),
-                sentAt: noon,
-                deadline: deadline,
-                isStored: number.isMultiple(of: 2)
-            )
+                id(number), sentAt: noon, deadline: deadline, isStored: number.isMultiple(of: 2))
             #expect(isQueued)
         }
         return outbox
@@ -70,8 +64,7 @@ import Testing
             now = next
             let age = now - noon
             #expect(
-                outbox.advance(now: now, isLinked: true, random: &random) == sent([id(0)], age: age, isFirst: false)
-            )
+                outbox.advance(now: now, isLinked: true, random: &random) == sent([id(0)], age: age, isFirst: false))
         }
         for (index, wait) in waits.enumerated() {
             let full = min(Limits.resendFirst << Milliseconds(index), Limits.resendLongest)
@@ -86,8 +79,7 @@ import Testing
         #expect(outbox.flush(now: noon + 100, random: &random).isEmpty)
         #expect(
             outbox.advance(now: noon + 100, isLinked: true, random: &random)
-                == OutboxStateMachine.Actions(expired: [id(0), id(1)])
-        )
+                == OutboxStateMachine.Actions(expired: [id(0), id(1)]))
         #expect(outbox.isEmpty && outbox.nextDeadline == nil)
     }
 
@@ -115,9 +107,7 @@ import Testing
     private let keys: [PublicKey]
     private var random = Randomness.seeded(1)
 
-    init() {
-        keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
-    }
+    init() { keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted() }
 
     private func machine(_ side: Int, isDialable: Bool = true) -> LinkStateMachine {
         LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
@@ -142,9 +132,7 @@ import Testing
         for side in [0, 1] {
             for order in [[first, second], [second, first]] {
                 var machine = machine(side)
-                for link in order {
-                    _ = machine.opened(link, dialer: link == first ? keys[0] : keys[1], now: noon)
-                }
+                for link in order { _ = machine.opened(link, dialer: link == first ? keys[0] : keys[1], now: noon) }
                 #expect(machine.link == first)
             }
         }
@@ -244,32 +232,20 @@ import Testing
     }
 
     private func welcome(
-        tag: InviteTag? = nil,
-        by key: IdentityKey? = nil,
-        members: Int = 1,
+        tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1,
         _ change: (inout GroupState.Unsigned) -> Void = { _ in }
     ) -> Welcome {
         var random = random
         let key = key ?? creator
         let genesis = Genesis(conversation: .random(&random), createdAt: noon, key: key, &random)
         var group = GroupState.Unsigned(
-            conversation: genesis.conversation,
-            version: 2,
-            membership: 2,
-            name: nil,
-            isLocked: false,
-            members: [key.publicKey, own.publicKey]
-        )
+            conversation: genesis.conversation, version: 2, membership: 2, name: nil, isLocked: false,
+            members: [key.publicKey, own.publicKey])
         change(&group)
         return Welcome(
-            tag: tag ?? self.tag,
-            genesis: genesis,
-            group: group.signed(by: key, &random),
-            members: (0..<members).map { _ in
-                Member(profile: nil, endpoints: [], version: 1, key: key, &random)
-            },
-            expiresAt: nil
-        )
+            tag: tag ?? self.tag, genesis: genesis, group: group.signed(by: key, &random),
+            members: (0..<members).map { _ in Member(profile: nil, endpoints: [], version: 1, key: key, &random) },
+            expiresAt: nil)
     }
 
     private func machine() -> JoinerStateMachine {
@@ -344,41 +320,23 @@ import Testing
         let tag = InviteTag.random(&random)
         issuer = IssuerStateMachine(record: IssuerStateMachine.Record(tag: tag))
         let invite = makeInvite(creator, conversation, tag: tag, &random)
-        verified = try VerifiedInvite(
-            SignedInvite(payload: [1, 2, 3], signedBy: creator.secret),
-            decoded: invite
-        )
+        verified = try VerifiedInvite(SignedInvite(payload: [1, 2, 3], signedBy: creator.secret), decoded: invite)
         let isIssued = issuer.issue(
-            IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true)
-        )
+            IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true))
         #expect(isIssued)
     }
 
     private func decide(
-        _ issuer: IssuerStateMachine,
-        joiner: PublicKey,
-        secret: [UInt8]? = nil,
-        isVerified: Bool = true,
-        opensToken: Bool = true,
-        isMember: Bool = false,
-        memberCount: Int = 1,
-        now: Timestamp = noon
+        _ issuer: IssuerStateMachine, joiner: PublicKey, secret: [UInt8]? = nil, isVerified: Bool = true,
+        opensToken: Bool = true, isMember: Bool = false, memberCount: Int = 1, now: Timestamp = noon
     ) -> IssuerStateMachine.Answer {
         var random = random
         let request = JoinRequest(
-            invite: verified.signed,
-            joinSecret: secret ?? verified.invite.joinSecret,
-            member: Member(profile: nil, endpoints: [], version: 1, key: creator, &random)
-        )
+            invite: verified.signed, joinSecret: secret ?? verified.invite.joinSecret,
+            member: Member(profile: nil, endpoints: [], version: 1, key: creator, &random))
         return issuer.decide(
-            request,
-            verified: isVerified ? verified : nil,
-            opensToken: opensToken,
-            joiner: joiner,
-            isMember: isMember,
-            memberCount: memberCount,
-            now: now
-        )
+            request, verified: isVerified ? verified : nil, opensToken: opensToken, joiner: joiner, isMember: isMember,
+            memberCount: memberCount, now: now)
     }
 
     @Test func `a stranger without the secret or with a bad signature gets silence, whatever the state`() {
@@ -439,12 +397,7 @@ import Testing
         func issue(_ now: Timestamp) -> Bool {
             issuer.issue(
                 IssuerStateMachine.IssuedInvite(
-                    id: .random(&random),
-                    tag: verified.invite.tag,
-                    expiresAt: now + .day,
-                    singleUse: true
-                )
-            )
+                    id: .random(&random), tag: verified.invite.tag, expiresAt: now + .day, singleUse: true))
         }
         for _ in 0..<Limits.inviteCount { #expect(issue(noon) == true) }
         #expect(issuer.prune(now: noon).isEmpty && issue(noon) == false)
@@ -453,9 +406,7 @@ import Testing
         #expect(told.prune(now: noon + .day, grace: .day).isEmpty)
         #expect(told.prune(now: noon + 2 * Milliseconds.day, grace: .day).count == Limits.inviteCount)
         // Also those that were used, once nobody can still wait for its welcome.
-        for invite in issuer.record.invites {
-            issuer.recordAdmission(of: makeKey(&random).publicKey, by: invite.id)
-        }
+        for invite in issuer.record.invites { issuer.recordAdmission(of: makeKey(&random).publicKey, by: invite.id) }
         let later = noon + Milliseconds.day + Limits.joinLifetime
         let over = issuer.record.invites.map(\.id)
         #expect(issuer.prune(now: later - 1).isEmpty && issuer.prune(now: later) == over)
@@ -464,25 +415,14 @@ import Testing
     }
 }
 
-func makeInvite(
-    _ creator: IdentityKey,
-    _ conversation: ConversationID,
-    tag: InviteTag,
-    _ random: inout Randomness
-) -> Invite {
+func makeInvite(_ creator: IdentityKey, _ conversation: ConversationID, tag: InviteTag, _ random: inout Randomness)
+    -> Invite
+{
     Invite(
-        tag: tag,
-        conversationToken: ConversationToken.seal(conversation, key: creator.secret, nonce: random.bytes(12)),
-        creator: InboxID(creator.publicKey),
-        joinSecret: random.bytes(32),
-        endpoints: [Endpoint(host: "192.0.2.1", port: 7440)],
-        name: "n",
-        description: "d",
-        lifetime: .oneDay,
-        conversationExpiresAt: nil,
-        expiresAt: noon + .day,
-        singleUse: true
-    )
+        tag: tag, conversationToken: ConversationToken.seal(conversation, key: creator.secret, nonce: random.bytes(12)),
+        creator: InboxID(creator.publicKey), joinSecret: random.bytes(32),
+        endpoints: [Endpoint(host: "192.0.2.1", port: 7440)], name: "n", description: "d", lifetime: .oneDay,
+        conversationExpiresAt: nil, expiresAt: noon + .day, singleUse: true)
 }
 
 @Suite struct Explosions {
@@ -500,34 +440,19 @@ func makeInvite(
     private func machine(_ role: ExplodeStateMachine.Role = .creator) -> ExplodeStateMachine {
         ExplodeStateMachine(
             record: ExplodeStateMachine.Record(
-                conversation: genesis.conversation,
-                role: role,
-                explodedAt: noon,
-                keepUntil: noon + Limits.tombstoneLifetime,
-                notice: [1],
-                receipt: role == .member ? [2] : nil,
-                members: [member.publicKey]
-            )
-        )
+                conversation: genesis.conversation, role: role, explodedAt: noon,
+                keepUntil: noon + Limits.tombstoneLifetime, notice: [1], receipt: role == .member ? [2] : nil,
+                members: [member.publicKey]))
     }
 
     @Test func `a member's receipt confirms once; forged, foreign and strangers' ones never`() {
         var random = random
         var machine = machine()
-        let right = DeletionReceipt(
-            conversation: genesis.conversation,
-            destroyedAt: noon,
-            key: member,
-            &random
-        )
+        let right = DeletionReceipt(conversation: genesis.conversation, destroyedAt: noon, key: member, &random)
         var forged = right
         forged.destroyedAt = noon + 1
         let stranger = DeletionReceipt(
-            conversation: genesis.conversation,
-            destroyedAt: noon,
-            key: makeKey(&random),
-            &random
-        )
+            conversation: genesis.conversation, destroyedAt: noon, key: makeKey(&random), &random)
         let foreign = DeletionReceipt(conversation: .random(&random), destroyedAt: noon, key: member, &random)
         for receipt in [forged, stranger, foreign] { #expect(machine.receive(receipt) == false) }
         #expect(machine.waiting == [member.publicKey])

@@ -2,8 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-@Suite("Mailbox: a conversation's boxes and keys")
-struct MailboxAgreementTests {
+@Suite("Mailbox: a conversation's boxes and keys") struct MailboxAgreementTests {
     @Test("a description names the box only while an agreement with a mailbox is in force", arguments: [2, 3])
     func named(count: Int) throws {
         var all = try Assembly.joined(count)
@@ -29,8 +28,7 @@ struct MailboxAgreementTests {
         #expect(all.machine(0)?.boxUntil.map { $0 > all.now && $0 <= all.now + Limits.sliceHorizon } == true)
     }
 
-    @Test("where one of three says no, nothing is named and nothing is asked for")
-    func refused() throws {
+    @Test("where one of three says no, nothing is named and nothing is asked for") func refused() throws {
         var all = try Assembly.joined(3)
         try all.giveMailboxes()
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.mailed, &turn) }
@@ -48,8 +46,7 @@ struct MailboxAgreementTests {
         #expect(all.orders.isEmpty)
     }
 
-    @Test("a member without a mailbox names none, and nobody writes to one")
-    func without() throws {
+    @Test("a member without a mailbox names none, and nobody writes to one") func without() throws {
         var all = try Assembly.joined(2)
         all.mailboxes[0] = try all.makeMailbox(of: 0)
         all.agree(on: .mailed)
@@ -62,8 +59,7 @@ struct MailboxAgreementTests {
         #expect(all.orders[0] == nil && all.orders[1]?.map { $0.messages.map(\.id) } == [[id]])
     }
 
-    @Test("who joins later has a box and everybody's keys, and so have the others of it")
-    func joined() throws {
+    @Test("who joins later has a box and everybody's keys, and so have the others of it") func joined() throws {
         var all = Assembly(3)
         let client = all.clients[0]
         all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p", &turn)) ?? [] }
@@ -78,8 +74,7 @@ struct MailboxAgreementTests {
         }
     }
 
-    @Test("when a member is removed the others have other boxes, of which it hears nothing")
-    func removed() throws {
+    @Test("when a member is removed the others have other boxes, of which it hears nothing") func removed() throws {
         var all = try Assembly.mailing(3)
         let before = [all.box(0), all.box(1)]
         let removed = all.keys[2].publicKey
@@ -113,8 +108,7 @@ struct MailboxAgreementTests {
             #expect(
                 makes(.mailbox(.want(agreement, above: above))) == [
                     .makeSlices(all.clients[0], agreement, above: above, link)
-                ]
-            )
+                ])
         }
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty, "too often")
         all.now = all.now + Limits.sliceRequestInterval
@@ -127,8 +121,7 @@ struct MailboxAgreementTests {
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty)
     }
 
-    @Test("keys that nobody can have meant are dropped")
-    func keys() throws {
+    @Test("keys that nobody can have meant are dropped") func keys() throws {
         var all = try Assembly.mailing(2)
         all.run(for: .minute)
         let agreement = try #require(all.machine(0)?.agreement)
@@ -137,12 +130,8 @@ struct MailboxAgreementTests {
         let key = all.keys[0].publicKey
         func say(_ count: Int, left: Milliseconds, _ id: AgreementID? = nil) -> Bool {
             let keys = SliceKeys(
-                agreement: id ?? agreement.id,
-                first: present,
-                present: present,
-                left: left,
-                keys: [PublicKey](repeating: key, count: count)
-            )
+                agreement: id ?? agreement.id, first: present, present: present, left: left,
+                keys: [PublicKey](repeating: key, count: count))
             return all.frame(.mailbox(.keys(keys)), from: 1, to: 0) == [.save(all.clients[0])]
         }
         let known = try #require(all.machine(0)?.savedRecord.mailbox)
@@ -203,8 +192,7 @@ struct MailboxAgreementTests {
         #expect(deadline > all.now)
     }
 
-    @Test("keys that run out are asked for in time, above those that are known")
-    func again() throws {
+    @Test("keys that run out are asked for in time, above those that are known") func again() throws {
         var all = try Assembly.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement)
         let schedule = SliceSchedule(agreement.terms)

@@ -12,16 +12,12 @@ extension Assembly {
         return all
     }
 
-    mutating func giveMailboxes() throws {
-        for node in nodes.indices { mailboxes[node] = try makeMailbox(of: node) }
-    }
+    mutating func giveMailboxes() throws { for node in nodes.indices { mailboxes[node] = try makeMailbox(of: node) } }
 
     mutating func makeMailbox(of node: Int) throws -> MailboxPlace {
         let card = ContactCard(
-            key: makeKey(&random).publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "hub\(node)", port: 7_440)]
-        )
+            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "hub\(node)", port: 7_440)])
         return try #require(MailboxPlace(card, own: keys[node]))
     }
 
@@ -59,12 +55,8 @@ extension Assembly {
 
     mutating func secret(from one: Int, to other: Int, _ box: BoxID) throws -> SlotSecret {
         SlotSecret(
-            sender: keys[one].publicKey,
-            owner: keys[other].publicKey,
-            box: box,
-            conversation: try #require(machine(one) ?? machine(other)).conversation,
-            own: keys[one]
-        )
+            sender: keys[one].publicKey, owner: keys[other].publicKey, box: box,
+            conversation: try #require(machine(one) ?? machine(other)).conversation, own: keys[one])
     }
 
     /// The next order of a node, when it comes.
@@ -89,54 +81,32 @@ extension Assembly {
         step(node) { core, turn in core.mailed(order, result ?? all, client: client, &turn) }
     }
 
-    @discardableResult
-    mutating func receive(
-        _ frames: [Frame],
-        number: UInt64? = 0,
-        from one: Int,
-        at owner: Int,
-        age: SlotAge = SlotAge(dwell: 0)
+    @discardableResult mutating func receive(
+        _ frames: [Frame], number: UInt64? = 0, from one: Int, at owner: Int, age: SlotAge = SlotAge(dwell: 0)
     ) -> (actions: [NodeAction], isTaken: Bool) {
         let (client, member) = (clients[owner], keys[one].publicKey)
         var result: (actions: [NodeAction], isTaken: Bool) = ([], false)
         step(owner) { core, turn in
-            result = core.receiveMailed(
-                frames,
-                number: number,
-                from: member,
-                age: age,
-                client: client,
-                &turn
-            )
+            result = core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
             return result.actions
         }
         return result
     }
 
     /// The order is sealed, put, taken and opened.
-    @discardableResult
-    mutating func deliver(_ order: MailOrder, from one: Int, to owner: Int, dwell: Milliseconds = 0) throws -> Bool {
+    @discardableResult mutating func deliver(_ order: MailOrder, from one: Int, to owner: Int, dwell: Milliseconds = 0)
+        throws -> Bool
+    {
         let box = order.address.box
         let hint = SlotSealing.Hint(agreement: order.agreement, slice: order.slice)
         let secret = try secret(from: one, to: owner, box)
         let sealed = SlotSealing.seal(
-            [[1]],
-            to: order.key,
-            hint,
-            number: order.number,
-            secret,
-            box: box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            [[1]], to: order.key, hint, number: order.number, secret, box: box, ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount))
         let body = try #require(sealed)
         let theirs = SlotSecret(
-            sender: keys[one].publicKey,
-            owner: keys[owner].publicKey,
-            box: box,
-            conversation: try #require(machine(owner)).conversation,
-            own: keys[owner]
-        )
+            sender: keys[one].publicKey, owner: keys[owner].publicKey, box: box,
+            conversation: try #require(machine(owner)).conversation, own: keys[owner])
         let found = try #require(SlotSealing.hint(of: body, number: order.number, theirs))
         #expect(machine(owner)?.knownTerms(of: found) == machine(owner)?.agreement?.terms)
         let key = try #require(slices[owner]?[found.slice])

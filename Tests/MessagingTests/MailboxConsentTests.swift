@@ -132,9 +132,9 @@ import Testing
     }
 
     @Test(arguments: [LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk)])
-    func `an agreement with a mailbox is renewed by policies that name it, and by no others`(
-        terms: LifetimeTerms
-    ) throws {
+    func `an agreement with a mailbox is renewed by policies that name it, and by no others`(terms: LifetimeTerms)
+        throws
+    {
         let naming = try #require(LifetimePolicy.accepting(terms))
         for policies in [[naming, naming], [naming, .acceptUpTo(.thirtyDays)], [.acceptUpTo(.thirtyDays), naming]] {
             var talk = Negotiation()
@@ -196,8 +196,9 @@ import Testing
             pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
             pair.run()
             let notes = (0..<2).map { node in
-                pair.archive[node].values.map(\.message.content).filter { $0.type == .systemMessage }
-                    .max { $0.sentAt < $1.sentAt }?.displayText
+                pair.archive[node].values.map(\.message.content).filter { $0.type == .systemMessage }.max {
+                    $0.sentAt < $1.sentAt
+                }?.displayText
             }
             #expect(notes[0] == notes[1])
             shown.append(try #require(notes[0]))
@@ -205,10 +206,8 @@ import Testing
         #expect(
             shown == [
                 "Messages are not kept; a mailbox may hold them in memory", "Messages will be deleted after 1 Day",
-                "Changed to 1 Day (mailbox on disk)",
-                "Messages are no longer kept; a mailbox may hold them in memory",
+                "Changed to 1 Day (mailbox on disk)", "Messages are no longer kept; a mailbox may hold them in memory",
                 "A mailbox may no longer hold messages",
-            ]
-        )
+            ])
     }
 }

@@ -3,10 +3,9 @@ import Testing
 
 @testable import Messaging
 
-@Suite("Mailbox: what is put for a member that is away")
-struct MailboxOrderTests {
-    @Test("nothing is put without an agreement, without keys, to who is linked, or while locked")
-    func nothing() throws {
+@Suite("Mailbox: what is put for a member that is away") struct MailboxOrderTests {
+    @Test("nothing is put without an agreement, without keys, to who is linked, or while locked") func nothing() throws
+    {
         // Without a mailbox in the terms.
         var all = try Assembly.mailing(2, .oneDay)
         all.isolate(1)
@@ -78,8 +77,7 @@ struct MailboxOrderTests {
         }
     }
 
-    @Test("ephemeral texts are never put on a mailbox's disk, whatever files may be")
-    func ephemeral() throws {
+    @Test("ephemeral texts are never put on a mailbox's disk, whatever files may be") func ephemeral() throws {
         // Terms that keep texts in memory alone have no disk of a mailbox.
         #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
         var all = try Assembly.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
@@ -89,8 +87,7 @@ struct MailboxOrderTests {
         #expect(all.orders[0]?.isEmpty == false && all.orders[0]?.allSatisfy { $0.kind == .memory } == true)
     }
 
-    @Test("what the mailbox has is mailed, and is not put again; what comes later is")
-    func mailed() throws {
+    @Test("what the mailbox has is mailed, and is not put again; what comes later is") func mailed() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -114,8 +111,7 @@ struct MailboxOrderTests {
         #expect(all.machine(0)?.outboxCount == 0)
     }
 
-    @Test("a message is mailed when every member that has not acknowledged it has it in its box")
-    func three() throws {
+    @Test("a message is mailed when every member that has not acknowledged it has it in its box") func three() throws {
         var all = try Assembly.mailing(3)
         all.isolate(1)
         all.isolate(2)
@@ -190,8 +186,7 @@ struct MailboxOrderTests {
         }
     }
 
-    @Test("no number is used twice, whatever becomes of an order, and whenever the node stops")
-    func numbers() throws {
+    @Test("no number is used twice, whatever becomes of an order, and whenever the node stops") func numbers() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         var next: UInt64 = 0
@@ -205,10 +200,7 @@ struct MailboxOrderTests {
             #expect(record.map { $0.next >= order.number + UInt64(Limits.mailSlotCount) } == true)
             let mailed = step % 3 == 0 ? [] : Array(order.messages.map(\.id).prefix(step % 4))
             all.end(
-                order,
-                of: 0,
-                MailResult(mailed: mailed, tooLarge: [], slotCount: slotCount, isComplete: step % 5 > 0)
-            )
+                order, of: 0, MailResult(mailed: mailed, tooLarge: [], slotCount: slotCount, isComplete: step % 5 > 0))
             #expect(all.machine(0)?.savedRecord.mailbox.outgoing[order.member].map { $0.next >= next } == true)
         }
     }
@@ -227,8 +219,7 @@ struct MailboxOrderTests {
         #expect(SlotRun.next(after: 0, startedAt: .latest) <= UInt64(1) << 63)
     }
 
-    @Test("an owner that goes to another mailbox and comes back gets no number twice")
-    func boxes() throws {
+    @Test("an owner that goes to another mailbox and comes back gets no number twice") func boxes() throws {
         var all = try Assembly.mailing(2)
         let places = [try #require(all.mailboxes[1]), try all.makeMailbox(of: 1)]
         var next: [BoxID: UInt64] = [:]
@@ -248,8 +239,7 @@ struct MailboxOrderTests {
         }
     }
 
-    @Test("what no slot holds waits for a link, and keeps nothing else back")
-    func tooLarge() throws {
+    @Test("what no slot holds waits for a link, and keeps nothing else back") func tooLarge() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try ["large", "small"].map { try all.say($0, from: 0) }
@@ -261,8 +251,7 @@ struct MailboxOrderTests {
         #expect(all.state(ids[0], at: 0) == .queued)
     }
 
-    @Test("more than one order holds goes in several, one after the other")
-    func many() throws {
+    @Test("more than one order holds goes in several, one after the other") func many() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try (0..<(Limits.mailOrderCount + 10)).map { try all.say("text \($0)", from: 0) }
@@ -273,8 +262,7 @@ struct MailboxOrderTests {
         #expect(second.messages.map(\.id) == Array(ids.dropFirst(Limits.mailOrderCount)))
     }
 
-    @Test("an order that has come to nothing is not begun anew at the same moment")
-    func noProgress() throws {
+    @Test("an order that has come to nothing is not begun anew at the same moment") func noProgress() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         _ = try all.say("gone from the archive", from: 0)
@@ -285,8 +273,8 @@ struct MailboxOrderTests {
         #expect(all.orders[0]?.count == 1)
     }
 
-    @Test("an order that fails when there is a link by then leaves nothing due for ever")
-    func linkedMeanwhile() throws {
+    @Test("an order that fails when there is a link by then leaves nothing due for ever") func linkedMeanwhile() throws
+    {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -299,8 +287,9 @@ struct MailboxOrderTests {
         #expect(all.settles(0) == true)
     }
 
-    @Test("an order that fails when we have been removed by then leaves nothing due for ever")
-    func removedMeanwhile() throws {
+    @Test("an order that fails when we have been removed by then leaves nothing due for ever") func removedMeanwhile()
+        throws
+    {
         var all = try Assembly.mailing(3)
         all.isolate(2)
         _ = try all.say("one", from: 1)
@@ -314,8 +303,7 @@ struct MailboxOrderTests {
         #expect(all.settles(1) == true)
     }
 
-    @Test("an agreement on mailboxes that is over leaves nothing due for ever")
-    func agreementOver() throws {
+    @Test("an agreement on mailboxes that is over leaves nothing due for ever") func agreementOver() throws {
         var all = try Assembly.mailing(2)
         all.agree(on: .oneDay)
         try #require(all.machine(0)?.usesMailbox == false)
@@ -324,8 +312,7 @@ struct MailboxOrderTests {
         for node in 0..<2 { #expect(all.settles(node) == true) }
     }
 
-    @Test("after a start what was mailed is known to be, and what was not is put")
-    func restored() throws {
+    @Test("after a start what was mailed is known to be, and what was not is put") func restored() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let first = try all.say("one", from: 0)
@@ -335,14 +322,8 @@ struct MailboxOrderTests {
         let machine = try #require(all.machine(0))
         let undelivered = try [first, second].map { try #require(all.archive[0][$0]) }
         var again = ConversationStateMachine(
-            client: all.clients[0],
-            key: all.keys[0],
-            record: machine.savedRecord,
-            session: .quiet,
-            undelivered: undelivered,
-            dials: false,
-            now: all.now
-        )
+            client: all.clients[0], key: all.keys[0], record: machine.savedRecord, session: .quiet,
+            undelivered: undelivered, dials: false, now: all.now)
         let member = all.keys[1].publicKey
         #expect(again.outbox(to: member).map(\.message) == [first, second])
         #expect(again.outbox(to: member).map(\.isMailed) == [true, false])

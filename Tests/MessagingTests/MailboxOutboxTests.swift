@@ -3,24 +3,16 @@ import Testing
 
 @testable import Messaging
 
-@Suite("Mailbox: outboxes")
-struct MailboxOutboxTests {
+@Suite("Mailbox: outboxes") struct MailboxOutboxTests {
     private func id(_ number: UInt8) -> MessageID { MessageID(unchecked: [UInt8](repeating: number, count: 16)) }
 
     private func outbox(
-        _ numbers: ClosedRange<UInt8>,
-        mailed: Set<UInt8> = [],
-        deadline: Timestamp = noon + Milliseconds.day
+        _ numbers: ClosedRange<UInt8>, mailed: Set<UInt8> = [], deadline: Timestamp = noon + Milliseconds.day
     ) -> OutboxStateMachine {
         var outbox = OutboxStateMachine()
         for number in numbers {
             let isQueued = outbox.enqueue(
-                id(number),
-                sentAt: noon,
-                deadline: deadline,
-                isStored: true,
-                isMailed: mailed.contains(number)
-            )
+                id(number), sentAt: noon, deadline: deadline, isStored: true, isMailed: mailed.contains(number))
             #expect(isQueued)
         }
         return outbox
@@ -30,8 +22,7 @@ struct MailboxOutboxTests {
         outbox.unmailed(limit: limit, now: now).map(\.id)
     }
 
-    @Test("what a mailbox has stays, in its order, and is not put again")
-    func mailed() {
+    @Test("what a mailbox has stays, in its order, and is not put again") func mailed() {
         var outbox = outbox(1...4)
         #expect(unmailed(outbox) == (1...4).map(id) && unmailed(outbox, limit: 2) == [id(1), id(2)])
         #expect(outbox.unmailed(limit: 1, now: noon + 7).map(\.age) == [7])
@@ -47,8 +38,7 @@ struct MailboxOutboxTests {
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }
 
-    @Test("what is mailed goes over a link all the same, in the old order, and again over the next")
-    func linked() {
+    @Test("what is mailed goes over a link all the same, in the old order, and again over the next") func linked() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4)
         _ = outbox.mailed([id(2)])
@@ -60,15 +50,13 @@ struct MailboxOutboxTests {
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("what is past its time is not put")
-    func expired() {
+    @Test("what is past its time is not put") func expired() {
         let outbox = outbox(1...2, deadline: noon + 10)
         #expect(unmailed(outbox, at: noon + 9).count == 2 && unmailed(outbox, at: noon + 10).isEmpty)
         #expect(outbox.hasUnmailed(now: noon + 9) && !outbox.hasUnmailed(now: noon + 10))
     }
 
-    @Test("it is restored as it was")
-    func restored() {
+    @Test("it is restored as it was") func restored() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4, mailed: [1, 3])
         #expect(outbox.all.map(\.isMailed) == [true, false, true, false])
@@ -82,12 +70,7 @@ struct MailboxOutboxTests {
         var outbox = OutboxStateMachine()
         for number in [1, 2] as [UInt8] {
             _ = outbox.enqueue(
-                id(number),
-                sentAt: noon,
-                deadline: noon + .day,
-                unsentDeadline: noon + .hour,
-                isStored: true
-            )
+                id(number), sentAt: noon, deadline: noon + .day, unsentDeadline: noon + .hour, isStored: true)
         }
         #expect(outbox.mailed([id(1)]) == [id(1)])
         let actions = outbox.advance(now: noon + .hour, isLinked: false, random: &random)
@@ -96,8 +79,7 @@ struct MailboxOutboxTests {
     }
 
     /// Each question looks at the first name alone: with a look at all of them this takes minutes.
-    @Test("neither a tick nor an order looks at what the mailbox has", .timeLimit(.minutes(1)))
-    func many() {
+    @Test("neither a tick nor an order looks at what the mailbox has", .timeLimit(.minutes(1))) func many() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         let ids = (0..<Limits.outboxCount).map { _ in MessageID.random(&random) }
@@ -124,8 +106,7 @@ struct MailboxOutboxTests {
         #expect(!outbox.holdsMemoryOnly)
     }
 
-    @Test("one message that is never acknowledged does not keep the names of those that follow")
-    func stuck() {
+    @Test("one message that is never acknowledged does not keep the names of those that follow") func stuck() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...1)
         for _ in 0..<4 * Limits.inFlightCount {

@@ -6,8 +6,7 @@ private let other = LinkID(2)
 
 private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](repeating: number, count: 16)) }
 
-@Suite("Mailbox: an owner at its mailbox")
-struct MailboxOwnerTests {
+@Suite("Mailbox: an owner at its mailbox") struct MailboxOwnerTests {
     private typealias Machine = MailboxOwnerStateMachine
 
     private let grant = MailboxGrant(boxCount: 8, slotCount: 256, byteCount: 1, longest: .day)
@@ -32,17 +31,13 @@ struct MailboxOwnerTests {
         return machine
     }
 
-    @Test("how each state looks from outside")
-    func standings() {
+    @Test("how each state looks from outside") func standings() {
         let all: [(State, Machine.Standing, LinkID?, Bool, Timestamp?)] = [
-            (.unused, .unused, nil, false, nil),
-            (.idle, .unreachable, nil, false, noon + Limits.mailboxRedialFirst),
+            (.unused, .unused, nil, false, nil), (.idle, .unreachable, nil, false, noon + Limits.mailboxRedialFirst),
             (.dialling, .unreachable, nil, false, nil),
             (.asked, .asking, link, false, noon + Limits.reservationPatience),
             (.granted, .granted(grant), link, true, noon + Limits.mailboxKeepalive),
-            (
-                .pinged, .granted(grant), link, true, noon + Limits.mailboxKeepalive + Limits.reservationPatience
-            ),
+            (.pinged, .granted(grant), link, true, noon + Limits.mailboxKeepalive + Limits.reservationPatience),
         ]
         for (state, standing, link, isGranted, deadline) in all {
             let machine = machine(state)
@@ -76,8 +71,7 @@ struct MailboxOwnerTests {
         }
     }
 
-    @Test("what is due in each state")
-    func due() {
+    @Test("what is due in each state") func due() {
         var machine = machine(.idle)
         #expect(machine.advance(now: noon + Limits.mailboxRedialFirst) == [.dial])
         machine = self.machine(.asked)
@@ -91,8 +85,7 @@ struct MailboxOwnerTests {
         #expect(machine.nextDeadline == end + Limits.mailboxRedialFirst)
     }
 
-    @Test("boxes that were not granted are claimed again after a while, and on no other link")
-    func reclaimed() {
+    @Test("boxes that were not granted are claimed again after a while, and on no other link") func reclaimed() {
         var machine = machine(.asked)
         machine.granted(MailboxGrant(boxCount: 1, slotCount: 256, byteCount: 1, longest: .day), on: link, now: noon)
         let due = noon + Limits.reclaimPause
@@ -115,8 +108,7 @@ struct MailboxOwnerTests {
         #expect(machine.nextDeadline == due + Limits.mailboxRedialFirst)
     }
 
-    @Test("whatever comes over the link is a sign of life, and it is asked once")
-    func keepalive() {
+    @Test("whatever comes over the link is a sign of life, and it is asked once") func keepalive() {
         var machine = machine(.granted)
         machine.heard(link, now: noon + 30 * .second)
         #expect(machine.nextDeadline == noon + 30 * .second + Limits.mailboxKeepalive)
@@ -149,8 +141,7 @@ struct MailboxOwnerTests {
         #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
     }
 
-    @Test("waits double from a second to five minutes, and begin anew after a grant that lasted")
-    func backoff() {
+    @Test("waits double from a second to five minutes, and begin anew after a grant that lasted") func backoff() {
         var machine = machine(.unused)
         var now = noon
         var waits: [Milliseconds] = []
@@ -200,8 +191,7 @@ struct MailboxOwnerTests {
         }
     }
 
-    @Test("hurry dials at once where nothing is under way")
-    func hurry() {
+    @Test("hurry dials at once where nothing is under way") func hurry() {
         var machine = machine(.idle)
         #expect(machine.hurry(now: noon) == [.dial])
         machine.dialFailed(now: noon)
@@ -219,14 +209,13 @@ struct MailboxOwnerTests {
 
     // MARK: Boxes
 
-    @Test("boxes that come later are claimed, those that are not wanted any more are dropped, once each")
-    func changes() {
+    @Test("boxes that come later are claimed, those that are not wanted any more are dropped, once each") func changes()
+    {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want(labels, now: noon).isEmpty)
             #expect(
-                machine.want([label(2), label(3)], now: noon) == [.drop(link, [label(1)]), .claim(link, [label(3)])]
-            )
+                machine.want([label(2), label(3)], now: noon) == [.drop(link, [label(1)]), .claim(link, [label(3)])])
             #expect(machine.want([label(3), label(2)], now: noon).isEmpty, "another order is nothing")
             #expect(machine.want([label(1), label(2), label(3)], now: noon) == [.claim(link, [label(1)])])
             #expect(machine.link == link)
@@ -239,8 +228,7 @@ struct MailboxOwnerTests {
         #expect(machine.nextDeadline == noon + Limits.mailboxRedialFirst)
     }
 
-    @Test("boxes that are to be kept are not dropped")
-    func keeping() {
+    @Test("boxes that are to be kept are not dropped") func keeping() {
         var machine = machine(.granted)
         #expect(machine.want([label(2)], keeping: [label(1)], now: noon).isEmpty)
         #expect(machine.want([label(1), label(2)], now: noon) == [.claim(link, [label(1)])])
@@ -248,8 +236,7 @@ struct MailboxOwnerTests {
         #expect(machine.standing == .unused)
     }
 
-    @Test("when nothing is wanted any more the link goes, and nothing is dialled until something is")
-    func unused() {
+    @Test("when nothing is wanted any more the link goes, and nothing is dialled until something is") func unused() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want([], now: noon) == [.drop(link, labels), .close(link)])
@@ -265,16 +252,14 @@ struct MailboxOwnerTests {
         #expect(machine.nextDeadline == nil)
     }
 
-    @Test("a link for which nothing is wanted by now is not held")
-    func late() {
+    @Test("a link for which nothing is wanted by now is not held") func late() {
         var machine = machine(.dialling)
         _ = machine.want([], now: noon)
         #expect(machine.opened(link, now: noon) == [.close(link)])
         #expect(machine.link == nil && machine.standing == .unused && machine.nextDeadline == nil)
     }
 
-    @Test("no more labels are claimed than one claim may have")
-    func bounded() {
+    @Test("no more labels are claimed than one claim may have") func bounded() {
         var machine = machine(.unused)
         let many = (0..<200).map { label(UInt8($0)) }
         _ = machine.want(many, now: noon)

@@ -2,8 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-@Suite("Mailbox: what a member has put for us")
-struct MailboxReceivingTests {
+@Suite("Mailbox: what a member has put for us") struct MailboxReceivingTests {
     /// A message of 0 to 1, which is away, and its order.
     private func away(_ terms: LifetimeTerms = .mailed) throws -> (Assembly, MessageID, MailOrder) {
         var all = try Assembly.mailing(2, terms)
@@ -14,11 +13,8 @@ struct MailboxReceivingTests {
 
     @Test(
         "two that are never there at the same time talk, and acknowledge, by their boxes",
-        arguments: [
-            LifetimeTerms.mailed, .inMemory,
-        ]
-    )
-    func apart(terms: LifetimeTerms) throws {
+        arguments: [LifetimeTerms.mailed, .inMemory]) func apart(terms: LifetimeTerms) throws
+    {
         var (all, id, order) = try away(terms)
         all.end(order, of: 0)
         #expect(try all.deliver(order, from: 0, to: 1))
@@ -49,8 +45,7 @@ struct MailboxReceivingTests {
         #expect(all.orders.values.reduce(0) { $0 + $1.count } == count, "an acknowledgement is not acknowledged")
     }
 
-    @Test("what comes by the box while there is a link is acknowledged over the link")
-    func linked() throws {
+    @Test("what comes by the box while there is a link is acknowledged over the link") func linked() throws {
         var (all, id, order) = try away()
         all.cut = []
         all.heal()
@@ -88,8 +83,7 @@ struct MailboxReceivingTests {
         #expect(all.orders[1] == nil, "it is said")
     }
 
-    @Test("a slot that was taken is known to be, an earlier one that was left out is not")
-    func numbers() throws {
+    @Test("a slot that was taken is known to be, an earlier one that was left out is not") func numbers() throws {
         var (all, _, _) = try away()
         for number in [5, 3, 5, 6] as [UInt64] {
             let result = all.receive([], number: number, from: 0, at: 1)
@@ -109,8 +103,9 @@ struct MailboxReceivingTests {
         }
     }
 
-    @Test("the taken slots of 64 runs of a sender's node are kept, and those of older runs count as taken")
-    func runs() throws {
+    @Test("the taken slots of 64 runs of a sender's node are kept, and those of older runs count as taken") func runs()
+        throws
+    {
         var (all, _, _) = try away()
         func number(_ run: Int, _ place: UInt64) -> UInt64 {
             SlotRun.next(after: 0, startedAt: Timestamp(milliseconds: Int64(run))) + place
@@ -131,8 +126,7 @@ struct MailboxReceivingTests {
         #expect(full.hasTaken(number(200, 0)) && !full.hasTaken(number(263, 0)) && !full.hasTaken(number(263, 99)))
     }
 
-    @Test("frames that a box is not for come to nothing, whoever has put them")
-    func forbidden() throws {
+    @Test("frames that a box is not for come to nothing, whoever has put them") func forbidden() throws {
         var (all, _, _) = try away()
         var frames: [String: Frame] = [:]
         for frame in all.sent { frames[String("\(frame)".prefix { $0 != "(" })] = frame }
@@ -144,9 +138,7 @@ struct MailboxReceivingTests {
             .attachmentGone(message), .mailbox(.want(.none, above: nil)), .mailboxRequest(.list(box)),
             .mailboxAnswer(.waiting(box)), .relayRequest(.release),
             .group(GroupUpdate(state: nil, members: [], departures: [])),
-        ] {
-            frames["\(frame)"] = frame
-        }
+        ] { frames["\(frame)"] = frame }
         for kind in ["contents", "acknowledgement", "profile", "explosion"] { frames[kind] = nil }
         #expect(Set(["session", "lifetime", "welcome", "joinRequest", "mailbox"]).isSubset(of: frames.keys))
         for (kind, frame) in frames {
@@ -156,13 +148,11 @@ struct MailboxReceivingTests {
             #expect(all.machine(1)?.droppedCount == before.droppedCount + 1, "\(kind)")
             #expect(all.machine(1)?.savedRecord == before.savedRecord, "\(kind)")
             #expect(
-                all.machine(1)?.agreement == before.agreement && all.machine(1)?.nextDeadline == before.nextDeadline
-            )
+                all.machine(1)?.agreement == before.agreement && all.machine(1)?.nextDeadline == before.nextDeadline)
         }
     }
 
-    @Test("nothing comes from who is no member, nor for an inbox that is not there")
-    func strangers() throws {
+    @Test("nothing comes from who is no member, nor for an inbox that is not there") func strangers() throws {
         var (all, id, order) = try away()
         let frames = all.frames(of: order, from: 0)
         let stranger = makeKey(&all.random).publicKey
@@ -170,13 +160,7 @@ struct MailboxReceivingTests {
         for client in [client, ClientID.generate(&all.random)] {
             all.step(1) { core, turn in
                 let result = core.receiveMailed(
-                    frames,
-                    number: 0,
-                    from: stranger,
-                    age: SlotAge(dwell: 0),
-                    client: client,
-                    &turn
-                )
+                    frames, number: 0, from: stranger, age: SlotAge(dwell: 0), client: client, &turn)
                 #expect(result.actions.isEmpty && !result.isTaken)
                 return result.actions
             }
@@ -184,23 +168,19 @@ struct MailboxReceivingTests {
         #expect(all.shown(id, at: 1) == 0)
     }
 
-    @Test("the age is that at the deposit and the time in the box, and no younger than its slice")
-    func ages() throws {
+    @Test("the age is that at the deposit and the time in the box, and no younger than its slice") func ages() throws {
         let ages: [(deposit: Milliseconds, dwell: Milliseconds, least: Milliseconds, sum: Milliseconds)] = [
-            (0, 0, 0, 0), (.hour, 2 * .hour, 0, 3 * .hour), (.hour, -5 * .hour, 0, .hour),
-            (.hour, .min, 0, .hour), (-.hour, .hour, 0, .hour), (.min, 0, 0, 0), (.min, .min, .min, 0),
-            (.hour, 0, 5 * .hour, 5 * .hour), (6 * .hour, .hour, 5 * .hour, 7 * .hour), (.hour, 0, -1, .hour),
-            (0, 24 * .hour - 1, 0, 24 * .hour - 1), (0, 0, 24 * .hour - 1, 24 * .hour - 1),
+            (0, 0, 0, 0), (.hour, 2 * .hour, 0, 3 * .hour), (.hour, -5 * .hour, 0, .hour), (.hour, .min, 0, .hour),
+            (-.hour, .hour, 0, .hour), (.min, 0, 0, 0), (.min, .min, .min, 0), (.hour, 0, 5 * .hour, 5 * .hour),
+            (6 * .hour, .hour, 5 * .hour, 7 * .hour), (.hour, 0, -1, .hour), (0, 24 * .hour - 1, 0, 24 * .hour - 1),
+            (0, 0, 24 * .hour - 1, 24 * .hour - 1),
         ]
         for (deposit, dwell, least, sum) in ages {
             var (all, id, _) = try away()
             let content = try #require(all.archive[0][id]).content
             all.receive(
-                [.contents([AgedContent(content, age: deposit)])],
-                from: 0,
-                at: 1,
-                age: SlotAge(dwell: dwell, least: least)
-            )
+                [.contents([AgedContent(content, age: deposit)])], from: 0, at: 1,
+                age: SlotAge(dwell: dwell, least: least))
             #expect(all.archive[1][id]?.expiresAt == all.now + (24 * .hour - sum), "\(deposit) \(dwell) \(least)")
         }
         let over: [(Milliseconds, Milliseconds, Milliseconds)] = [
@@ -236,18 +216,12 @@ struct MailboxReceivingTests {
         #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
     }
 
-    @Test("a description that comes too fast stays in the box until it is taken over")
-    func fastDescriptions() throws {
+    @Test("a description that comes too fast stays in the box until it is taken over") func fastDescriptions() throws {
         var (all, _, _) = try away()
         let stamp = UInt64(all.now.milliseconds) + 1_000
         func receive(_ count: Int) -> Bool {
             let member = Member(
-                profile: "n\(count)",
-                endpoints: [],
-                version: stamp + UInt64(count),
-                key: all.keys[0],
-                &all.random
-            )
+                profile: "n\(count)", endpoints: [], version: stamp + UInt64(count), key: all.keys[0], &all.random)
             return all.receive([.profile(member)], number: UInt64(count), from: 0, at: 1).isTaken
         }
         for count in 0..<Limits.profileBurst { #expect(receive(count)) }
@@ -258,16 +232,14 @@ struct MailboxReceivingTests {
         #expect(receive(0), "an older one is of no use")
     }
 
-    @Test("contents without a lifetime stay in memory, whatever age they have")
-    func ephemeral() throws {
+    @Test("contents without a lifetime stay in memory, whatever age they have") func ephemeral() throws {
         var (all, id, order) = try away(.inMemory)
         let frames = all.frames(of: order, from: 0)
         all.receive(frames, from: 0, at: 1, age: SlotAge(dwell: .max, least: .max))
         #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
     }
 
-    @Test("more contents than a frame may have come to nothing")
-    func tooMany() throws {
+    @Test("more contents than a frame may have come to nothing") func tooMany() throws {
         var (all, id, order) = try away()
         let content = try #require(all.archive[0][id]).content
         let many = [AgedContent](repeating: AgedContent(content, age: 0), count: Limits.contentsCount + 1)
@@ -277,8 +249,7 @@ struct MailboxReceivingTests {
         _ = order
     }
 
-    @Test("what has no room here stays in the box")
-    func noRoom() throws {
+    @Test("what has no room here stays in the box") func noRoom() throws {
         var (all, _, _) = try away(.inMemory)
         // Unread contents fill what one inbox holds in memory.
         let text = String(repeating: "x", count: Limits.textByteCount)
@@ -304,8 +275,7 @@ struct MailboxReceivingTests {
 
     // MARK: Addresses
 
-    @Test("two that have both moved find each other by their boxes")
-    func moved() throws {
+    @Test("two that have both moved find each other by their boxes") func moved() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         for node in 0..<2 {
@@ -321,9 +291,7 @@ struct MailboxReceivingTests {
         let order = try #require(all.orders[0]?.last ?? (try? all.order(of: 0)))
         #expect(order.frames == [.profile(try #require(all.machine(0)?.record.own))])
         #expect(try all.deliver(order, from: 0, to: 1))
-        #expect(
-            all.machine(1)?.record.members.first?.endpoints == [Endpoint(host: "moved0", port: 1)]
-        )
+        #expect(all.machine(1)?.record.members.first?.endpoints == [Endpoint(host: "moved0", port: 1)])
         all.end(order, of: 0)
         all.heal()
         all.run(for: .minute)
@@ -335,17 +303,12 @@ struct MailboxReceivingTests {
         #expect(try all.order(of: 0).frames.isEmpty)
     }
 
-    @Test("a description that its member has not signed changes nothing")
-    func forgedProfile() throws {
+    @Test("a description that its member has not signed changes nothing") func forgedProfile() throws {
         var (all, _, _) = try away()
         let own = try #require(all.machine(0)?.record.own)
         let later = Member(
-            key: own.key,
-            profile: "another",
-            endpointTexts: own.endpointTexts,
-            version: own.version + 1,
-            signature: own.signature
-        )
+            key: own.key, profile: "another", endpointTexts: own.endpointTexts, version: own.version + 1,
+            signature: own.signature)
         let before = try #require(all.machine(1)).savedRecord
         #expect(all.receive([.profile(later)], number: nil, from: 0, at: 1).actions.isEmpty)
         #expect(all.machine(1)?.savedRecord == before)
@@ -360,12 +323,8 @@ struct MailboxReceivingTests {
         let conversation = try #require(all.machine(0)).conversation
         let box = try #require(all.box(2))
         let theirs = SlotSecret(
-            sender: all.keys[0].publicKey,
-            owner: all.keys[2].publicKey,
-            box: box,
-            conversation: conversation,
-            own: all.keys[2]
-        )
+            sender: all.keys[0].publicKey, owner: all.keys[2].publicKey, box: box, conversation: conversation,
+            own: all.keys[2])
         var actions: [NodeAction] = []
         all.command(0) { (machine, turn) throws(CommandError) in
             actions = try machine.explode(&turn)
@@ -409,8 +368,7 @@ struct MailboxReceivingTests {
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 
-    @Test("a notice that is nobody's, or not the creator's, ends nothing")
-    func forgedNotice() throws {
+    @Test("a notice that is nobody's, or not the creator's, ends nothing") func forgedNotice() throws {
         var (all, _, _) = try away()
         for bytes in [[], [UInt8](repeating: 0, count: Limits.noticeByteCount), all.random.bytes(512)] {
             let result = all.receive([.explosion(bytes)], number: nil, from: 0, at: 1)
@@ -441,18 +399,13 @@ struct MailboxReceivingTests {
         #expect(all.machine(1) == nil && all.shown(id, at: 1) == 0)
     }
 
-    @Test("a schedule that comes by the box is kept, and its time is not moved by whoever repeats it")
-    func schedule() throws {
+    @Test("a schedule that comes by the box is kept, and its time is not moved by whoever repeats it") func schedule()
+        throws
+    {
         var (all, _, _) = try away()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let end = all.now + .hour
-        let notice = ExplodeNotice(
-            genesis: genesis,
-            expiresAt: end,
-            isImmediate: false,
-            key: all.keys[0],
-            &all.random
-        )
+        let notice = ExplodeNotice(genesis: genesis, expiresAt: end, isImmediate: false, key: all.keys[0], &all.random)
         for _ in 0..<3 {
             let result = all.receive([.explosion(notice.sealed(&all.random))], number: nil, from: 0, at: 1)
             #expect(result.isTaken && !result.actions.contains { if case .transmit = $0 { true } else { false } })

@@ -24,39 +24,23 @@ private struct SealedPair {
     func secret(own: IdentityKey? = nil, box: BoxID? = nil, isReversed: Bool = false) -> SlotSecret {
         SlotSecret(
             sender: isReversed ? owner.publicKey : sender.publicKey,
-            owner: isReversed ? sender.publicKey : owner.publicKey,
-            box: box ?? self.box,
-            conversation: conversation,
-            own: own ?? sender
-        )
+            owner: isReversed ? sender.publicKey : owner.publicKey, box: box ?? self.box, conversation: conversation,
+            own: own ?? sender)
     }
 
     func seal(_ frames: [[UInt8]], number: UInt64 = 3) -> [UInt8]? {
         SlotSealing.seal(
-            frames,
-            to: slice.publicKey,
-            hint,
-            number: number,
-            secret(),
-            box: box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            frames, to: slice.publicKey, hint, number: number, secret(), box: box, ephemeral: SecretKey.generate(),
+            nonce: randomBytes(XChaChaPoly.nonceByteCount))
     }
 
     func open(_ body: [UInt8], number: UInt64 = 3, with key: IdentityKey? = nil, box: BoxID? = nil) -> [[UInt8]]? {
         SlotSealing.open(
-            body,
-            with: (key ?? slice).secret,
-            number: number,
-            secret(own: owner, box: box),
-            box: box ?? self.box
-        )
+            body, with: (key ?? slice).secret, number: number, secret(own: owner, box: box), box: box ?? self.box)
     }
 }
 
-@Suite("Mailbox: seals of slots")
-struct MailboxSealingTests {
+@Suite("Mailbox: seals of slots") struct MailboxSealingTests {
     private let pair = SealedPair()
 
     private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 1) } }
@@ -83,8 +67,7 @@ struct MailboxSealingTests {
         #expect(SlotSize.holding(SlotSize.largest) == SlotSize.largest && SlotSize.holding(SlotSize.largest + 1) == nil)
     }
 
-    @Test("many frames come in their order; none is nothing")
-    func frames() throws {
+    @Test("many frames come in their order; none is nothing") func frames() throws {
         let frames = (1...40).map { bytes($0) }
         #expect(pair.open(try #require(pair.seal(frames))) == frames)
         #expect(pair.open(try #require(pair.seal([]))) == [])
@@ -99,8 +82,7 @@ struct MailboxSealingTests {
         }
     }
 
-    @Test("a body of which one bit is another does not open, wherever it is")
-    func changed() throws {
+    @Test("a body of which one bit is another does not open, wherever it is") func changed() throws {
         let frame = bytes(400)
         let body = try #require(pair.seal([frame]))
         #expect(body.count == 1_024 && pair.open(body) == [frame])
@@ -131,41 +113,24 @@ struct MailboxSealingTests {
         let (sender, owner, box) = (pair.sender.publicKey, pair.owner.publicKey, pair.box)
         let conversation = pair.conversation
         let another = ConversationID.random(&random)
-        #expect(
-            !opens(SlotSecret(sender: sender, owner: owner, box: box, conversation: another, own: pair.owner))
-        )
+        #expect(!opens(SlotSecret(sender: sender, owner: owner, box: box, conversation: another, own: pair.owner)))
         #expect(
             !opens(
                 SlotSecret(
-                    sender: stranger.publicKey,
-                    owner: owner,
-                    box: box,
-                    conversation: conversation,
-                    own: stranger
-                )
-            )
-        )
+                    sender: stranger.publicKey, owner: owner, box: box, conversation: conversation, own: stranger)))
         // A member that has the slice's public key, and the owner's, cannot write in another's name.
         let forged = SlotSealing.seal(
-            [bytes(10)],
-            to: pair.slice.publicKey,
-            pair.hint,
-            number: 3,
+            [bytes(10)], to: pair.slice.publicKey, pair.hint, number: 3,
             SlotSecret(sender: stranger.publicKey, owner: owner, box: box, conversation: conversation, own: stranger),
-            box: box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            box: box, ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
         #expect(pair.open(try #require(forged)) == nil)
     }
 
-    @Test("owner and sender derive the same, and each direction, number, box and purpose has its own tags")
-    func tags() {
+    @Test("owner and sender derive the same, and each direction, number, box and purpose has its own tags") func tags()
+    {
         let (ours, theirs) = (pair.secret(), pair.secret(own: pair.owner))
         var random = Randomness.seeded(5)
-        let others = [
-            pair.secret(isReversed: true), pair.secret(box: BoxID.random(&random)),
-        ]
+        let others = [pair.secret(isReversed: true), pair.secret(box: BoxID.random(&random))]
         var seen: Set<SlotTag> = [ours.noticeTag]
         #expect(ours.noticeTag == theirs.noticeTag)
         for number in [0, 1, 2, 255, 256, 1 << 40, .max] as [UInt64] {
@@ -188,8 +153,7 @@ struct MailboxSealingTests {
         #expect(key(ours) == key(theirs) && key(ours) != key(others[0]))
     }
 
-    @Test("a mailbox that sees the name of a slot cannot make its tag: it is a hash of it")
-    func names() {
+    @Test("a mailbox that sees the name of a slot cannot make its tag: it is a hash of it") func names() {
         let tag = pair.secret().tag(1)
         let hash = BLAKE2b.hash(Array(tag.bytes.prefix(24)), byteCount: 16).prefix(8)
         #expect(SlotID(tag).bytes == hash + tag.bytes.suffix(8))
@@ -198,8 +162,7 @@ struct MailboxSealingTests {
         #expect(zip(next, SlotID(tag).bytes).count { $0 == $1 } < 4)
     }
 
-    @Test("two bodies of the same have nothing in common, and the hint is not to be seen")
-    func fresh() throws {
+    @Test("two bodies of the same have nothing in common, and the hint is not to be seen") func fresh() throws {
         let bodies = try (0..<4).map { try #require(pair.seal([bytes(50)], number: UInt64($0))) }
         let plain = pair.hint.agreement + [1, 2, 3, 4]
         for (index, body) in bodies.enumerated() {
@@ -214,8 +177,7 @@ struct MailboxSealingTests {
         #expect(SlotSealing.hint(of: [], number: 1, pair.secret()) == nil)
     }
 
-    @Test("a hint names the agreement by its beginning")
-    func hints() {
+    @Test("a hint names the agreement by its beginning") func hints() {
         var random = Randomness.seeded(3)
         let agreement = AgreementID.random(&random)
         let hint = SlotSealing.Hint(agreement: agreement, slice: .max)
@@ -223,8 +185,7 @@ struct MailboxSealingTests {
         #expect(hint.agreement == Array(agreement.bytes.prefix(8)) && hint.slice == .max)
     }
 
-    @Test("a body that was cut short anywhere, or is longer, does not open and does not trap")
-    func truncated() throws {
+    @Test("a body that was cut short anywhere, or is longer, does not open and does not trap") func truncated() throws {
         let body = try #require(pair.seal([bytes(400)]))
         for count in 0..<body.count { #expect(pair.open(Array(body.prefix(count))) == nil) }
         for more in [1, 100, 3_072] { #expect(pair.open(body + [UInt8](repeating: 0, count: more)) == nil) }
@@ -236,8 +197,7 @@ struct MailboxSealingTests {
 
     // MARK: Notices
 
-    @Test("a notice and its answer open for those two alone, in that box")
-    func notices() throws {
+    @Test("a notice and its answer open for those two alone, in that box") func notices() throws {
         let notice = bytes(Limits.noticeByteCount)
         let receipt = bytes(180)
         let theirs = pair.secret(own: pair.owner)
@@ -258,11 +218,7 @@ struct MailboxSealingTests {
         }
 
         let answer = SlotSealing.seal(
-            answer: receipt,
-            theirs,
-            box: pair.box,
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            answer: receipt, theirs, box: pair.box, nonce: randomBytes(XChaChaPoly.nonceByteCount))
         #expect(answer.count <= Limits.slotAnswerByteCount)
         let key = pair.secret().noticeKey()
         #expect(SlotSealing.answer(in: answer, key: key, box: pair.box) == receipt)
@@ -275,43 +231,27 @@ struct MailboxSealingTests {
         #expect(SlotSealing.answer(in: body, key: key, box: pair.box) == nil)
     }
 
-    @Test("one notice that is sealed for two boxes has nothing in common")
-    func unlinkable() {
+    @Test("one notice that is sealed for two boxes has nothing in common") func unlinkable() {
         var random = Randomness.seeded(6)
         let notice = bytes(Limits.noticeByteCount)
         let other = BoxID.random(&random)
         let one = SlotSealing.seal(
-            notice: notice,
-            pair.secret(),
-            box: pair.box,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount)
-        )
+            notice: notice, pair.secret(), box: pair.box, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         let two = SlotSealing.seal(
-            notice: notice,
-            pair.secret(box: other),
-            box: other,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount)
-        )
+            notice: notice, pair.secret(box: other), box: other, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         #expect(one.count == two.count)
         // Of 1,024 random bytes four in a row are the same by chance once in four million.
         for start in 0..<(one.count - 4) { #expect(one[start..<(start + 4)] != two[start..<(start + 4)]) }
     }
 }
 
-@Suite("Mailbox: addresses of boxes")
-struct MailboxAddressTests {
-    @Test("an address is read as it was written, and nothing else is read")
-    func text() throws {
+@Suite("Mailbox: addresses of boxes") struct MailboxAddressTests {
+    @Test("an address is read as it was written, and nothing else is read") func text() throws {
         var random = Randomness.seeded(2)
         let key = makeKey(&random).publicKey
         for host in ["192.0.2.1", "2001:db8::1", "hub.example"] {
             let address = MailboxAddress(
-                host: host,
-                port: 7_440,
-                key: key,
-                routingSecret: random.bytes(32),
-                box: BoxID.random(&random)
-            )
+                host: host, port: 7_440, key: key, routingSecret: random.bytes(32), box: BoxID.random(&random))
             let text = address.text
             #expect(MailboxAddress(text) == address && address.endpoint == Endpoint(host: host, port: 7_440))
             // Endpoints of others are not taken for it, and it is skipped where endpoints are read.
@@ -320,9 +260,7 @@ struct MailboxAddressTests {
                 String(text.dropLast()), text + "A", text + "=", "tcp" + text.dropFirst(7),
                 text.replacingLast("/", with: ":"), text.replacing(":7440", with: ":0"),
                 text.replacing(":7440", with: ""), text.replacing(":7440", with: ":07440"), "mailbox://", "",
-            ] {
-                #expect(MailboxAddress(wrong) == nil, "\(wrong)")
-            }
+            ] { #expect(MailboxAddress(wrong) == nil, "\(wrong)") }
         }
     }
 
@@ -334,10 +272,7 @@ struct MailboxAddressTests {
         let label = seed.boxLabel(at: mailbox.publicKey)
         let theirs = MailboxSecret(mailbox: mailbox.publicKey, owner: owner.publicKey, own: mailbox)
         let card = ContactCard(
-            key: mailbox.publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "hub", port: 1)]
-        )
+            key: mailbox.publicKey, routingSecret: random.bytes(32), endpoints: [Endpoint(host: "hub", port: 1)])
         let place = try #require(MailboxPlace(card, own: owner))
         #expect(place.box(of: seed) == theirs.box(label))
         let link = makeKey(&random).publicKey

@@ -31,18 +31,10 @@ private func tag(_ number: Int) -> SlotTag {
     SlotTag(unchecked: [UInt8](repeating: 5, count: 28) + (0..<4).map { UInt8(number >> (8 * $0) & 0xff) })
 }
 
-private func put(
-    _ number: Int,
-    _ kind: SlotKind = .disk,
-    _ keeping: SlotKeeping? = nil,
-    size: Int = 1_024
-) -> SlotPut {
+private func put(_ number: Int, _ kind: SlotKind = .disk, _ keeping: SlotKeeping? = nil, size: Int = 1_024) -> SlotPut {
     SlotPut(
-        id: SlotID(tag(number)),
-        kind: kind,
-        keeping: keeping ?? (kind == .notice ? .fortyFiveDays : .oneDay),
-        body: [UInt8](repeating: UInt8(number & 0xff), count: size)
-    )
+        id: SlotID(tag(number)), kind: kind, keeping: keeping ?? (kind == .notice ? .fortyFiveDays : .oneDay),
+        body: [UInt8](repeating: UInt8(number & 0xff), count: size))
 }
 
 /// A mailbox's machine, and what its shell does: it keeps, erases and gives bodies.
@@ -77,22 +69,14 @@ private struct Mailbox {
         let (peers, kept, sources, hasRoom, isSilent) = (peers, kept, sources, hasRoom, isSilent)
         let refused = refused
         return Turn(
-            now: now,
-            random: .seeded(1),
-            endpoints: [],
-            isLocked: isLocked,
-            defaultPolicy: .ask,
-            sessionGrace: 0,
-            isKnown: { _, _ in false },
-            hasRoom: { _ in hasRoom },
-            isNamedPeer: { peers.contains($0) },
+            now: now, random: .seeded(1), endpoints: [], isLocked: isLocked, defaultPolicy: .ask, sessionGrace: 0,
+            isKnown: { _, _ in false }, hasRoom: { _ in hasRoom }, isNamedPeer: { peers.contains($0) },
             sourceOf: { sources[Int($0.value)] },
             keptSlots: {
                 guard !isSilent else { return nil }
                 let slots = kept[$0]?.values.map(\.slot) ?? []
                 return KeptSlots(slots.filter { !refused.contains($0.id) }, isWhole: refused.isEmpty)
-            }
-        )
+            })
     }
 
     /// Whether the owner would be given the first slot of its first box: it comes over a new link, to a copy of the machine.
@@ -109,12 +93,9 @@ private struct Mailbox {
         return perform(actions)
     }
 
-    @discardableResult
-    mutating func say(_ request: MailboxRequest, _ link: Int) -> [NodeAction] {
+    @discardableResult mutating func say(_ request: MailboxRequest, _ link: Int) -> [NodeAction] {
         let (remote, turn) = (remote(link), turn)
-        return perform(
-            machine.receive(request, from: remote, on: LinkID(UInt64(link)), client: client, own: key, turn)
-        )
+        return perform(machine.receive(request, from: remote, on: LinkID(UInt64(link)), client: client, own: key, turn))
     }
 
     /// A link's own key.
@@ -133,12 +114,8 @@ private struct Mailbox {
     func box(_ number: Int = 1, of owner: IdentityKey? = nil) -> BoxID { secret(of: owner).box(label(number)) }
 
     /// - Parameter proof: that of another link.
-    @discardableResult
-    mutating func claim(
-        _ numbers: [Int] = [1],
-        _ link: Int = 1,
-        as owner: IdentityKey? = nil,
-        proof: PublicKey? = nil
+    @discardableResult mutating func claim(
+        _ numbers: [Int] = [1], _ link: Int = 1, as owner: IdentityKey? = nil, proof: PublicKey? = nil
     ) -> [NodeAction] {
         let owner = owner ?? self.owner
         let named = proof ?? remote(link)
@@ -146,8 +123,7 @@ private struct Mailbox {
         return say(.claim(owner: owner.publicKey, proof: proof, numbers.map(label)), link)
     }
 
-    @discardableResult
-    mutating func perform(_ actions: [NodeAction]) -> [NodeAction] {
+    @discardableResult mutating func perform(_ actions: [NodeAction]) -> [NodeAction] {
         for case .mailbox(let action) in actions {
             switch action {
             case .keep(let box, let slot, let body): kept[box, default: [:]][slot.id] = (slot, body)
@@ -159,8 +135,7 @@ private struct Mailbox {
         return actions
     }
 
-    @discardableResult
-    mutating func advance(to time: Timestamp) -> [NodeAction] {
+    @discardableResult mutating func advance(to time: Timestamp) -> [NodeAction] {
         now = time
         let actions = machine.advance(client, turn)
         return perform(actions)
@@ -168,11 +143,8 @@ private struct Mailbox {
 
     func grant(boxes: Int) -> MailboxGrant {
         MailboxGrant(
-            boxCount: boxes,
-            slotCount: machine.terms.slotCount,
-            byteCount: machine.terms.boxByteCount,
-            longest: machine.terms.longest
-        )
+            boxCount: boxes, slotCount: machine.terms.slotCount, byteCount: machine.terms.boxByteCount,
+            longest: machine.terms.longest)
     }
 
     func slot(_ put: SlotPut, at time: Timestamp? = nil) -> KeptSlot {
@@ -180,13 +152,7 @@ private struct Mailbox {
         let isNotice = put.kind == .notice
         let longest = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, machine.terms.longest)
         return KeptSlot(
-            id: put.id,
-            kind: put.kind,
-            isAnswer: false,
-            byteCount: put.body.count,
-            keptAt: time,
-            until: time + longest
-        )
+            id: put.id, kind: put.kind, isAnswer: false, byteCount: put.body.count, keptAt: time, until: time + longest)
     }
 
     /// What the machine says that there is, and what the shell has.
@@ -196,16 +162,13 @@ private struct Mailbox {
         #expect(counts.slots == slots.count, comment)
         #expect(counts.byteCount == slots.reduce(0) { $0 + $1.body.count }, comment)
         #expect(
-            counts.memoryByteCount == slots.reduce(0) { $0 + ($1.slot.kind == .memory ? $1.body.count : 0) },
-            comment
-        )
+            counts.memoryByteCount == slots.reduce(0) { $0 + ($1.slot.kind == .memory ? $1.body.count : 0) }, comment)
         #expect(counts.boxes == machine.records.count, comment)
         #expect(Set(kept.keys).isSubset(of: machine.records.map(\.box)), comment)
     }
 }
 
-@Suite("Mailbox: the node that keeps")
-struct MailboxServiceTests {
+@Suite("Mailbox: the node that keeps") struct MailboxServiceTests {
     private let holder = 1
     private let guest = 2
 
@@ -226,8 +189,7 @@ struct MailboxServiceTests {
 
     // MARK: Admission
 
-    @Test("who is no named peer, shows no proof, or comes to a locked or wiped node, gets no box")
-    func refusals() {
+    @Test("who is no named peer, shows no proof, or comes to a locked or wiped node, gets no box") func refusals() {
         let stranger = IdentityKey(SecretKey.generate())
         var mailbox = Mailbox { $0.isServing = false }
         #expect(mailbox.claim() == [refused(1, .notServing)])
@@ -249,8 +211,7 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.counts.refused == 8 && mailbox.machine.nextDeadline == nil)
     }
 
-    @Test("a proof that does not hold takes nothing from who is there")
-    func wrongProof() {
+    @Test("a proof that does not hold takes nothing from who is there") func wrongProof() {
         var mailbox = filled()
         let stranger = SecretKey.generate().publicKey
         #expect(mailbox.claim([1, 2], 5, proof: stranger) == [refused(5, .unknownPeer)])
@@ -261,8 +222,7 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.counts.owners == 1)
     }
 
-    @Test("a box that is granted is durable before its owner hears of it, and is the same ever after")
-    func durable() {
+    @Test("a box that is granted is durable before its owner hears of it, and is the same ever after") func durable() {
         var mailbox = Mailbox()
         let grant = mailbox.grant(boxes: Limits.boxCount)
         #expect(mailbox.claim([1, 2]) == [.save(client), told(1, .granted(grant))])
@@ -279,16 +239,12 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.records == records && mailbox.machine.counts.boxes == 2)
     }
 
-    @Test("another link of an owner takes the place of its first")
-    func moved() {
+    @Test("another link of an owner takes the place of its first") func moved() {
         var mailbox = filled()
         let box = mailbox.box()
         let actions = mailbox.claim([1], 7)
         #expect(
-            actions == [
-                close(1), told(7, .granted(mailbox.grant(boxes: Limits.boxCount))), told(7, .waiting(box)),
-            ]
-        )
+            actions == [close(1), told(7, .granted(mailbox.grant(boxes: Limits.boxCount))), told(7, .waiting(box))])
         #expect(!mailbox.machine.serves(LinkID(1)) && mailbox.machine.serves(LinkID(7)))
         #expect(mailbox.say(.list(box), holder) == [close(holder)])
         mailbox.machine.linkClosed(LinkID(1))
@@ -300,8 +256,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("a holder is told once that something waits, and again when it has listed the box")
-    func announced() {
+    @Test("a holder is told once that something waits, and again when it has listed the box") func announced() {
         var mailbox = claimed()
         let box = mailbox.box()
         let waiting = told(holder, .waiting(box))
@@ -340,8 +295,7 @@ struct MailboxServiceTests {
         #expect(count == 5)
     }
 
-    @Test("a notice is answered once: another answer changes nothing, and is no write")
-    func answeredOnce() {
+    @Test("a notice is answered once: another answer changes nothing, and is no write") func answeredOnce() {
         var mailbox = claimed()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2, .notice)), guest)
@@ -351,14 +305,12 @@ struct MailboxServiceTests {
         #expect(again == [told(guest, .discarded(box, [put(2).id]))] && mailbox.machine.counts == before)
     }
 
-    @Test("a tag that is named twice is read once")
-    func repeatedTag() {
+    @Test("a tag that is named twice is read once") func repeatedTag() {
         var mailbox = filled()
         #expect(mailbox.say(.take(mailbox.box(), [tag(1), tag(1), tag(1)]), guest).count == 1)
     }
 
-    @Test("boxes are as many as the mailbox has; the first that are named are granted")
-    func boxes() {
+    @Test("boxes are as many as the mailbox has; the first that are named are granted") func boxes() {
         var mailbox = Mailbox { $0.boxCount = 3 }
         #expect(mailbox.claim([1, 2]).last == told(1, .granted(mailbox.grant(boxes: 3))))
         #expect(mailbox.claim([1, 2], 5, as: mailbox.second).last == told(5, .granted(mailbox.grant(boxes: 1))))
@@ -371,8 +323,7 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.counts.boxes == 3)
     }
 
-    @Test("lists are as long as the protocol lets them be, and no longer")
-    func lists() {
+    @Test("lists are as long as the protocol lets them be, and no longer") func lists() {
         var mailbox = claimed()
         let box = mailbox.box()
         let labels = (0...Limits.boxLabelCount).map(label)
@@ -386,8 +337,7 @@ struct MailboxServiceTests {
         #expect(mailbox.say(.take(box, Array(tags.dropLast())), guest).count == Limits.slotTagCount)
         #expect(mailbox.say(.discard(box, tags, answer: []), guest) == [close(guest)])
         #expect(
-            mailbox.say(.discard(box, Array(tags.dropLast()), answer: []), guest) == [told(guest, .discarded(box, []))]
-        )
+            mailbox.say(.discard(box, Array(tags.dropLast()), answer: []), guest) == [told(guest, .discarded(box, []))])
         let ids = (0...Limits.slotListCount).map { put($0).id }
         #expect(mailbox.say(.purge(box, ids), holder) == [close(holder)])
         #expect(mailbox.say(.purge(box, Array(ids.dropLast())), holder) == [told(holder, .discarded(box, []))])
@@ -417,18 +367,16 @@ struct MailboxServiceTests {
             // What all may.
             #expect(isKept(mailbox.say(.put(box, put(2)), 3)))
             #expect(
-                mailbox.say(.take(box, [tag(1)]), 3) == [told(3, .absent(box, put(1).id))],
-                "a content is the owner's"
-            )
+                mailbox.say(.take(box, [tag(1)]), 3) == [told(3, .absent(box, put(1).id))], "a content is the owner's")
             mailbox.say(.put(box, put(3, .notice)), 3)
             #expect(
-                mailbox.say(.take(box, [tag(3)]), 3)
-                    == [.mailbox(.give(LinkID(3), box, mailbox.slot(put(3, .notice)), dwell: 0))]
-            )
+                mailbox.say(.take(box, [tag(3)]), 3) == [
+                    .mailbox(.give(LinkID(3), box, mailbox.slot(put(3, .notice)), dwell: 0))
+                ])
             #expect(
-                mailbox.say(.discard(box, [tag(1)], answer: []), 3)
-                    == [.mailbox(.erase(box, [put(1).id])), told(3, .discarded(box, [put(1).id]))]
-            )
+                mailbox.say(.discard(box, [tag(1)], answer: []), 3) == [
+                    .mailbox(.erase(box, [put(1).id])), told(3, .discarded(box, [put(1).id])),
+                ])
             #expect(mailbox.machine.serves(LinkID(3)) == isOther)
             mailbox.expectAgreement()
         }
@@ -443,15 +391,13 @@ struct MailboxServiceTests {
         #expect(
             mailbox.say(.purge(box, [put(1).id, put(2).id]), holder) == [
                 .mailbox(.erase(box, [put(1).id])), told(holder, .discarded(box, [put(1).id])),
-            ]
-        )
+            ])
         #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, []))])
         #expect(mailbox.say(.put(box, put(1)), holder).count == 3, "an owner may put into its own")
         mailbox.expectAgreement()
     }
 
-    @Test("a put says what becomes of it: in each case once, and nothing is kept but for stored")
-    func outcomes() {
+    @Test("a put says what becomes of it: in each case once, and nothing is kept but for stored") func outcomes() {
         func outcome(_ mailbox: inout Mailbox, _ slot: SlotPut, _ box: BoxID? = nil) -> PutOutcome? {
             let actions = mailbox.say(.put(box ?? mailbox.box(), slot), guest)
             let outcomes = actions.compactMap { action -> PutOutcome? in
@@ -484,8 +430,7 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.counts.put == 5 && mailbox.machine.counts.refused == 5)
     }
 
-    @Test("a body of no known size, or a class that is not of its kind, ends the link")
-    func shapes() {
+    @Test("a body of no known size, or a class that is not of its kind, ends the link") func shapes() {
         var mailbox = claimed()
         let box = mailbox.box()
         for size in SlotSize.byteCounts {
@@ -505,8 +450,7 @@ struct MailboxServiceTests {
 
     // MARK: Slots
 
-    @Test("a put that is repeated is stored, and changes nothing")
-    func repeated() {
+    @Test("a put that is repeated is stored, and changes nothing") func repeated() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + .hour
@@ -522,8 +466,7 @@ struct MailboxServiceTests {
         #expect(mailbox.say(.put(box, put(1)), 3) == [told(3, .put(box, put(1).id, .stored))])
     }
 
-    @Test("the owner takes what it shows the tag of; a guess finds nothing, and may discard nothing")
-    func takes() {
+    @Test("the owner takes what it shows the tag of; a guess finds nothing, and may discard nothing") func takes() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + 1_234
@@ -531,22 +474,20 @@ struct MailboxServiceTests {
         #expect(
             mailbox.say(.take(box, [tag(2), tag(1)]), holder) == [
                 told(holder, .absent(box, put(2).id)), .mailbox(.give(LinkID(UInt64(holder)), box, slot, dwell: 1_234)),
-            ]
-        )
+            ])
         // The name of the slot, which whoever has seen the put knows, is no tag.
         let guess = SlotTag(unchecked: put(1).id.bytes + put(1).id.bytes)
         #expect(mailbox.say(.take(box, [guess]), holder) == [told(holder, .absent(box, SlotID(guess)))])
         #expect(mailbox.say(.discard(box, [guess], answer: []), 9) == [told(9, .discarded(box, []))])
         #expect(
-            mailbox.say(.take(mailbox.box(2), [tag(1)]), holder) == [told(holder, .absent(mailbox.box(2), put(1).id))]
-        )
+            mailbox.say(.take(mailbox.box(2), [tag(1)]), holder) == [told(holder, .absent(mailbox.box(2), put(1).id))])
         // A clock that was set back: it has not been there for less than no time.
         var back = filled()
         back.now = start - .hour
         #expect(
-            back.say(.take(back.box(), [tag(1)]), holder)
-                == [.mailbox(.give(LinkID(UInt64(holder)), back.box(), back.slot(put(1), at: start), dwell: 0))]
-        )
+            back.say(.take(back.box(), [tag(1)]), holder) == [
+                .mailbox(.give(LinkID(UInt64(holder)), back.box(), back.slot(put(1), at: start), dwell: 0))
+            ])
         #expect(mailbox.say(.take(box, [tag(1)]), holder).count == 1)
         #expect(mailbox.machine.counts.taken == 2)
         // Taking leaves it; discarding does not.
@@ -557,8 +498,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("an answer takes the place of a notice, and of a notice alone; its time stays")
-    func answers() throws {
+    @Test("an answer takes the place of a notice, and of a notice alone; its time stays") func answers() throws {
         var mailbox = filled()
         let box = mailbox.box()
         #expect(isKept(mailbox.say(.put(box, put(2, .notice)), guest)))
@@ -571,20 +511,16 @@ struct MailboxServiceTests {
             mailbox.say(.discard(box, [tag(2)], answer: [7, 8, 9]), holder) == [
                 .mailbox(.erase(box, [put(2).id])), .mailbox(.keep(box, answer, [7, 8, 9])),
                 told(holder, .discarded(box, [put(2).id])),
-            ]
-        )
+            ])
         mailbox.expectAgreement()
         // Its owner has nothing to fetch there; who has put the notice has.
         #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, [put(1).id]))])
-        #expect(
-            mailbox.say(.take(box, [tag(2)]), 8) == [.mailbox(.give(LinkID(8), box, answer, dwell: .hour))]
-        )
+        #expect(mailbox.say(.take(box, [tag(2)]), 8) == [.mailbox(.give(LinkID(8), box, answer, dwell: .hour))])
         // Of contents there is none: they are gone.
         #expect(
             mailbox.say(.discard(box, [tag(1)], answer: [1]), holder) == [
                 .mailbox(.erase(box, [put(1).id])), told(holder, .discarded(box, [put(1).id])),
-            ]
-        )
+            ])
         #expect(mailbox.say(.discard(box, [tag(5)], answer: [1]), holder) == [told(holder, .discarded(box, []))])
         mailbox.expectAgreement()
         #expect(mailbox.machine.nextDeadline == mailbox.now + Limits.mailboxSilence)
@@ -625,15 +561,13 @@ struct MailboxServiceTests {
                 #expect(!mailbox.taken(slot.id, at: end))
                 #expect(mailbox.advance(to: end) == [.mailbox(.erase(box, [slot.id]))])
                 #expect(
-                    mailbox.machine.counts.expired == 1 && mailbox.machine.nextDeadline == start + Limits.boxSilence
-                )
+                    mailbox.machine.counts.expired == 1 && mailbox.machine.nextDeadline == start + Limits.boxSilence)
                 mailbox.expectAgreement()
             }
         }
     }
 
-    @Test("slots of many boxes end in their order, each once")
-    func expiries() {
+    @Test("slots of many boxes end in their order, each once") func expiries() {
         var mailbox = Mailbox()
         mailbox.claim([1, 2])
         mailbox.say(.put(mailbox.box(1), put(1, .disk, .oneHour)), guest)
@@ -651,8 +585,8 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.counts.expired == 3 && mailbox.machine.counts.slots == 0)
     }
 
-    @Test("what is in memory counts again, and ends in time, when the machine begins anew with its record")
-    func anew() {
+    @Test("what is in memory counts again, and ends in time, when the machine begins anew with its record") func anew()
+    {
         var mailbox = claimed()
         let box = mailbox.box()
         mailbox.say(.put(box, put(1, .memory, .oneHour)), guest)
@@ -679,11 +613,8 @@ struct MailboxServiceTests {
         let box = mailbox.box()
         func outcome(_ slot: SlotPut, _ other: BoxID? = nil) -> PutOutcome? {
             for case .transmit(_, .mailboxAnswer(.put(_, _, let outcome))) in mailbox.say(
-                .put(other ?? box, slot),
-                guest
-            ) {
-                return outcome
-            }
+                .put(other ?? box, slot), guest)
+            { return outcome }
             return nil
         }
         #expect(outcome(put(1, size: 16_384)) == .full)
@@ -705,8 +636,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("what one request names twice is one slot")
-    func twice() {
+    @Test("what one request names twice is one slot") func twice() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2)), guest)
@@ -716,8 +646,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("the largest box holds as much as the limits say")
-    func whole() {
+    @Test("the largest box holds as much as the limits say") func whole() {
         var mailbox = claimed()
         let box = mailbox.box()
         var stored = 0
@@ -765,8 +694,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("puts have a rate: into one box from wherever, and from one network into whatever box")
-    func rates() {
+    @Test("puts have a rate: into one box from wherever, and from one network into whatever box") func rates() {
         func puts(_ mailbox: inout Mailbox, _ count: Int, _ box: (Int) -> BoxID, from source: (Int) -> UInt64?) -> Int {
             var taken = 0
             for index in 0..<count {
@@ -801,15 +729,13 @@ struct MailboxServiceTests {
         let many = (1...64).map { mailbox.box($0) }
         #expect(
             puts(&mailbox, Limits.putSourceCount + 100, { many[$0 % 64] }, from: { UInt64($0) })
-                == Limits.putSourceCount
-        )
+                == Limits.putSourceCount)
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in 3 }) == 5, "one that is on the list")
         mailbox.now = mailbox.now + .minute
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in .max }) == 5)
     }
 
-    @Test("takes have a rate: of bytes by one owner, and of notices by the guests of one network")
-    func ratesOfTakes() {
+    @Test("takes have a rate: of bytes by one owner, and of notices by the guests of one network") func ratesOfTakes() {
         func given(_ mailbox: inout Mailbox, _ count: Int, _ number: Int, on link: (Int) -> Int) -> Int {
             let box = mailbox.box()
             var given = 0
@@ -834,8 +760,7 @@ struct MailboxServiceTests {
         mailbox.claim([1, 2], holder)
         mailbox.say(.put(mailbox.box(2), put(5)), 10)
         #expect(
-            mailbox.say(.take(mailbox.box(2), [tag(5)]), holder) == [told(holder, .absent(mailbox.box(2), put(5).id))]
-        )
+            mailbox.say(.take(mailbox.box(2), [tag(5)]), holder) == [told(holder, .absent(mailbox.box(2), put(5).id))])
 
         for link in 10..<10_000 { mailbox.sources[link] = UInt64(link % 2) }
         #expect(given(&mailbox, 4_000, 2, on: { 10 + 2 * $0 }) == Limits.takeSourceBurst)
@@ -855,8 +780,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("new boxes of an owner have a rate, and those that it has do not")
-    func ratesOfBoxes() {
+    @Test("new boxes of an owner have a rate, and those that it has do not") func ratesOfBoxes() {
         var mailbox = claimed()
         var made = 0
         for _ in 0..<(2 * Limits.boxBurst) {
@@ -871,8 +795,7 @@ struct MailboxServiceTests {
         #expect(
             grant.contains(where: {
                 if case .transmit(_, .mailboxAnswer(.granted(let grant))) = $0 { grant.boxCount == 1 } else { false }
-            })
-        )
+            }))
         #expect(mailbox.machine.records.map(\.box) == [mailbox.box()], "the one that is there stays")
         let other = mailbox.claim([1], 3, as: mailbox.second)
         #expect(mailbox.machine.records.count == 2 && !other.isEmpty, "another owner is not concerned")
@@ -884,8 +807,7 @@ struct MailboxServiceTests {
 
     // MARK: Ends
 
-    @Test("a peer that is none any more loses its boxes, with all that is in them")
-    func revoked() {
+    @Test("a peer that is none any more loses its boxes, with all that is in them") func revoked() {
         var mailbox = filled()
         mailbox.claim([1], 4, as: mailbox.second)
         let other = mailbox.box(1, of: mailbox.second)
@@ -897,8 +819,7 @@ struct MailboxServiceTests {
         #expect(
             mailbox.configure(terms) == [
                 refused(holder, .unknownPeer), close(holder), .mailbox(.destroy(mailbox.box())), .save(client),
-            ]
-        )
+            ])
         #expect(mailbox.machine.records.map(\.box) == [other] && !mailbox.machine.serves(LinkID(1)))
         #expect(mailbox.machine.serves(LinkID(4)) && mailbox.machine.counts.memoryByteCount == 1_024)
         mailbox.expectAgreement()
@@ -915,8 +836,7 @@ struct MailboxServiceTests {
         #expect(mailbox.machine.records.map(\.box) == [other])
     }
 
-    @Test("a box that its owner drops is destroyed, and is empty when it is claimed again")
-    func dropped() {
+    @Test("a box that its owner drops is destroyed, and is empty when it is claimed again") func dropped() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2, .memory)), guest)
@@ -947,8 +867,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
     }
 
-    @Test("an owner whose link stays for longer than that keeps its box")
-    func present() {
+    @Test("an owner whose link stays for longer than that keeps its box") func present() {
         var mailbox = claimed()
         let end = start + Limits.boxSilence + .day
         var now = start
@@ -996,9 +915,7 @@ struct MailboxServiceTests {
         mailbox.expectAgreement()
 
         // Each request is enough.
-        let requests: [MailboxRequest] = [
-            .put(box, put(1)), .take(box, [tag(1)]), .discard(box, [tag(8)], answer: []),
-        ]
+        let requests: [MailboxRequest] = [.put(box, put(1)), .take(box, [tag(1)]), .discard(box, [tag(8)], answer: [])]
         for request in requests {
             restart()
             mailbox.say(request, guest)
@@ -1054,8 +971,7 @@ struct MailboxServiceTests {
         }
     }
 
-    @Test("an owner hears of slots that come to light at the request of somebody else, once")
-    func lateForOthers() {
+    @Test("an owner hears of slots that come to light at the request of somebody else, once") func lateForOthers() {
         for isTake in [false, true] {
             var mailbox = claimed()
             let box = mailbox.box()
@@ -1078,8 +994,7 @@ struct MailboxServiceTests {
         }
     }
 
-    @Test("tens of thousands of requests at random keep every bound, and leave nothing behind")
-    func flood() {
+    @Test("tens of thousands of requests at random keep every bound, and leave nothing behind") func flood() {
         var mailbox = Mailbox {
             $0.boxCount = 4
             $0.slotCount = 8
@@ -1101,8 +1016,7 @@ struct MailboxServiceTests {
             case 3: mailbox.say(.purge(box, [put(pick(40)).id]), link)
             case 4...6: mailbox.say(.take(box, [tag(pick(40))]), link)
             case 7...9: mailbox.say(.discard(box, [tag(pick(40))], answer: pick(3) == 0 ? [1] : []), link)
-            case 10:
-                mailbox.machine.linkClosed(LinkID(UInt64(link)))
+            case 10: mailbox.machine.linkClosed(LinkID(UInt64(link)))
             case 11: mailbox.advance(to: mailbox.now + Milliseconds(pick(3_600_000)))
             case 12 where pick(50) == 0:
                 let terms = mailbox.machine.terms
@@ -1112,9 +1026,7 @@ struct MailboxServiceTests {
                 let kind = kinds[pick(3)]
                 let number = pick(40)
                 mailbox.say(
-                    .put(box, put(number, kind, size: kind == .notice ? 1_024 : [1_024, 4_096][pick(2)])),
-                    link
-                )
+                    .put(box, put(number, kind, size: kind == .notice ? 1_024 : [1_024, 4_096][pick(2)])), link)
             }
             mailbox.now = mailbox.now + Milliseconds(pick(500))
             guard step % 50 == 0 else { continue }

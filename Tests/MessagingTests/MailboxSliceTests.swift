@@ -3,8 +3,7 @@ import Foundation
 import Messaging
 import Testing
 
-@Suite("Mailbox: slices of time")
-struct MailboxSliceTests {
+@Suite("Mailbox: slices of time") struct MailboxSliceTests {
     private static let agreement = AgreementID(unchecked: [UInt8](repeating: 1, count: 32))
     private static let other = AgreementID(unchecked: [UInt8](repeating: 2, count: 32))
     private static let points: [PublicKey] = {
@@ -16,18 +15,12 @@ struct MailboxSliceTests {
     private func key(_ slice: UInt32) -> PublicKey { Self.points[Int(slice % 32)] }
 
     private func message(
-        _ slices: ClosedRange<UInt32>?,
-        present: UInt32,
-        left: Milliseconds = 100,
+        _ slices: ClosedRange<UInt32>?, present: UInt32, left: Milliseconds = 100,
         _ agreement: AgreementID = MailboxSliceTests.agreement
     ) -> SliceKeys {
         SliceKeys(
-            agreement: agreement,
-            first: slices?.lowerBound ?? 0,
-            present: present,
-            left: left,
-            keys: slices.map { $0.map(key) } ?? []
-        )
+            agreement: agreement, first: slices?.lowerBound ?? 0, present: present, left: left,
+            keys: slices.map { $0.map(key) } ?? [])
     }
 
     // MARK: The owner's side
@@ -59,14 +52,11 @@ struct MailboxSliceTests {
         #expect(age(tolerance + 1, since: -.hour) == SlotAge(dwell: tolerance + 1, isDoubtful: true))
     }
 
-    @Test("each lifetime has its width, its class and its horizon")
-    func widths() {
+    @Test("each lifetime has its width, its class and its horizon") func widths() {
         let all: [(LifetimeTerms, Milliseconds, Milliseconds, Milliseconds, Lifetime)] = [
             (LifetimeTerms(.ephemeral, mailbox: .ram), 3 * .hour, .day, 7 * .day, .oneDay),
-            (.oneHour, 15 * .minute, .hour, .day, .oneHour),
-            (.sixHours, .hour, 6 * .hour, 7 * .day, .sixHours),
-            (.oneDay, 3 * .hour, .day, 7 * .day, .oneDay),
-            (.sevenDays, 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
+            (.oneHour, 15 * .minute, .hour, .day, .oneHour), (.sixHours, .hour, 6 * .hour, 7 * .day, .sixHours),
+            (.oneDay, 3 * .hour, .day, 7 * .day, .oneDay), (.sevenDays, 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
             (.thirtyDays, 12 * .hour, 30 * .day, 7 * .day, .thirtyDays),
             // What waits longest counts, and what is not kept does not.
             (LifetimeTerms(.oneHour, attachment: .sevenDays), 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
@@ -142,8 +132,7 @@ struct MailboxSliceTests {
         #expect(KnownSlices(message(nil, present: 3), now: noon).key(now: noon, width: width) == nil)
     }
 
-    @Test("keys come in steps, and each step is the newer word on the time")
-    func steps() {
+    @Test("keys come in steps, and each step is the newer word on the time") func steps() {
         var known = KnownSlices(message(10...13, present: 10, left: 1_000), now: noon)
         known.add(message(14...17, present: 10, left: 900), now: noon + 100)
         #expect(known.last == 17 && slice(known, noon + 999) == 10 && slice(known, noon + 1_000) == 11)
@@ -157,8 +146,8 @@ struct MailboxSliceTests {
         #expect(known.last == 18 && slice(known, noon + 300) == 11, "also when it goes back")
     }
 
-    @Test("what does not follow takes the place of what was known: a gap, a repeat, another agreement")
-    func replaced() {
+    @Test("what does not follow takes the place of what was known: a gap, a repeat, another agreement") func replaced()
+    {
         let first = KnownSlices(message(10...13, present: 10), now: noon)
         for slices in [15...16, 10...13, 12...14, 1...2] as [ClosedRange<UInt32>] {
             var known = first
@@ -175,8 +164,7 @@ struct MailboxSliceTests {
         #expect(known.last == 15 && slice(known, noon) == 14)
     }
 
-    @Test("keys of slices that are over are forgotten, but for the last")
-    func pruned() throws {
+    @Test("keys of slices that are over are forgotten, but for the last") func pruned() throws {
         var known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
         let whole = known
         known.prune(now: noon + 299, width: width)
@@ -193,8 +181,7 @@ struct MailboxSliceTests {
         #expect(none.last == nil)
     }
 
-    @Test("it comes back from its record as it was")
-    func coded() throws {
+    @Test("it comes back from its record as it was") func coded() throws {
         for known in [
             KnownSlices(message(10...20, present: 11, left: 300), now: noon),
             KnownSlices(message(nil, present: 11, left: 300), now: noon),
@@ -205,8 +192,7 @@ struct MailboxSliceTests {
         }
     }
 
-    @Test("as many keys are kept as two frames hold: the newest")
-    func bounded() {
+    @Test("as many keys are kept as two frames hold: the newest") func bounded() {
         let step = UInt32(Limits.sliceKeyCount)
         var known = KnownSlices(message(0...(step - 1), present: 0), now: noon)
         known.add(message(step...(2 * step - 1), present: 0), now: noon)
@@ -219,8 +205,7 @@ struct MailboxSliceTests {
         #expect(slice(known, noon) == step + 1)
     }
 
-    @Test("numbers at the end of what a slice can be do not trap")
-    func extremes() {
+    @Test("numbers at the end of what a slice can be do not trap") func extremes() {
         // The wire lets no key have a number beyond these.
         var known = KnownSlices(message((.max - 3)...(.max - 1), present: .max - 2, left: 10), now: noon)
         let last = UInt32.max - 1

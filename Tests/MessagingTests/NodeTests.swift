@@ -60,23 +60,13 @@ struct Pair {
             message: { client, id in
                 if isLocked, case .disk? = known[id]?.keeping { return nil }
                 return known[id]?.message
-            },
-            isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
-            hasChunk: { present[$1]?[$2] != nil },
-            hasRoom: { _, _ in hasRoom },
-            attachmentByteCount: fileLimit[node],
+            }, isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
+            hasChunk: { present[$1]?[$2] != nil }, hasRoom: { _, _ in hasRoom }, attachmentByteCount: fileLimit[node],
             sendsReadReceipts: readReceipts[node],
-            awaitsStorage: { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
-        )
+            awaitsStorage: { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } })
         var turn = turn(
-            random,
-            now: now,
-            isLocked: isLocked,
-            sessionGrace: sessionGrace,
-            endpoints: [Endpoint(host: "n\(node)", port: 1)],
-            known: { known[$1] != nil },
-            contents: contents
-        )
+            random, now: now, isLocked: isLocked, sessionGrace: sessionGrace,
+            endpoints: [Endpoint(host: "n\(node)", port: 1)], known: { known[$1] != nil }, contents: contents)
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)
@@ -117,8 +107,7 @@ struct Pair {
                 var turn = turn(random, now: now, isLocked: false, endpoints: [], known: { _, _ in false })
                 nodes[node].fallAsleep(client, &turn)
                 random = turn.random
-            case .setDelivery(_, let ids, let delivery):
-                for id in ids { archive[node][id]?.message.merge([delivery]) }
+            case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.message.merge([delivery]) }
             case .keepChunk(_, let chunk, _, _): chunks[node][chunk.message, default: [:]][chunk.index] = chunk
             case .forgetChunks(_, let id): chunks[node][id] = nil
             case .verifyAttachment(let client, let id): verify(id, client, node)
@@ -143,8 +132,7 @@ struct Pair {
         }
     }
 
-    @discardableResult
-    mutating func sleep(_ node: Int) -> CommandError? {
+    @discardableResult mutating func sleep(_ node: Int) -> CommandError? {
         let client = clients[node]
         var refusal: CommandError?
         step(node) { core, turn in
@@ -186,10 +174,8 @@ struct Pair {
         }
     }
 
-    @discardableResult
-    mutating func command(
-        _ node: Int,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    @discardableResult mutating func command(
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
@@ -238,9 +224,7 @@ struct Pair {
 
     mutating func createAndInvite(singleUse: Bool = true) throws {
         let client = clients[0]
-        step(0) { core, turn in
-            (try? core.createConversation(client, name: "talk", profile: "one", &turn)) ?? []
-        }
+        step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "one", &turn)) ?? [] }
         var made: Invite?
         command(0) { (machine, turn) throws(CommandError) in
             let (invite, actions) = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
@@ -248,9 +232,7 @@ struct Pair {
             return actions
         }
         invite = try VerifiedInvite(
-            SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret),
-            decoded: try #require(made)
-        )
+            SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret), decoded: try #require(made))
     }
 
     mutating func join() throws {
@@ -344,8 +326,9 @@ struct Pair {
         }
     }
 
-    @Test(arguments: [true, false])
-    func `the end of a session is one line, that of its renewal if there is one`(isRenewed: Bool) throws {
+    @Test(arguments: [true, false]) func `the end of a session is one line, that of its renewal if there is one`(
+        isRenewed: Bool
+    ) throws {
         var pair = try joined()
         if isRenewed {
             for node in [0, 1] {
@@ -369,8 +352,7 @@ struct Pair {
             lines
                 == ["two", "one"].map {
                     ["\(beginning): \($0) was out of reach for over 30 s, restarted, or closed the conversation"]
-                }
-        )
+                })
         #expect(pair.lifetimes() == (isRenewed ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]))
     }
 
@@ -381,8 +363,9 @@ struct Pair {
         }
     }
 
-    @Test(arguments: [0, 1])
-    func `a link that is replaced twice at once ends nothing, though one was lost long ago`(dialer: Int) throws {
+    @Test(arguments: [0, 1]) func `a link that is replaced twice at once ends nothing, though one was lost long ago`(
+        dialer: Int
+    ) throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -441,13 +424,11 @@ struct Pair {
         #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
         #expect(
             pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
-                == .notCreator
-        )
+                == .notCreator)
         #expect(
             pair.command(1) { (machine, turn) throws(CommandError) in
                 try machine.invite(lifetime: .day, singleUse: true, &turn).actions
-            } == .notCreator
-        )
+            } == .notCreator)
     }
 
     @Test func `a joiner that lost its welcome gets it again`() throws {
@@ -515,9 +496,7 @@ struct Pair {
         pair.isLocked[1] = false
         pair.archive[1][id]?.keeping = .disk(.oneDay)
         let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
-        pair.step(1) { core, turn in
-            core.stored([StoredContent(id: id, sender: sender)], client: client, &turn)
-        }
+        pair.step(1) { core, turn in core.stored([StoredContent(id: id, sender: sender)], client: client, &turn) }
         pair.run()
     }
 
@@ -674,15 +653,8 @@ struct Pair {
         let conversation = try #require(pair.machines[0]?.conversation)
         let id = MessageID.make(by: pair.keys[1].publicKey, in: conversation, &pair.random)
         let content = Content(
-            type: .text,
-            id: id,
-            sentAt: pair.now,
-            lifetime: .thirtyDays,
-            agreement: .random(&pair.random),
-            fallback: "",
-            shouldPush: true,
-            payload: [65]
-        )
+            type: .text, id: id, sentAt: pair.now, lifetime: .thirtyDays, agreement: .random(&pair.random),
+            fallback: "", shouldPush: true, payload: [65])
         pair.step(0) { core, turn in core.receive(.content(content, age: -5), on: link, verify: { _ in nil }, &turn) }
         #expect(pair.archive[0][id]?.keeping == .memory)
         // The same again is acknowledged and not kept twice.
@@ -730,10 +702,8 @@ struct Pair {
             core.linkOpened(LinkID(99), client: client, remote: second.publicKey, weDialled: false, &turn)
         }
         let request = JoinRequest(
-            invite: invite.signed,
-            joinSecret: invite.invite.joinSecret,
-            member: Member(profile: nil, endpoints: [], version: 1, key: second, &pair.random)
-        )
+            invite: invite.signed, joinSecret: invite.invite.joinSecret,
+            member: Member(profile: nil, endpoints: [], version: 1, key: second, &pair.random))
         pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
         }
         guard case .joinError(let error)? = pair.wire.last?.2 else {

@@ -12,9 +12,7 @@ import Testing
 
     private static func message(_ step: PunchMessage.Step, _ nonce: PunchNonce, _ candidates: [Endpoint] = [])
         -> PunchMessage
-    {
-        PunchMessage(step: step, nonce: nonce, candidates: candidates)
-    }
+    { PunchMessage(step: step, nonce: nonce, candidates: candidates) }
 
     /// The offering side in `offered`.
     private func offered() throws -> (PunchStateMachine, PunchNonce) {

@@ -2,8 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-@Suite("Relay: the link gives way to a direct one")
-struct LinkUpgradeTests {
+@Suite("Relay: the link gives way to a direct one") struct LinkUpgradeTests {
     private let keys: [PublicKey]
     private let relayed = LinkID(1)
     private let direct = LinkID(2)
@@ -20,8 +19,7 @@ struct LinkUpgradeTests {
         return machine
     }
 
-    @Test("a direct way is looked for soon, then later each time, and the link stays")
-    func looks() {
+    @Test("a direct way is looked for soon, then later each time, and the link stays") func looks() {
         var random = Randomness.seeded(1)
         var machine = up()
         var now = noon
@@ -43,8 +41,7 @@ struct LinkUpgradeTests {
         #expect(waits[0] == Limits.upgradeFirst)
         #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 - 5 * .second <= $1 || $1 >= Limits.upgradeLongest })
         #expect(
-            waits.allSatisfy { $0 <= Limits.upgradeLongest * 5 / 4 + .second } && waits[11] >= Limits.upgradeLongest
-        )
+            waits.allSatisfy { $0 <= Limits.upgradeLongest * 5 / 4 + .second } && waits[11] >= Limits.upgradeLongest)
         // Somebody has moved: at once. While a dial is under way there is no second one.
         machine.seekDirect(now: now)
         #expect(machine.advance(now: now) == [.upgrade])
@@ -52,8 +49,7 @@ struct LinkUpgradeTests {
         #expect(machine.advance(now: now).isEmpty)
     }
 
-    @Test("a direct link takes the place of a relayed one at any time, whoever dialled")
-    func replaces() {
+    @Test("a direct link takes the place of a relayed one at any time, whoever dialled") func replaces() {
         for dialer in keys {
             for age in [0, Limits.simultaneousDialWindow, .hour] {
                 var machine = up()
@@ -80,8 +76,7 @@ struct LinkUpgradeTests {
         }
     }
 
-    @Test("both sides keep the same one of any two, in any order")
-    func agreement() {
+    @Test("both sides keep the same one of any two, in any order") func agreement() {
         for dialers in [[0, 0], [0, 1], [1, 0], [1, 1]] {
             for kinds in [[true, false], [true, true], [false, false]] {
                 let links = [LinkID(1), LinkID(2)]
@@ -91,18 +86,10 @@ struct LinkUpgradeTests {
                         // The same dialer's later one replaces its earlier one: that order is its own.
                         if dialers[0] == dialers[1], kinds[0] == kinds[1], order == [1, 0] { continue }
                         var machine = LinkStateMachine(
-                            own: keys[side],
-                            remote: keys[1 - side],
-                            isDialable: true,
-                            now: noon
-                        )
+                            own: keys[side], remote: keys[1 - side], isDialable: true, now: noon)
                         for index in order {
                             _ = machine.opened(
-                                links[index],
-                                dialer: keys[dialers[index]],
-                                isRelayed: kinds[index],
-                                now: noon
-                            )
+                                links[index], dialer: keys[dialers[index]], isRelayed: kinds[index], now: noon)
                         }
                         kept.insert(machine.link)
                     }
@@ -126,8 +113,7 @@ struct LinkUpgradeTests {
         #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
     }
 
-    @Test("a link that is lost, or rests, has nothing to upgrade")
-    func ends() {
+    @Test("a link that is lost, or rests, has nothing to upgrade") func ends() {
         var random = Randomness.seeded(1)
         var lost = up()
         let wasInUse = lost.closed(relayed, now: noon)
@@ -147,8 +133,7 @@ struct LinkUpgradeTests {
     }
 }
 
-@Suite("Relay: the contact inbox as a user of rendezvous nodes")
-struct RelayContactTests {
+@Suite("Relay: the contact inbox as a user of rendezvous nodes") struct RelayContactTests {
     private var random = Randomness.seeded(5)
     private let rendezvous: IdentityKey
     private let card: ContactCard
@@ -158,23 +143,18 @@ struct RelayContactTests {
     init() {
         rendezvous = makeKey(&random)
         card = ContactCard(
-            key: rendezvous.publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7_440), Endpoint(host: "2001:db8::1", port: 7_440)]
-        )
+            key: rendezvous.publicKey, routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7_440), Endpoint(host: "2001:db8::1", port: 7_440)])
         contact = ContactStateMachine(
-            client: .generate(&random),
-            key: makeKey(&random),
-            record: ContactRecord(routingSecret: random.bytes(32)),
-            now: noon
-        )
+            client: .generate(&random), key: makeKey(&random), record: ContactRecord(routingSecret: random.bytes(32)),
+            now: noon)
     }
 
     private let grant = RelayGrant(reservationCount: 3, streamsPerReservation: 4, streamCount: 4, byteRate: 1_000)
 
     private func reservation(_ seed: RelaySeed) -> ReservationID {
-        RelaySecret(rendezvous: card.key, user: contact.key.publicKey, own: contact.key)
-            .reservation(seed.label(at: card.key))
+        RelaySecret(rendezvous: card.key, user: contact.key.publicKey, own: contact.key).reservation(
+            seed.label(at: card.key))
     }
 
     private var cardLabel: RelayLabel { contact.cardSeed.label(at: card.key) }
@@ -189,19 +169,18 @@ struct RelayContactTests {
         }
         #expect(dial.remote == card.key && dial.endpoints == card.endpoints)
         #expect(
-            contact.linkOpened(link, to: card.key, weDialled: true, now)
-                == [.forward(link, .relayRequest(.reserve([cardLabel])))]
-        )
+            contact.linkOpened(link, to: card.key, weDialled: true, now) == [
+                .forward(link, .relayRequest(.reserve([cardLabel])))
+            ])
         // That it is granted is remembered for the next start.
         #expect(
-            contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now)
-                == [.save(contact.client), .endpointsMayHaveChanged]
-        )
+            contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now) == [
+                .save(contact.client), .endpointsMayHaveChanged,
+            ])
         #expect(contact.record.granted == [ContactRecord.Granted(rendezvous: card.key, grant: grant)])
     }
 
-    @Test("both compute the same reservation, and nobody else")
-    func derivation() {
+    @Test("both compute the same reservation, and nobody else") func derivation() {
         let key = contact.key
         let ours = RelaySecret(rendezvous: card.key, user: key.publicKey, own: key).reservation(cardLabel)
         let theirs = RelaySecret(rendezvous: card.key, user: key.publicKey, own: rendezvous).reservation(cardLabel)
@@ -211,8 +190,7 @@ struct RelayContactTests {
         var random = random
         let another = makeKey(&random)
         #expect(
-            ours != RelaySecret(rendezvous: card.key, user: another.publicKey, own: rendezvous).reservation(cardLabel)
-        )
+            ours != RelaySecret(rendezvous: card.key, user: another.publicKey, own: rendezvous).reservation(cardLabel))
     }
 
     @Test("labels: of each inbox, generation and rendezvous node another; a card's is no conversation's")
@@ -225,15 +203,14 @@ struct RelayContactTests {
         #expect(seeds[0] == RelaySeed(key: key, generation: 0))
     }
 
-    @Test("each inbox has endpoints of its own, and a stream says whose it is")
-    mutating func several() {
+    @Test("each inbox has endpoints of its own, and a stream says whose it is") mutating func several() {
         reserve()
         let now = turn(random)
         let seeds = (0..<3).map { RelaySeed(key: rendezvous, generation: $0) }
         #expect(
-            contact.want(Array(seeds[0..<2]))
-                == [.forward(link, .relayRequest(.reserve(seeds[0..<2].map { $0.label(at: card.key) })))]
-        )
+            contact.want(Array(seeds[0..<2])) == [
+                .forward(link, .relayRequest(.reserve(seeds[0..<2].map { $0.label(at: card.key) })))
+            ])
         let places = contact.relayPlaces
         let endpoints = ([contact.cardSeed] + seeds[0..<2]).map { places.endpoints(of: $0) }
         #expect(Set(endpoints.flatMap { $0.compactMap(\.relay?.reservation) }).count == 3)
@@ -250,8 +227,7 @@ struct RelayContactTests {
             moved == [
                 .forward(link, .relayRequest(.withdraw([seeds[1].label(at: card.key)]))),
                 .forward(link, .relayRequest(.reserve([seeds[2].label(at: card.key)]))), .endpointsMayHaveChanged,
-            ]
-        )
+            ])
         #expect(contact.seed(of: reservation(seeds[1]), at: card.key) == nil)
         #expect(contact.relayPlaces.endpoints(of: seeds[2]).count == 2)
         // A new one is advertised before it was asked for, where there is room.
@@ -296,8 +272,7 @@ struct RelayContactTests {
         #expect(
             contact.use(rendezvous: [], now) == [
                 .save(contact.client), .endpointsMayHaveChanged, .forward(link, .relayRequest(.release)), .close(link),
-            ]
-        )
+            ])
         #expect(relayed.isEmpty && contact.standing(at: card.key) == nil)
     }
 
@@ -368,29 +343,23 @@ struct RelayContactTests {
         #expect(relayed.first?.relay?.reservation == reservation(contact.cardSeed))
         #expect(contact.seed(of: .random(&random), at: card.key) == nil)
         #expect(
-            contact.receive(.relayAnswer(.refused(.full)), from: card.key, on: link, now)
-                == [.save(contact.client), .endpointsMayHaveChanged]
-        )
+            contact.receive(.relayAnswer(.refused(.full)), from: card.key, on: link, now) == [
+                .save(contact.client), .endpointsMayHaveChanged,
+            ])
         #expect(contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now).isEmpty)
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now).isEmpty)
     }
 
-    @Test("a guest of the contact inbox that has a stream may stay, one that has none may not")
-    mutating func guests() throws {
+    @Test("a guest of the contact inbox that has a stream may stay, one that has none may not") mutating func guests()
+        throws
+    {
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
         func now(_ time: Timestamp, isPeer: Bool) -> Turn {
             Turn(
-                now: time,
-                random: random,
-                endpoints: [],
-                isLocked: false,
-                defaultPolicy: .ask,
-                sessionGrace: 0,
-                isKnown: { _, _ in false },
-                isNamedPeer: { _ in isPeer }
-            )
+                now: time, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
+                isKnown: { _, _ in false }, isNamedPeer: { _ in isPeer })
         }
         _ = node.addUnused(client, key: key, now(noon, isPeer: true))
         var made = now(noon, isPeer: true)
@@ -414,12 +383,7 @@ struct RelayContactTests {
             return
         }
         var stranger = now(noon, isPeer: false)
-        let opened = node.receive(
-            .relayRequest(.open(id)),
-            on: links[1],
-            verify: { _ in nil },
-            &stranger
-        )
+        let opened = node.receive(.relayRequest(.open(id)), on: links[1], verify: { _ in nil }, &stranger)
         #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1), id)))])
         var later = now(noon + Limits.guestStay, isPeer: false)
         #expect(node.advance(&later) == [.close(links[2])])
@@ -431,15 +395,8 @@ struct RelayContactTests {
 
     private func serving() -> Turn {
         Turn(
-            now: noon,
-            random: random,
-            endpoints: [],
-            isLocked: false,
-            defaultPolicy: .ask,
-            sessionGrace: 0,
-            isKnown: { _, _ in false },
-            isNamedPeer: { _ in true }
-        )
+            now: noon, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
+            isKnown: { _, _ in false }, isNamedPeer: { _ in true })
     }
 
     private mutating func serve(_ user: PublicKey, over link: LinkID, _ now: Turn) -> RelayGrant? {
@@ -498,12 +455,8 @@ struct RelayContactTests {
         var nodes = [contact]
         nodes.append(
             ContactStateMachine(
-                client: .generate(&random),
-                key: rendezvous,
-                record: ContactRecord(routingSecret: card.routingSecret),
-                now: noon
-            )
-        )
+                client: .generate(&random), key: rendezvous, record: ContactRecord(routingSecret: card.routingSecret),
+                now: noon))
         func label(_ index: Int) -> RelayLabel { nodes[index].cardSeed.label(at: cards[1 - index].key) }
         let now = serving()
         var terms = RelayTerms()
@@ -512,9 +465,9 @@ struct RelayContactTests {
             #expect(nodes[index].serve(terms, now).isEmpty)
             #expect(nodes[index].use(rendezvous: [cards[1 - index]], now).isEmpty)
             #expect(
-                nodes[index].linkOpened(link, to: cards[1 - index].key, weDialled: index == 0, now)
-                    == [.forward(link, .relayRequest(.reserve([label(index)])))]
-            )
+                nodes[index].linkOpened(link, to: cards[1 - index].key, weDialled: index == 0, now) == [
+                    .forward(link, .relayRequest(.reserve([label(index)])))
+                ])
         }
         for index in 0..<2 {
             let request = RelayRequest.reserve([label(1 - index)])
@@ -542,24 +495,15 @@ struct RelayContactTests {
         for index in 0..<2 {
             // What the other says as our rendezvous node is for our end; what it says as our user is for the guest.
             let asUser = nodes[index].receive(
-                .relayAnswer(.stream(RelayStreamID(1), piece)),
-                from: cards[1 - index].key,
-                on: link,
-                now
-            )
+                .relayAnswer(.stream(RelayStreamID(1), piece)), from: cards[1 - index].key, on: link, now)
             #expect(asUser == [.relayed(link, .stream(RelayStreamID(1), piece))])
             let asNode = nodes[index].receive(
-                .relayRequest(.stream(RelayStreamID(1), piece)),
-                from: cards[1 - index].key,
-                on: link,
-                now
-            )
+                .relayRequest(.stream(RelayStreamID(1), piece)), from: cards[1 - index].key, on: link, now)
             #expect(asNode == [.forward(guest, .relayAnswer(.stream(.guest, piece)))])
         }
     }
 
-    @Test("relayed endpoints: text, bounds, and what is no endpoint")
-    mutating func endpoints() {
+    @Test("relayed endpoints: text, bounds, and what is no endpoint") mutating func endpoints() {
         let relay = RelayAddress(key: card.key, routingSecret: card.routingSecret, reservation: .random(&random))
         for host in ["192.0.2.7", "2001:db8::7", "host.example"] {
             let endpoint = Endpoint(host: host, port: 1, relay: relay)
@@ -578,15 +522,12 @@ struct RelayContactTests {
         #expect(!Endpoint.isOfUnknownKind("x") && !Endpoint.isOfUnknownKind("://x") && !Endpoint.isOfUnknownKind(whole))
         // A card passes over what it does not know, and a description keeps one way of each kind.
         let later = ContactCard(
-            key: card.key,
-            routingSecret: card.routingSecret,
-            endpoints: [Endpoint(host: "h", port: 1), Endpoint(host: "h", port: 1, relay: relay)]
-        )
+            key: card.key, routingSecret: card.routingSecret,
+            endpoints: [Endpoint(host: "h", port: 1), Endpoint(host: "h", port: 1, relay: relay)])
         #expect((try? ContactCard(text: later.description)) == later)
         let long = (0..<6).map { Endpoint(host: String(repeating: "a", count: 120) + "\($0)", port: 1) }
         let fitting = Member.fitting(
-            long + [Endpoint(host: "r", port: 1, relay: relay), Endpoint(host: "s", port: 1, relay: relay)]
-        )
+            long + [Endpoint(host: "r", port: 1, relay: relay), Endpoint(host: "s", port: 1, relay: relay)])
         #expect(fitting.count(where: { $0.relay != nil }) == 1 && fitting.count(where: { $0.relay == nil }) >= 4)
     }
 }

@@ -4,8 +4,7 @@ import Testing
 
 private let start = Timestamp(milliseconds: 1_795_247_146_000)
 
-@Suite("Relay: a stream at the rendezvous node")
-struct RelayedStreamTests {
+@Suite("Relay: a stream at the rendezvous node") struct RelayedStreamTests {
     private enum State: CaseIterable { case open, halfOpen, over }
 
     private func stream(_ state: State) -> RelayedStream {
@@ -35,14 +34,12 @@ struct RelayedStreamTests {
             (.halfOpen, .guest, .credit(4), .violation), (.halfOpen, .holder, .credit(4), .drop),
             (.halfOpen, .guest, .end, .violation), (.halfOpen, .holder, .end, .forwardLast),
             (.halfOpen, .guest, .close(.closed), .forwardLast), (.halfOpen, .holder, .close(.closed), .forwardLast),
-            (.over, .guest, .data([1]), .drop), (.over, .holder, .data([1]), .drop),
-            (.over, .guest, .credit(1), .drop), (.over, .holder, .credit(1), .drop),
-            (.over, .guest, .end, .drop), (.over, .holder, .end, .drop),
+            (.over, .guest, .data([1]), .drop), (.over, .holder, .data([1]), .drop), (.over, .guest, .credit(1), .drop),
+            (.over, .holder, .credit(1), .drop), (.over, .guest, .end, .drop), (.over, .holder, .end, .drop),
             (.over, .guest, .close(.closed), .drop), (.over, .holder, .close(.closed), .drop),
         ]
 
-    @Test("each frame in each state")
-    func cells() {
+    @Test("each frame in each state") func cells() {
         for cell in Self.cells {
             var stream = stream(cell.state)
             let wasOver = stream.isOver
@@ -52,8 +49,7 @@ struct RelayedStreamTests {
         }
     }
 
-    @Test("no more than a window is on its way in one direction")
-    func window() {
+    @Test("no more than a window is on its way in one direction") func window() {
         var stream = RelayedStream()
         let piece = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
         for _ in 0..<(Limits.relayWindow / Limits.relayPieceByteCount) {
@@ -74,8 +70,7 @@ struct RelayedStreamTests {
         #expect(longer.receive(.data(piece + [1]), from: .guest) == .violation)
     }
 
-    @Test("credit is handed out at the rate of the stream, and of all")
-    func pace() {
+    @Test("credit is handed out at the rate of the stream, and of all") func pace() {
         for rates in [(10_000, 1_000_000), (1_000_000, 10_000)] {
             var stream = RelayedStream()
             var total = RelayPace()
@@ -107,8 +102,7 @@ struct RelayedStreamTests {
     }
 }
 
-@Suite("Relay: one end of a stream")
-struct RelayStreamEndTests {
+@Suite("Relay: one end of a stream") struct RelayStreamEndTests {
     private enum State: CaseIterable { case open, endedHere, endedThere, over }
 
     private func end(_ state: State) -> RelayStreamStateMachine {
@@ -123,13 +117,12 @@ struct RelayStreamEndTests {
         return end
     }
 
-    @Test("each event in each state")
-    func cells() {
+    @Test("each event in each state") func cells() {
         let arrivals: [State: [(RelayStreamFrame, RelayStreamStateMachine.Arrival, isOver: Bool)]] = [
             .open: [
                 (.data([9]), .bytes([9]), false), (.credit(5), .credit, false), (.credit(6), .closed(.violation), true),
-                (.credit(0), .closed(.violation), true), (.data([]), .closed(.violation), true),
-                (.end, .ended, false), (.close(.idle), .closed(.idle), true),
+                (.credit(0), .closed(.violation), true), (.data([]), .closed(.violation), true), (.end, .ended, false),
+                (.close(.idle), .closed(.idle), true),
             ],
             .endedHere: [
                 (.data([9]), .bytes([9]), false), (.credit(5), .nothing, false), (.credit(6), .nothing, false),
@@ -162,8 +155,8 @@ struct RelayStreamEndTests {
         }
     }
 
-    @Test("a byte more than the window ends it, also when some of it was read and no credit given")
-    func beyondWindow() {
+    @Test("a byte more than the window ends it, also when some of it was read and no credit given") func beyondWindow()
+    {
         let piece = [UInt8](repeating: 3, count: Limits.relayPieceByteCount)
         var end = RelayStreamStateMachine()
         var tooLong = end
@@ -191,8 +184,7 @@ struct RelayStreamEndTests {
         #expect(end.receive(.data([3])) == .closed(.violation) && end.isOver)
     }
 
-    @Test("both ends keep to their windows, whatever is sent and read")
-    func windows() {
+    @Test("both ends keep to their windows, whatever is sent and read") func windows() {
         var random = Randomness.seeded(7)
         var ends = [RelayStreamStateMachine(), RelayStreamStateMachine()]
         var relay = RelayedStream()
@@ -221,12 +213,7 @@ struct RelayStreamEndTests {
                 if let frame = ends[side].consumed(count) {
                     #expect(relay.receive(frame, from: from) == .withhold)
                     let released = relay.release(
-                        for: from.other,
-                        rate: .max / 2,
-                        total: &total,
-                        totalRate: .max / 2,
-                        now: start
-                    )
+                        for: from.other, rate: .max / 2, total: &total, totalRate: .max / 2, now: start)
                     guard case .now(let credit) = released else {
                         Issue.record("nothing to wait for")
                         return
@@ -240,8 +227,7 @@ struct RelayStreamEndTests {
     }
 }
 
-@Suite("Relay: our reservation")
-struct RelayReservationTests {
+@Suite("Relay: our reservation") struct RelayReservationTests {
     private let link = LinkID(1)
     private let other = LinkID(2)
     private let grant = RelayGrant(reservationCount: 3, streamsPerReservation: 4, streamCount: 4, byteRate: 1_000)
@@ -268,8 +254,7 @@ struct RelayReservationTests {
         return machine
     }
 
-    @Test("each event in each state")
-    func cells() {
+    @Test("each event in each state") func cells() {
         for state in State.allCases {
             let isLinked = state != .unlinked
             var opened = machine(state)
@@ -308,9 +293,7 @@ struct RelayReservationTests {
             let changed = [labels[1], Self.label(3)]
             #expect(
                 wanting.want(changed)
-                    == (state == .reserved
-                        ? [.withdraw(link, [labels[0]]), .ask(link, [Self.label(3)])] : [])
-            )
+                    == (state == .reserved ? [.withdraw(link, [labels[0]]), .ask(link, [Self.label(3)])] : []))
             #expect(wanting.standing == standing)
             #expect(Array(wanting.advertisedLabels) == (state == .reserved ? changed : []))
             #expect(wanting.opened(other, now: start) == [.ask(other, changed)])
@@ -360,8 +343,7 @@ struct RelayReservationTests {
         #expect(machine.refused(.notServing, on: link, now: start) == [.changed])
     }
 
-    @Test("as many as are granted are reserved, the first that are wanted; who has a place keeps it")
-    func limit() {
+    @Test("as many as are granted are reserved, the first that are wanted; who has a place keeps it") func limit() {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...5).map(Self.label)
         #expect(machine.want(all).isEmpty && machine.isFull)
@@ -370,9 +352,7 @@ struct RelayReservationTests {
         #expect(Array(machine.advertisedLabels) == Array(all[0..<3]) && machine.isFull)
         // One goes: the next one takes its place, and others must hear of it.
         let fewer = [all[4], all[3], all[2], all[0]]
-        #expect(
-            machine.want(fewer) == [.withdraw(link, [all[1]]), .ask(link, [all[3]]), .changed]
-        )
+        #expect(machine.want(fewer) == [.withdraw(link, [all[1]]), .ask(link, [all[3]]), .changed])
         #expect(Array(machine.advertisedLabels) == [all[0], all[2], all[3]])
         #expect(machine.want([all[0]]) == [.withdraw(link, [all[2], all[3]]), .changed])
         #expect(!machine.isFull)
@@ -385,8 +365,7 @@ struct RelayReservationTests {
         #expect(none.want(all).isEmpty)
     }
 
-    @Test("more labels than fit into one request follow when it is known how many there may be")
-    func pieces() {
+    @Test("more labels than fit into one request follow when it is known how many there may be") func pieces() {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...700).map(Self.label)
         _ = machine.want(all)
@@ -396,19 +375,16 @@ struct RelayReservationTests {
         #expect(
             machine.reserved(wide, on: link) == [
                 .ask(link, Array(all[256..<512])), .ask(link, Array(all[512..<600])), .changed,
-            ]
-        )
+            ])
         #expect(
             machine.want([]) == [
                 .withdraw(link, Array(all[0..<256])), .withdraw(link, Array(all[256..<512])),
                 .withdraw(link, Array(all[512..<600])), .changed,
-            ]
-        )
+            ])
     }
 }
 
-@Suite("Relay: generations of a place")
-struct RelayGenerationTests {
+@Suite("Relay: generations of a place") struct RelayGenerationTests {
     @Test("when a member is gone the next one is used, and the earlier one until all have heard, or a day is over")
     func change() {
         var relay = RelayGenerations()

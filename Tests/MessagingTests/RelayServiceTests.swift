@@ -21,20 +21,13 @@ private struct Service {
         #expect(machine.configure(terms, isPeer: { _ in false }).isEmpty)
     }
 
-    @discardableResult
-    mutating func say(_ request: RelayRequest, _ link: Int, as key: IdentityKey? = nil, isPeer: Bool? = nil)
-        -> [NodeAction]
-    {
+    @discardableResult mutating func say(
+        _ request: RelayRequest, _ link: Int, as key: IdentityKey? = nil, isPeer: Bool? = nil
+    ) -> [NodeAction] {
         let key = key ?? stranger
         return machine.receive(
-            request,
-            from: key.publicKey,
-            on: LinkID(UInt64(link)),
-            own: self.key,
-            isPeer: isPeer ?? (key.publicKey == peer.publicKey),
-            source: source,
-            now: now
-        )
+            request, from: key.publicKey, on: LinkID(UInt64(link)), own: self.key,
+            isPeer: isPeer ?? (key.publicKey == peer.publicKey), source: source, now: now)
     }
 
     /// Of the peer, at this node.
@@ -47,10 +40,8 @@ private struct Service {
     var grant: RelayGrant {
         RelayGrant(
             reservationCount: machine.terms.reservationsPerUser,
-            streamsPerReservation: machine.terms.streamsPerReservation,
-            streamCount: machine.terms.streamsPerUser,
-            byteRate: machine.terms.byteRate
-        )
+            streamsPerReservation: machine.terms.streamsPerReservation, streamCount: machine.terms.streamsPerUser,
+            byteRate: machine.terms.byteRate)
     }
 }
 
@@ -69,8 +60,7 @@ private func told(_ link: Int, _ answer: RelayAnswer) -> NodeAction {
 
 private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
-@Suite("Relay: the rendezvous node")
-struct RelayServiceTests {
+@Suite("Relay: the rendezvous node") struct RelayServiceTests {
     private let holder = 1
     private let guest = 2
     private let one = RelayStreamID(1)
@@ -90,8 +80,7 @@ struct RelayServiceTests {
 
     // MARK: Cells
 
-    @Test("each request on a stranger's, a holder's and a guest's link")
-    func cells() {
+    @Test("each request on a stranger's, a holder's and a guest's link") func cells() {
         let piece = RelayStreamFrame.data([1, 2, 3])
         let ended = [
             told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
@@ -137,8 +126,7 @@ struct RelayServiceTests {
         #expect(service.machine.counts.violations == 1)
     }
 
-    @Test("either side ends the stream, and the other is told")
-    func endings() {
+    @Test("either side ends the stream, and the other is told") func endings() {
         var service = opened()
         #expect(service.say(.stream(.guest, .end), guest) == [told(holder, .stream(one, .end))])
         #expect(service.say(.stream(one, .data([5])), holder) == [told(guest, .stream(.guest, .data([5])))])
@@ -157,8 +145,7 @@ struct RelayServiceTests {
         service = opened()
         let gone = RelayStreamFrame.close(.unknownReservation)
         #expect(
-            service.machine.linkClosed(LinkID(UInt64(holder))) == [told(guest, .stream(.guest, gone)), close(guest)]
-        )
+            service.machine.linkClosed(LinkID(UInt64(holder))) == [told(guest, .stream(.guest, gone)), close(guest)])
         #expect(service.machine.isIdle)
         #expect(service.machine.linkClosed(LinkID(77)).isEmpty)
     }
@@ -180,8 +167,7 @@ struct RelayServiceTests {
 
         // After a violation, a release, a refusal, and its silence; and a guest whom nobody is there for.
         let ways: [(inout Service) -> Void] = [
-            { $0.say(.open($0.reservation), 1, as: $0.peer) },
-            { $0.say(.release, 1, as: $0.peer) },
+            { $0.say(.open($0.reservation), 1, as: $0.peer) }, { $0.say(.release, 1, as: $0.peer) },
             { _ = $0.machine.configure(RelayTerms(), isPeer: { _ in true }) },
             { _ = $0.machine.advance(now: $0.now + Limits.reservationSilence) },
         ]
@@ -201,8 +187,7 @@ struct RelayServiceTests {
 
     // MARK: Admission
 
-    @Test("only peers have a reservation, unless everybody may; and nobody when it does not serve")
-    func admission() {
+    @Test("only peers have a reservation, unless everybody may; and nobody when it does not serve") func admission() {
         var service = Service()
         #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))])
         #expect(service.machine.counts.refused == 1)
@@ -211,27 +196,24 @@ struct RelayServiceTests {
         #expect(
             service.say(.open(service.reservation), 2) == [
                 told(2, .stream(.guest, .close(.unknownReservation))), close(2),
-            ]
-        )
+            ])
         service = Service { $0.isOpen = true }
         let stranger = service.stranger
-        let id = RelaySecret(rendezvous: service.key.publicKey, user: stranger.publicKey, own: stranger)
-            .reservation(label(1))
+        let id = RelaySecret(rendezvous: service.key.publicKey, user: stranger.publicKey, own: stranger).reservation(
+            label(1))
         #expect(service.say(.reserve, 1) == [told(1, .reserved(service.grant))], "open to everybody")
         #expect(service.say(.open(id), 2) == [told(1, .incoming(one, id))], "both sides know it")
     }
 
     // MARK: One for each inbox
 
-    @Test("each label is a reservation of its own, whose streams name it; nobody else can take one")
-    func several() {
+    @Test("each label is a reservation of its own, whose streams name it; nobody else can take one") func several() {
         var service = Service { $0.isOpen = true }
         let holder = holder
         #expect(
             service.say(.reserve([label(1), label(2), label(2)]), holder, as: service.peer) == [
                 told(holder, .reserved(service.grant))
-            ]
-        )
+            ])
         #expect(service.machine.counts.users == 1 && service.machine.counts.reservations == 2)
         // Another user that names the same labels has others.
         #expect(service.say(.reserve([label(1), label(2)]), 9).count == 1)
@@ -251,8 +233,7 @@ struct RelayServiceTests {
         #expect(gone.count == 6 && service.machine.counts.reservations == 2)
     }
 
-    @Test("a reservation that is withdrawn takes no stream any more, and those that are there go on")
-    func withdrawn() {
+    @Test("a reservation that is withdrawn takes no stream any more, and those that are there go on") func withdrawn() {
         var service = opened()
         #expect(service.say(.reserve([label(2)]), holder, as: service.peer).count == 1)
         #expect(service.say(.withdraw([label(1), label(7)]), holder, as: service.peer).isEmpty)
@@ -260,8 +241,7 @@ struct RelayServiceTests {
         #expect(
             service.say(.open(service.reservation), 3) == [
                 told(3, .stream(.guest, .close(.unknownReservation))), close(3),
-            ]
-        )
+            ])
         #expect(service.say(.stream(.guest, .data([1])), guest) == [told(holder, .stream(one, .data([1])))])
         #expect(service.say(.stream(one, .data([2])), holder) == [told(guest, .stream(.guest, .data([2])))])
         #expect(service.say(.open(service.reservation(label(2))), 4).count == 1)
@@ -291,8 +271,7 @@ struct RelayServiceTests {
     }
 
     @Test(
-        "the members of one conversation cannot use up the places of a node, nor the rate at which streams are opened"
-    )
+        "the members of one conversation cannot use up the places of a node, nor the rate at which streams are opened")
     func fairness() {
         var service = Service { terms in
             terms.streamsPerReservation = 2
@@ -315,8 +294,7 @@ struct RelayServiceTests {
         #expect(service.say(.open(service.reservation(label(2))), 500).count == 1)
     }
 
-    @Test("a flood of labels leaves its sender's link unread, and a new link does not begin anew")
-    func labels() {
+    @Test("a flood of labels leaves its sender's link unread, and a new link does not begin anew") func labels() {
         var service = Service()
         let many = (0..<Limits.relayLabelCount).map(label)
         func pauses(_ actions: [NodeAction]) -> Bool {
@@ -336,8 +314,7 @@ struct RelayServiceTests {
         #expect(!pauses(service.say(.reserve(many), 5, as: service.peer)))
     }
 
-    @Test("a peer that is blocked, or forgotten, loses its reservation at once")
-    func revoked() {
+    @Test("a peer that is blocked, or forgotten, loses its reservation at once") func revoked() {
         var service = opened()
         var terms = service.machine.terms
         let peer = service.peer.publicKey
@@ -346,35 +323,30 @@ struct RelayServiceTests {
             service.machine.configure(terms, isPeer: { _ in false }) == [
                 told(holder, .refused(.unknownPeer)), told(guest, .stream(.guest, .close(.unknownReservation))),
                 close(guest), close(holder),
-            ]
-        )
+            ])
         #expect(service.machine.isIdle)
         service = reserved()
         terms.isServing = false
         #expect(
             service.machine.configure(terms, isPeer: { $0 == peer }) == [
                 told(holder, .refused(.notServing)), close(holder),
-            ]
-        )
+            ])
     }
 
-    @Test("a reservation that is asked for by another link moves there; it is the same one")
-    func moved() {
+    @Test("a reservation that is asked for by another link moves there; it is the same one") func moved() {
         var service = opened()
         #expect(
             service.say(.reserve, 5, as: service.peer) == [
                 told(guest, .stream(.guest, .close(.unknownReservation))), close(guest), close(holder),
                 told(5, .reserved(service.grant)),
-            ]
-        )
+            ])
         #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty, "the older link's end changes nothing")
         #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
 
     // MARK: Limits
 
-    @Test("reservations, streams of one and streams of all are counted")
-    func counts() {
+    @Test("reservations, streams of one and streams of all are counted") func counts() {
         var service = reserved { terms in
             terms.userCount = 1
             terms.streamsPerReservation = 2
@@ -393,8 +365,7 @@ struct RelayServiceTests {
         #expect(service.machine.counts.refused == 1)
     }
 
-    @Test("streams are opened at a rate: to one node, and from one place")
-    func rates() {
+    @Test("streams are opened at a rate: to one node, and from one place") func rates() {
         func open(_ service: inout Service, _ count: Int, from source: (Int) -> UInt64?) -> Int {
             var taken = 0
             for index in 0..<count {
@@ -430,8 +401,7 @@ struct RelayServiceTests {
         #expect(open(&service, 1) { _ in .max } == 1)
     }
 
-    @Test("what is sent beyond the window ends the stream, for both")
-    func beyondCredit() {
+    @Test("what is sent beyond the window ends the stream, for both") func beyondCredit() {
         for side in [holder, guest] {
             var service = opened()
             let number = side == guest ? RelayStreamID.guest : one
@@ -443,14 +413,12 @@ struct RelayServiceTests {
                 service.say(.stream(number, .data([1])), side) == [
                     told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
                     close(guest),
-                ]
-            )
+                ])
             #expect(service.machine.counts.byteCount == UInt64(Limits.relayWindow))
         }
     }
 
-    @Test("credit waits until the rate allows it, and goes on by time alone")
-    func paced() {
+    @Test("credit waits until the rate allows it, and goes on by time alone") func paced() {
         var service = opened { $0.byteRate = 10_000 }
         let piece = RelayStreamFrame.data([UInt8](repeating: 0, count: 10_000))
         _ = service.say(.stream(.guest, piece), guest)
@@ -465,8 +433,7 @@ struct RelayServiceTests {
         #expect(service.machine.advance(now: due + .second).isEmpty)
     }
 
-    @Test("idle streams and silent holders are ended")
-    func silence() {
+    @Test("idle streams and silent holders are ended") func silence() {
         var service = opened()
         // The holder says something, and that is not of the stream.
         service.machine.heard(LinkID(UInt64(holder)), now: start + Limits.relayIdle - 1)
@@ -474,16 +441,14 @@ struct RelayServiceTests {
         #expect(
             service.machine.advance(now: start + Limits.relayIdle) == [
                 told(holder, .stream(one, .close(.idle))), told(guest, .stream(.guest, .close(.idle))), close(guest),
-            ]
-        )
+            ])
         let end = start + Limits.relayIdle - 1 + Limits.reservationSilence
         #expect(service.machine.nextDeadline == end)
         #expect(service.machine.advance(now: end) == [close(holder)])
         #expect(service.machine.isIdle && service.machine.nextDeadline == nil)
     }
 
-    @Test("a hundred thousand requests at random keep every bound, and leave nothing behind")
-    func flood() {
+    @Test("a hundred thousand requests at random keep every bound, and leave nothing behind") func flood() {
         var service = Service { terms in
             terms.isOpen = true
             terms.userCount = 4
@@ -502,8 +467,8 @@ struct RelayServiceTests {
         for _ in 0..<100_000 {
             let link = pick(24)
             let frames: [RelayStreamFrame] = [
-                .data([UInt8](repeating: 1, count: pick(16_384) + 1)),
-                .credit(pick(65_536) + 1), .end, .close(.closed), .data([1]), .credit(1),
+                .data([UInt8](repeating: 1, count: pick(16_384) + 1)), .credit(pick(65_536) + 1), .end, .close(.closed),
+                .data([1]), .credit(1),
             ]
             let numbers = (0..<4).map { RelayStreamID($0) }
             let frame = frames[pick(6)]

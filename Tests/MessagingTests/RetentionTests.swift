@@ -4,13 +4,8 @@ import Testing
 
 @Suite struct RetentionTests {
     private func received(
-        _ terms: LifetimeTerms,
-        _ kind: ContentKind = .text,
-        age: Milliseconds = 0,
-        cap: LifetimeCap = .none
-    ) -> Retention? {
-        Retention.received(kind, under: terms, age: age, cap: cap, now: noon)
-    }
+        _ terms: LifetimeTerms, _ kind: ContentKind = .text, age: Milliseconds = 0, cap: LifetimeCap = .none
+    ) -> Retention? { Retention.received(kind, under: terms, age: age, cap: cap, now: noon) }
 
     @Test func `a lifetime counts from sending, by the sender's age and the receiver's clock`() {
         #expect(received(.oneDay)?.expiresAt == noon + .day)
@@ -71,22 +66,11 @@ import Testing
     @Test func `reading moves the end once, and not after it`() {
         var random = Randomness.seeded(3)
         let content = Content(
-            type: .text,
-            id: MessageID.random(&random),
-            sentAt: noon,
-            lifetime: .oneDay,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: [65]
-        )
+            type: .text, id: MessageID.random(&random), sentAt: noon, lifetime: .oneDay, agreement: nil, fallback: "",
+            shouldPush: true, payload: [65])
         let message = Message(
-            content: content,
-            sender: makeKey(&random).publicKey,
-            state: .received,
-            expiresAt: noon + .minute,
-            onReading: .after(.hour)
-        )
+            content: content, sender: makeKey(&random).publicKey, state: .received, expiresAt: noon + .minute,
+            onReading: .after(.hour))
         let opened = message.opened(at: noon + 30 * .second)
         #expect(opened?.expiresAt == noon + (30 * .second + .hour))
         #expect(opened?.opened(at: noon + .minute) == nil)

@@ -6,19 +6,14 @@ import Testing
 
 /// The examples of the pages Relay and Mailbox against the program: they are those of `Tests/Vectors/vectors.py`.
 @Suite("Examples of the pages Relay and Mailbox") struct ServiceVectors {
-    private func key(_ bytes: [UInt8]) throws -> IdentityKey {
-        IdentityKey(try SecretKey(SecretBytes(copying: bytes)))
-    }
+    private func key(_ bytes: [UInt8]) throws -> IdentityKey { IdentityKey(try SecretKey(SecretBytes(copying: bytes))) }
 
-    @Test("a reservation at a rendezvous node")
-    func reservation() throws {
+    @Test("a reservation at a rendezvous node") func reservation() throws {
         let vector = try VectorPage("Relay")["reservation"]
         let server = try key(try vector.bytes("contact inbox of R"))
         let user = try key(try vector.bytes("contact inbox of A"))
         let seed = RelaySeed(
-            key: try key(try vector.bytes("inbox")),
-            generation: UInt64(try vector.number("generation"))
-        )
+            key: try key(try vector.bytes("inbox")), generation: UInt64(try vector.number("generation")))
         #expect(seed.bytes == (try vector.bytes("seed")))
         #expect(RelaySeed(card: user).bytes == (try vector.bytes("seed of the card")))
         let label = seed.label(at: server.publicKey)
@@ -33,8 +28,7 @@ import Testing
         #expect(endpoint.relay?.routingSecret == (try vector.bytes("routing secret of R")))
     }
 
-    @Test("a box: its label, its name, the proof of a claim, its address")
-    func box() throws {
+    @Test("a box: its label, its name, the proof of a claim, its address") func box() throws {
         let vector = try VectorPage("Mailbox")["box"]
         let server = try key(try vector.bytes("contact inbox of M"))
         let user = try key(try vector.bytes("contact inbox of O"))
@@ -56,12 +50,8 @@ import Testing
     private func secret(_ vector: Vector) throws -> SlotSecret {
         let (sender, owner) = (try key(try vector.bytes("P")), try key(try vector.bytes("O")))
         return SlotSecret(
-            sender: sender.publicKey,
-            owner: owner.publicKey,
-            box: try bobsBox(),
-            conversation: try conversation(),
-            own: sender
-        )
+            sender: sender.publicKey, owner: owner.publicKey, box: try bobsBox(), conversation: try conversation(),
+            own: sender)
     }
 
     private func bobsBox() throws -> BoxID { try #require(BoxID(try VectorPage("Mailbox")["box"].bytes("box"))) }
@@ -70,8 +60,7 @@ import Testing
         try #require(ConversationID(try VectorPage("SignedValues")["inputs"].bytes("conversation")))
     }
 
-    @Test("a slot: its tag, its name, its body")
-    func slot() throws {
+    @Test("a slot: its tag, its name, its body") func slot() throws {
         let vector = try VectorPage("Mailbox")["slot"]
         let secret = try secret(vector)
         let number = UInt64(try vector.number("n"))
@@ -81,20 +70,14 @@ import Testing
         let slice = try key(try vector.bytes("key of the slice"))
         let agreement = try #require(AgreementID(try vector.bytes("agreement")))
         let body = SlotSealing.seal(
-            [try vector.bytes("frame")],
-            to: slice.publicKey,
-            SlotSealing.Hint(agreement: agreement, slice: UInt32(try vector.number("slice"))),
-            number: number,
-            secret,
-            box: try bobsBox(),
-            ephemeral: try SecretKey(SecretBytes(copying: try vector.bytes("ephemeral"))),
-            nonce: try vector.bytes("nonce")
-        )
+            [try vector.bytes("frame")], to: slice.publicKey,
+            SlotSealing.Hint(agreement: agreement, slice: UInt32(try vector.number("slice"))), number: number, secret,
+            box: try bobsBox(), ephemeral: try SecretKey(SecretBytes(copying: try vector.bytes("ephemeral"))),
+            nonce: try vector.bytes("nonce"))
         #expect(body == (try vector.bytes("body")))
     }
 
-    @Test("the reserved slot of a notice, and the answer in its place")
-    func notice() throws {
+    @Test("the reserved slot of a notice, and the answer in its place") func notice() throws {
         let page = try VectorPage("Mailbox")
         let vector = try page["slot of a notice"]
         let secret = try secret(try page["slot"])

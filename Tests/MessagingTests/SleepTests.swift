@@ -243,13 +243,11 @@ import Testing
     }
 
     /// What one member says and the other does not hear, since it falls asleep at that moment.
-    enum Word: CaseIterable {
-        case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule
-    }
+    enum Word: CaseIterable { case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule }
 
-    @Test(arguments: Word.allCases) func `what a member has not heard keeps its inbox in line until it has`(
-        word: Word
-    ) throws {
+    @Test(arguments: Word.allCases) func `what a member has not heard keeps its inbox in line until it has`(word: Word)
+        throws
+    {
         var pair = try joined(nil)
         var read: MessageID?
         switch word {
@@ -299,8 +297,7 @@ import Testing
         pair.now = pair.now + Limits.sleepingRetryFirst
         pair.step(0) { core, turn in core.advance(&turn) }
         #expect(
-            pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking)
-        )
+            pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))
         #expect(pair.dials[0]?.remote == other)
         pair.wake(1, .pushNotification)
         pair.connect(dialer: 0)
@@ -355,12 +352,7 @@ import Testing
         let machine = try #require(pair.machines[1])
         pair.command(1) { (machine, turn) throws(CommandError) in
             machine.receive(
-                .closing(asleep: true),
-                from: machine.currentMembers[0].key,
-                on: LinkID(77),
-                memoryAvailable: 0,
-                &turn
-            )
+                .closing(asleep: true), from: machine.currentMembers[0].key, on: LinkID(77), memoryAvailable: 0, &turn)
         }
         let member = machine.currentMembers[0].key
         #expect(pair.machines[1]?.link(to: member) == machine.link(to: member))

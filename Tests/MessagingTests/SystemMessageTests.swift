@@ -2,14 +2,14 @@ import Messaging
 import Testing
 
 @Suite("System messages") struct SystemMessageTests {
-    @Test("Both are shown what was agreed, and it expires with the contents around it")
-    func expiry() throws {
+    @Test("Both are shown what was agreed, and it expires with the contents around it") func expiry() throws {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()
         func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
-            pair.archive[node].values.filter { $0.message.content.type == .systemMessage }
-                .sorted { $0.message.content.sentAt < $1.message.content.sentAt }
+            pair.archive[node].values.filter { $0.message.content.type == .systemMessage }.sorted {
+                $0.message.content.sentAt < $1.message.content.sentAt
+            }
         }
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()

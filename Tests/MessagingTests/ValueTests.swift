@@ -54,19 +54,13 @@ import Testing
     @Test(arguments: [
         "tcp://192.0.2.1:7440", "tcp://host.example:1", "tcp://[2001:db8::1]:65535", "tcp://h:0",
         "tcp://[fe80::1%eth0]:9",
-    ])
-    func `an endpoint is read as it is written`(text: String) {
-        #expect(Endpoint(text)?.description == text)
-    }
+    ]) func `an endpoint is read as it is written`(text: String) { #expect(Endpoint(text)?.description == text) }
 
     @Test(arguments: [
         "", "tcp://", "tcp://:1", "tcp://host", "tcp://host:", "tcp://host:65536", "tcp://host:-1", "tcp://host:+1",
         "tcp://host:1x", "tcp://host:01", "udp://host:1", "tcp://2001:db8::1:7440", "tcp://[host]:1", "tcp://[::1:1",
         "tcp://ho st:1", "tcp://hö:1", "tcp://host\n:1", "tcp://a/b:1", "TCP://host:1", "tcp://[]:1",
-    ])
-    func `what is not an endpoint is not read as one`(text: String) {
-        #expect(Endpoint(text) == nil)
-    }
+    ]) func `what is not an endpoint is not read as one`(text: String) { #expect(Endpoint(text) == nil) }
 
     @Test func `an endpoint has a bounded length`() {
         #expect(Endpoint("tcp://" + String(repeating: "a", count: 300) + ":1") == nil)
@@ -75,10 +69,8 @@ import Testing
     @Test func `a contact card is read as it is written`() throws {
         var random = random
         let card = ContactCard(
-            key: makeKey(&random).publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)]
-        )
+            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)])
         #expect(try ContactCard(text: card.description) == card)
         let bare = ContactCard(key: card.key, routingSecret: card.routingSecret, endpoints: [])
         #expect(try ContactCard(text: bare.description) == bare)
@@ -87,10 +79,8 @@ import Testing
     @Test func `a contact card that is cut at any byte is never taken for the whole one`() throws {
         var random = random
         let card = ContactCard(
-            key: makeKey(&random).publicKey,
-            routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
-        )
+            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440)])
         let bytes = try #require(Base64URL.decode(card.description.dropFirst(ContactCard.prefix.count)))
         for length in 0..<bytes.count {
             let text = ContactCard.prefix + Base64URL.encode(Array(bytes[..<length]))
@@ -102,8 +92,7 @@ import Testing
     @Test func `a contact card with any character changed, left out or doubled is refused`() throws {
         var random = random
         let card = ContactCard(
-            key: makeKey(&random).publicKey,
-            routingSecret: random.bytes(32),
+            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
         ).description
         let head = ContactCard.prefix.count
@@ -210,10 +199,7 @@ import Testing
 
         let creator = makeKey(&random)
         let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
-        let verified = try VerifiedInvite(
-            SignedInvite(payload: [1], signedBy: creator.secret),
-            decoded: invite
-        )
+        let verified = try VerifiedInvite(SignedInvite(payload: [1], signedBy: creator.secret), decoded: invite)
         var issuer = IssuerStateMachine.Record(tag: invite.tag)
         issuer.invites = [
             IssuerStateMachine.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
@@ -221,35 +207,23 @@ import Testing
         issuer.invites[0].admitted = [creator.publicKey]
         let other = makeKey(&random)
         let group = GroupState.Unsigned(
-            conversation: talk.conversation,
-            version: 3,
-            membership: 2,
-            name: "n",
-            isLocked: true,
-            members: [creator.publicKey, other.publicKey]
-        )
+            conversation: talk.conversation, version: 3, membership: 2, name: "n", isLocked: true,
+            members: [creator.publicKey, other.publicKey])
         var conversation = ConversationRecord(
             genesis: Genesis(conversation: talk.conversation, createdAt: noon, key: creator, &random),
             group: group.signed(by: creator, &random),
             own: Member(profile: nil, endpoints: [], version: 1, key: creator, &random),
             members: [
                 Member(profile: "p", endpoints: [Endpoint(host: "::1", port: 1)], version: 2, key: other, &random)
-            ],
-            issuer: issuer
-        )
+            ], issuer: issuer)
         conversation.lifetime = talk.machines[0].record
         conversation.former = [other.publicKey]
-        conversation.departures = [
-            Departure(of: other.publicKey, conversation: talk.conversation, key: other, &random)
-        ]
+        conversation.departures = [Departure(of: other.publicKey, conversation: talk.conversation, key: other, &random)]
         conversation.missed = [other.publicKey: 2]
         conversation.undelivered = [other.publicKey: 3]
         var contact = ContactStateMachine(
-            client: .generate(&random),
-            key: makeKey(&random),
-            record: ContactRecord(routingSecret: random.bytes(32)),
-            now: noon
-        )
+            client: .generate(&random), key: makeKey(&random), record: ContactRecord(routingSecret: random.bytes(32)),
+            now: noon)
         let card = ContactCard(key: creator.publicKey, routingSecret: random.bytes(32), endpoints: [])
         let invitation = Invitation(id: .random(&random), slug: "mayfly:join/x", name: nil)
         var now = turn(random)
@@ -260,22 +234,14 @@ import Testing
         let roles: [InboxRecord.Role] = [
             .unused, .contact(contact.record), .joining(join), .conversation(conversation),
         ]
-        for role in roles {
-            try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role))
-        }
+        for role in roles { try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role)) }
         for state: JoinerStateMachine.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
             join.state = state
             try check(join)
         }
         var tombstone = ExplodeStateMachine.Record(
-            conversation: talk.conversation,
-            role: .member,
-            explodedAt: noon,
-            keepUntil: noon + 1,
-            notice: [1],
-            receipt: [2],
-            members: [creator.publicKey]
-        )
+            conversation: talk.conversation, role: .member, explodedAt: noon, keepUntil: noon + 1, notice: [1],
+            receipt: [2], members: [creator.publicKey])
         tombstone.confirmed[creator.publicKey] = noon
         tombstone.memberKnocks[creator.publicKey] = random.bytes(32)
         try check(tombstone)

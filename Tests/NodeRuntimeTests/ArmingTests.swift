@@ -12,12 +12,8 @@ import Testing
     /// A node that has begun, with a conversation called `tea`, and the seconds on its clocks.
     private static func node(on disk: SimulatedDisk, _ loop: any EventLoop, _ seconds: Seconds) async throws -> Node {
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         let node = try await Node.quiet(home: "/home", on: disk, loop) {
             $0.realtime = { 1_700_000_000_000 + seconds.value.withLock { $0 } * .second }
             $0.boottime = { seconds.value.withLock { $0 } * .second }
@@ -60,11 +56,8 @@ import Testing
 
     @Test(
         "a conversation that sleeps at its scheduled end, in a locked home, ends then, with its word",
-        arguments: [
-            Nap.beforeCommit, .afterCommit, .unreadable,
-        ]
-    )
-    func asleep(_ nap: Nap) async throws {
+        arguments: [Nap.beforeCommit, .afterCommit, .unreadable]) func asleep(_ nap: Nap) async throws
+    {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let disk = SimulatedDisk()
         let seconds = Seconds()

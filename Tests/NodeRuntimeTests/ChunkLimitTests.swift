@@ -15,9 +15,7 @@ import Testing
 
         func add(_ work: @escaping @Sendable () -> Void) { works.withLock { $0.append(work) } }
 
-        func end() {
-            while let work = works.withLock({ $0.isEmpty ? nil : $0.removeFirst() }) { work() }
-        }
+        func end() { while let work = works.withLock({ $0.isEmpty ? nil : $0.removeFirst() }) { work() } }
     }
 
     private let loop = EmbeddedEventLoop()
@@ -28,31 +26,22 @@ import Testing
     init() throws {
         let disk = SimulatedDisk()
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         store = try Store.open(
-            home: "/home",
-            fileSystem: disk,
-            now: 1_800_000_000_000,
-            committingOn: .later { [standstill] in standstill.add($0) }
-        )
+            home: "/home", fileSystem: disk, now: 1_800_000_000_000,
+            committingOn: .later { [standstill] in standstill.add($0) })
         try store.unlock(passphrase: nil)
         var random = Randomness.seeded(1)
         queue = EffectQueue(client: ClientID.generate(&random))
     }
 
     /// - Parameter pause: between two chunks; each commit of a slow file has a few of them.
-    @Test("are two MiB at most while the disk stands still, however slowly they come", arguments: [0, 150])
-    func limit(pause: Int64) throws {
+    @Test("are two MiB at most while the disk stands still, however slowly they come", arguments: [0, 150]) func limit(
+        pause: Int64
+    ) throws {
         let schedule = CommitSchedule(
-            store,
-            on: loop,
-            events: CommitSchedule.Events(isStopped: { false }, leaves: {}, ended: { _ in })
-        )
+            store, on: loop, events: CommitSchedule.Events(isStopped: { false }, leaves: {}, ended: { _ in }))
         let chunkByteCount = 64 << 10
         var count = 0
         while count < 256 {
@@ -74,18 +63,13 @@ import Testing
         store.close()
     }
 
-    @Test("hold up what follows until the next commit has ended, and no longer")
-    func waiting() throws {
+    @Test("hold up what follows until the next commit has ended, and no longer") func waiting() throws {
         var ended = 0
         let schedule = CommitSchedule(
-            store,
-            on: loop,
+            store, on: loop,
             events: CommitSchedule.Events(
-                isStopped: { false },
-                leaves: {},
-                ended: { commit in ended += commit.effects.reduce(0) { $0 + $1.effects.count } }
-            )
-        )
+                isStopped: { false }, leaves: {},
+                ended: { commit in ended += commit.effects.reduce(0) { $0 + $1.effects.count } }))
         for _ in 0..<2 {
             for _ in 0..<16 { schedule.storedChunk(byteCount: 64 << 10, queue) }
             loop.run()

@@ -29,8 +29,7 @@ import Wire
     func mismatch() async throws {
         var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
         let parent = try #require(
-            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) }
-        )
+            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) })
         let home = "\(parent)/home"
         try Store.create(home: home, protection: .keyFile, passphrase: nil)
         try NodeConfiguration(name: nil, listen: [], advertise: []).save(home: home)

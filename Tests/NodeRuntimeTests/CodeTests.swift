@@ -6,10 +6,7 @@ import Testing
 /// Codes of a node by a clock of the test's, and of two nodes over the loopback.
 @Suite("Codes of a node") struct CodeTests {
     /// A node with the conversation `room`.
-    private func withNode(
-        passphrase: String? = nil,
-        _ body: (Node, NodeMachine) async throws -> Void
-    ) async throws {
+    private func withNode(passphrase: String? = nil, _ body: (Node, NodeMachine) async throws -> Void) async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         _ = try await node.createConversation(name: "room", profile: nil).get()
@@ -18,17 +15,16 @@ import Testing
         try await machine.end()
     }
 
-    private func isEnd(_ kind: Event.Kind) -> Bool {
-        if case .codeEnded = kind { true } else { false }
-    }
+    private func isEnd(_ kind: Event.Kind) -> Bool { if case .codeEnded = kind { true } else { false } }
 
     private func failure(_ body: () async throws -> Void) async -> NodeError? {
         do { try await body() } catch { return error as? NodeError }
         return nil
     }
 
-    @Test("after five minutes of the node's clock a code is void, and its invite was never made")
-    func expiry() async throws {
+    @Test("after five minutes of the node's clock a code is void, and its invite was never made") func expiry()
+        async throws
+    {
         try await withNode { node, machine in
             let code = try await node.openCode("room")
             let end = try await node.whenCodeEnds(code.number)
@@ -77,8 +73,7 @@ import Testing
         }
     }
 
-    @Test("a code is revoked by itself, and with all invites; four are open at most")
-    func revocation() async throws {
+    @Test("a code is revoked by itself, and with all invites; four are open at most") func revocation() async throws {
         try await withNode { node, _ in
             let code = try await node.openCode("room")
             try await node.revokeInvite("room", code.code.description)
@@ -115,8 +110,7 @@ import Testing
         }
     }
 
-    @Test("two nodes: the right words have the invite, once; wrong ones void the code")
-    func exchange() async throws {
+    @Test("two nodes: the right words have the invite, once; wrong ones void the code") func exchange() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)
         let code = try await pair.ann.openCode("tea")
@@ -138,8 +132,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("two joiners at once: one has the invite at most, and the code is spent")
-    func race() async throws {
+    @Test("two joiners at once: one has the invite at most, and the code is spent") func race() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)
         for _ in 0..<8 {
@@ -154,9 +147,7 @@ import Testing
                 do {
                     _ = try await attempt.get()
                     taken += 1
-                } catch {
-                    guard case .code(.exchange(.notOpen, _))? = error as? NodeError else { throw error }
-                }
+                } catch { guard case .code(.exchange(.notOpen, _))? = error as? NodeError else { throw error } }
             }
             #expect(taken == 1)
             #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)

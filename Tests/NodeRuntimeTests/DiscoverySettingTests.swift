@@ -1,12 +1,9 @@
 import NodeRuntime
 import Testing
 
-@Suite("The setting `discover`")
-struct DiscoverySettingTests {
+@Suite("The setting `discover`") struct DiscoverySettingTests {
     @Test(
-        "what is written is what is read",
-        arguments: ["off", "lan", "lan:eth0", "lan:eth0,wlan0", "lan:br-1a2b.7@x"]
-    )
+        "what is written is what is read", arguments: ["off", "lan", "lan:eth0", "lan:eth0,wlan0", "lan:br-1a2b.7@x"])
     func roundTrip(text: String) { #expect(DiscoverySetting(text)?.description == text) }
 
     @Test(
@@ -14,7 +11,6 @@ struct DiscoverySettingTests {
         arguments: [
             "", "on", "LAN", "wan", "lan:", "lan:,", "lan:a,", "lan:a b", "lan:a/b", "lan:a:b", "lan:0123456789abcdef",
             "lan eth0", "lan:é",
-        ]
-    )
-    func refusals(text: String) { #expect(DiscoverySetting(text) == nil) }
+        ]) func refusals(text: String)
+    { #expect(DiscoverySetting(text) == nil) }
 }

@@ -75,8 +75,7 @@ import Testing
         #expect(commits.fail(commits.beginCommit()).isEmpty)
     }
 
-    @Test("Who was let go is part of nothing any more")
-    mutating func dropped() {
+    @Test("Who was let go is part of nothing any more") mutating func dropped() {
         let client = inboxes[0]
         commits.changed(client)
         #expect(enqueue(1, for: client))

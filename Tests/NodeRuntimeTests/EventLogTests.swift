@@ -37,9 +37,7 @@ import Testing
     @Test func `cursors rise over a restart`() {
         var before = EventLog(startedAt: Timestamp(milliseconds: 1_000))
         for _ in 0..<999 {
-            _ = before.append(
-                Event(client: nil, conversation: nil, at: Timestamp(milliseconds: 1_000), kind: .locked)
-            )
+            _ = before.append(Event(client: nil, conversation: nil, at: Timestamp(milliseconds: 1_000), kind: .locked))
         }
         let after = EventLog(startedAt: Timestamp(milliseconds: 1_001))
         #expect(after.cursor > before.cursor)
@@ -57,11 +55,9 @@ import Testing
 
     @Test func `a mark that no run can have left is not believed`() {
         for mark in [
-            EventLog.Mark(first: -1, last: 5), EventLog.Mark(first: 6, last: 5),
-            EventLog.Mark(first: 0, last: .max), EventLog.Mark(first: .min, last: .max),
-        ] {
-            #expect(EventLog(startedAt: Timestamp(milliseconds: 7), after: mark).mark.last == 7_000)
-        }
+            EventLog.Mark(first: -1, last: 5), EventLog.Mark(first: 6, last: 5), EventLog.Mark(first: 0, last: .max),
+            EventLog.Mark(first: .min, last: .max),
+        ] { #expect(EventLog(startedAt: Timestamp(milliseconds: 7), after: mark).mark.last == 7_000) }
     }
 
     @Test func `a watcher is told when what it missed is gone`() {

@@ -9,9 +9,7 @@ import Testing
 extension Node {
     /// Begins the hash of a file, and says what it is.
     fileprivate func beginHash(
-        _ client: ClientID,
-        _ id: Messaging.MessageID,
-        of attachment: Messaging.Attachment? = nil
+        _ client: ClientID, _ id: Messaging.MessageID, of attachment: Messaging.Attachment? = nil
     ) -> Hash {
         let verification = Verification()
         verification.next = 3
@@ -28,15 +26,8 @@ extension Node {
 
     fileprivate func keep(_ client: ClientID, _ id: Messaging.MessageID, _ keeping: NodeAction.Keeping) {
         let content = Content(
-            type: .text,
-            id: id,
-            sentAt: services.now,
-            lifetime: .oneHour,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: []
-        )
+            type: .text, id: id, sentAt: services.now, lifetime: .oneHour, agreement: nil, fallback: "",
+            shouldPush: true, payload: [])
         let sender = core.inboxes[client]?.key?.publicKey
         let message = Message(content: content, sender: sender, state: .received, expiresAt: services.now + .hour)
         perform(.keep(client, [message], keeping))

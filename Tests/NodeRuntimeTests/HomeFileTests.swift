@@ -9,8 +9,7 @@ import Testing
     private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
         var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
         let home = try #require(
-            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) }
-        )
+            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) })
         defer {
             unlink("\(home)/peers.json")
             rmdir(home)
@@ -30,9 +29,7 @@ import Testing
             do throws(HomeFileError) {
                 _ = try PeersFile.load(home: home)
                 return nil
-            } catch {
-                return error
-            }
+            } catch { return error }
         }
     }
 
@@ -49,21 +46,18 @@ import Testing
         }
     }
 
-    @Test(
-        arguments: [
-            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": 5}\n  ]\n}", 3, "peers[0].contact"),
-            (
-                "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}",
-                4, "tcp://HOST:PORT"
-            ),
-            ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
-            ("{\n  \"peers\": {}\n}", 2, "a list"),
-            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
-            ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
-            ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
-            ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
-        ]
-    ) func `a malformed peers file says where and what was expected`(_ text: String, _ line: Int, _ words: String)
+    @Test(arguments: [
+        ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": 5}\n  ]\n}", 3, "peers[0].contact"),
+        (
+            "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}", 4,
+            "tcp://HOST:PORT"
+        ), ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
+        ("{\n  \"peers\": {}\n}", 2, "a list"),
+        ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
+        ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
+        ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
+        ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
+    ]) func `a malformed peers file says where and what was expected`(_ text: String, _ line: Int, _ words: String)
         throws
     {
         let error = try #require(try failure(text))
@@ -72,10 +66,9 @@ import Testing
         #expect(error.description.contains("peers.json"))
     }
 
-    @Test(arguments: ["", "a b", "../x", String(repeating: "n", count: 65), "ä"])
-    func `a name that is none is refused`(_ name: String) throws {
-        #expect(try failure("{\"peers\":[{\"name\":\"\(name)\"}]}")?.kind == .malformed)
-    }
+    @Test(arguments: ["", "a b", "../x", String(repeating: "n", count: 65), "ä"]) func `a name that is none is refused`(
+        _ name: String
+    ) throws { #expect(try failure("{\"peers\":[{\"name\":\"\(name)\"}]}")?.kind == .malformed) }
 
     @Test func `two peers of one name are refused`() throws {
         let error = try #require(try failure(#"{"peers":[{"name":"a"},{"name":"a"}]}"#))
@@ -97,18 +90,13 @@ import Testing
         #expect(file.peers[0].card?.endpoints.first?.port == 7440 && file.peers[1].allEndpoints.count == 2)
     }
 
-    @Test(
-        arguments: [
-            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":["echo"]}]}"#, "absolute path"),
-            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":[]}]}"#, "absolute path"),
-            (
-                #"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["x"],"command":["/a"]}]}"#,
-                "no event `x`"
-            ),
-            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["a"]}]}"#, "`command` is missing"),
-            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":{}}"#, "a list"),
-        ]
-    ) func `hooks that are not as they should be are named`(_ text: String, _ words: String) throws {
+    @Test(arguments: [
+        (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":["echo"]}]}"#, "absolute path"),
+        (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":[]}]}"#, "absolute path"),
+        (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["x"],"command":["/a"]}]}"#, "no event `x`"),
+        (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["a"]}]}"#, "`command` is missing"),
+        (#"{"advertise":[],"listen":[],"policy":"ask","hooks":{}}"#, "a list"),
+    ]) func `hooks that are not as they should be are named`(_ text: String, _ words: String) throws {
         try withHome { home in
             write(text, to: "\(home)/config.json")
             defer { unlink("\(home)/config.json") }
@@ -130,9 +118,7 @@ import Testing
                 do throws(HomeFileError) {
                     _ = try NodeConfiguration.load(home: home)
                     Issue.record("\(policy) was taken")
-                } catch {
-                    #expect("\(error)".contains("policy"))
-                }
+                } catch { #expect("\(error)".contains("policy")) }
             }
         }
     }
@@ -150,9 +136,7 @@ import Testing
                 write("{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"cap\":\"\(cap)\"}", to: path)
                 let error = #expect(throws: HomeFileError.self) { try NodeConfiguration.load(home: home) }
                 #expect(
-                    error?.description.contains("`cap`") == true && error?.line == 2,
-                    "\(String(describing: error))"
-                )
+                    error?.description.contains("`cap`") == true && error?.line == 2, "\(String(describing: error))")
             }
         }
     }

@@ -10,8 +10,7 @@ import Transport
 @testable import NodeRuntime
 
 /// What a node notes for its own user: aliases, and who was invited as which peer.
-@Suite("Inbox notes")
-struct InboxNotesTests {
+@Suite("Inbox notes") struct InboxNotesTests {
     private let clients: [ClientID]
 
     init() {
@@ -42,48 +41,32 @@ struct InboxNotesTests {
         arguments: [
             ("ops", true, true), ("night shift", true, true), ("日本", true, true), ("👩‍💻", true, true),
             ("4f1c", true, false), ("cafe", true, false), ("4f1c0-9a", true, false), ("4f1c09ab", false, false),
-            ("4F1C09AB", false, false), ("4f1c09ab-3d2e", false, false), ("4f1c09ag", true, true),
-            ("", false, false), (" ops", false, false), ("night  shift", false, false), ("-x", false, false),
-            ("a\nb", false, false), ("a\u{7}b", false, false), ("ｏｐｓ", false, false), ("\u{200b}", false, false),
+            ("4F1C09AB", false, false), ("4f1c09ab-3d2e", false, false), ("4f1c09ag", true, true), ("", false, false),
+            (" ops", false, false), ("night  shift", false, false), ("-x", false, false), ("a\nb", false, false),
+            ("a\u{7}b", false, false), ("ｏｐｓ", false, false), ("\u{200b}", false, false),
             (String(repeating: "x", count: 128), true, true), (String(repeating: "x", count: 129), false, false),
-        ]
-    )
-    func aliases(_ text: String, _ isAlias: Bool, _ isFit: Bool) {
+        ]) func aliases(_ text: String, _ isAlias: Bool, _ isFit: Bool)
+    {
         #expect(((try? AliasRefusal.check(text)) != nil) == isAlias)
         #expect(AliasRefusal.isFit(text) == isFit)
     }
 
-    @Test("Notes of a sleeping inbox come back from its summary")
-    func summary() throws {
+    @Test("Notes of a sleeping inbox come back from its summary") func summary() throws {
         var random = Randomness.seeded(9)
         func key() throws -> PublicKey { IdentityKey(try SecretKey(SecretBytes(copying: random.bytes(32)))).publicKey }
         let (own, guest, peer) = (try key(), try key(), try key())
         let summary = InboxSummary(
-            client: clients[0],
-            createdAt: Timestamp(milliseconds: 5),
-            own: own,
-            conversation: ConversationID.random(&random),
-            creator: own,
-            name: "ops",
-            members: [],
-            lifetime: .ephemeral,
-            isLocked: false,
-            isRemoved: false,
-            outboxCount: 0,
-            endpointMark: 1,
-            relaySeeds: [RelaySeed(unchecked: [UInt8](repeating: 3, count: 32))],
-            lastActivity: nil,
-            deadline: nil
-        )
+            client: clients[0], createdAt: Timestamp(milliseconds: 5), own: own,
+            conversation: ConversationID.random(&random), creator: own, name: "ops", members: [], lifetime: .ephemeral,
+            isLocked: false, isRemoved: false, outboxCount: 0, endpointMark: 1,
+            relaySeeds: [RelaySeed(unchecked: [UInt8](repeating: 3, count: 32))], lastActivity: nil, deadline: nil)
         let invite = InviteID.random(&random)
         for notes in [
             InboxNotes(),
             InboxNotes(
-                alias: "night shift",
-                takesName: false,
+                alias: "night shift", takesName: false,
                 sentInvites: [InboxNotes.SentInvite(invite: invite, peer: peer)],
-                guests: [InboxNotes.Guest(member: guest, peer: peer)]
-            ),
+                guests: [InboxNotes.Guest(member: guest, peer: peer)]),
         ] {
             let bytes = InboxTableEntry(summary: summary, routes: [], invites: [], notes: notes).encoded
             #expect(InboxTableEntry(bytes)?.notes == notes)
@@ -96,12 +79,8 @@ struct InboxNotesTests {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let disk = SimulatedDisk()
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         let node = try await Node.quiet(home: "/home", on: disk, group.next()) { _ in }
         try await node.start(passphrase: nil)
         try await body(node, disk)
@@ -109,8 +88,7 @@ struct InboxNotesTests {
         try await group.shutdownGracefully()
     }
 
-    @Test("A name that is an alias already makes no conversation, and takes no inbox")
-    func refused() async throws {
+    @Test("A name that is an alias already makes no conversation, and takes no inbox") func refused() async throws {
         try await withNode { node, _ in
             _ = try node.createConversation(name: "ops", profile: nil)
             let holder = try node.resolve("ops")

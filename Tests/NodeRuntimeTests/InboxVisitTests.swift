@@ -9,9 +9,7 @@ import Testing
 @Suite("Inboxes that are looked at") struct InboxVisitTests {
     /// Unused conversations.
     private func make(_ count: Int, _ node: Node) async throws {
-        for number in 0..<count {
-            _ = try await node.createConversation(name: "unused \(number)", profile: nil).get()
-        }
+        for number in 0..<count { _ = try await node.createConversation(name: "unused \(number)", profile: nil).get() }
         try await node.whenCommitted().get()
         // What was to be written late is written.
         for _ in 0..<3 { await node.reapNow() }
@@ -91,15 +89,8 @@ extension Node {
     fileprivate func hold(until end: Timestamp, in client: ClientID) {
         var random = Randomness.seeded(1)
         let content = Content(
-            type: .text,
-            id: .random(&random),
-            sentAt: currentTime,
-            lifetime: .ephemeral,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: [1]
-        )
+            type: .text, id: .random(&random), sentAt: currentTime, lifetime: .ephemeral, agreement: nil, fallback: "",
+            shouldPush: true, payload: [1])
         let message = Message(content: content, sender: nil, state: .delivered, expiresAt: end, onReading: nil)
         try? core.inboxes[client]?.archive.keep(message, .memory, now: currentTime)
     }

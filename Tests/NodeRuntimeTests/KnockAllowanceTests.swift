@@ -8,11 +8,7 @@ import Testing
 
     /// How many of so many knocks are looked at.
     private func look(
-        _ count: Int,
-        _ allowance: inout KnockAllowance,
-        route: UInt64 = 1,
-        from source: UInt64?,
-        at now: Timestamp
+        _ count: Int, _ allowance: inout KnockAllowance, route: UInt64 = 1, from source: UInt64?, at now: Timestamp
     ) -> Int {
         var result = 0
         for _ in 0..<count where allowance.allows(route, from: source, now: now) {
@@ -65,9 +61,7 @@ import Testing
     @Test func `what is known of networks and routes is bounded, and those beyond it share one allowance`() {
         var allowance = KnockAllowance.answered
         var looked = 0
-        for name in 0..<1_000 as Range<UInt64> {
-            looked += look(10, &allowance, route: name, from: name, at: noon)
-        }
+        for name in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, route: name, from: name, at: noon) }
         let ofKnown = Limits.knockBucketCount * Limits.answeredKnockBurst
         #expect(looked <= ofKnown + Limits.answeredKnockBurst + Limits.knockSourceBurst)
         // All of it comes back.

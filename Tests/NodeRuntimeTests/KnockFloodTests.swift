@@ -28,8 +28,7 @@ import Transport
     }
 
     @Test(
-        "a question that was recorded is answered a few times and then once a second, and the member's own is answered"
-    )
+        "a question that was recorded is answered a few times and then once a second, and the member's own is answered")
     func questions() async throws {
         let pair = try await Pair()
         let conversation = try await pair.ann.conversation("tea").conversation
@@ -54,11 +53,7 @@ extension Node {
         let own = try #require(core.inboxes[client]?.key)
         let other = try #require(machine.currentMembers.first { $0.key != own.publicKey })
         let secret = RoutingSecret.derive(
-            own: own,
-            remote: other.key,
-            conversation: machine.conversation.bytes,
-            role: .responder
-        )
+            own: own, remote: other.key, conversation: machine.conversation.bytes, role: .responder)
         return (client, machine, secret.knock.token(day: services.now.day))
     }
 

@@ -18,12 +18,8 @@ private final class Machine: Sendable {
 
     init() throws {
         try Store.create(
-            home: Self.home,
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
     }
 
     func start() async throws -> Node {
@@ -36,9 +32,7 @@ private final class Machine: Sendable {
     }
 
     /// Every call from now on fails.
-    func breakDisk() {
-        disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) }
-    }
+    func breakDisk() { disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) } }
 
     func mendDisk() { disk.with { $0.fault = nil } }
 
@@ -56,8 +50,7 @@ private final class Machine: Sendable {
                 case .asleep(let summary): summary.conversation
                 case .awake(let machine): machine.conversation
                 }
-            },
-            try await node.inboxStates().map(\.client)
+            }, try await node.inboxStates().map(\.client)
         )
     }
 
@@ -72,14 +65,13 @@ private final class Machine: Sendable {
         do throws(NodeError) {
             _ = try await node.leave(conversation.description)
             Issue.record("leaving succeeded though the keys are still on the disk")
-        } catch {
-            guard case .store = error else { throw error }
-        }
+        } catch { guard case .store = error else { throw error } }
         return (node, conversation, client)
     }
 
-    @Test("while the disk fails is an error, and what is left is destroyed as soon as it can be")
-    func later() async throws {
+    @Test("while the disk fails is an error, and what is left is destroyed as soon as it can be") func later()
+        async throws
+    {
         let machine = try Machine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
         // In memory it is gone wholly: nothing can be said in it any more.

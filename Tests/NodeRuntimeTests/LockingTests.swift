@@ -20,8 +20,9 @@ extension Node {
     ) {
         let before = unlocking("right")
         // Hung on before it can fail: the second unlock may be done before anything outside this loop hears of the first.
-        let failed = before.map { (error: (any Error)?.none, wasLocked: false) }
-            .recover { error in (error, self.assumeIsolated { $0.isLocked }) }
+        let failed = before.map { (error: (any Error)?.none, wasLocked: false) }.recover { error in
+            (error, self.assumeIsolated { $0.isLocked })
+        }
         lock()
         return (failed, unlocking("right"))
     }
@@ -50,9 +51,7 @@ extension Node {
         do {
             try await future.get()
             Issue.record("it was unlocked")
-        } catch {
-            #expect(isRight(error), "\(error)")
-        }
+        } catch { #expect(isRight(error), "\(error)") }
     }
 
     private static func isLocked(_ error: any Error) -> Bool {
@@ -94,8 +93,9 @@ extension Node {
         #expect(refusals > 0)
     }
 
-    @Test("a passphrase is stretched while the node goes on, and a wrong one changes nothing")
-    func stretching() async throws {
+    @Test("a passphrase is stretched while the node goes on, and a wrong one changes nothing") func stretching()
+        async throws
+    {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
@@ -109,8 +109,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("of two unlocks at once the second finds it done; one that fails leaves the other alone")
-    func twice() async throws {
+    @Test("of two unlocks at once the second finds it done; one that fails leaves the other alone") func twice()
+        async throws
+    {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let wrong = await node.unlocking("wrong")
@@ -126,8 +127,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a lock makes void what was asked for before it, and not what is asked for later")
-    func lockMeanwhile() async throws {
+    @Test("a lock makes void what was asked for before it, and not what is asked for later") func lockMeanwhile()
+        async throws
+    {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let (before, after) = await node.lockBetweenUnlocks()
@@ -142,8 +144,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a stop waits for a passphrase that is being stretched, and the store stays closed")
-    func stopMeanwhile() async throws {
+    @Test("a stop waits for a passphrase that is being stretched, and the store stays closed") func stopMeanwhile()
+        async throws
+    {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         for future in await node.stopWhileUnlocking() {

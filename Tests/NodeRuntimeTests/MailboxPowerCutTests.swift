@@ -184,25 +184,18 @@ extension Node {
     }
 
     /// - Returns: each moment at which the power may go, and what the mailbox had answered by then.
-    private func moments(
-        _ group: MultiThreadedEventLoopGroup,
-        _ change: (inout SimulatedDisk.State) -> Void = { _ in }
-    ) async throws -> (peers: PeersFile, all: [(disk: SimulatedDisk, promise: BoxPromise)]) {
+    private func moments(_ group: MultiThreadedEventLoopGroup, _ change: (inout SimulatedDisk.State) -> Void = { _ in })
+        async throws -> (peers: PeersFile, all: [(disk: SimulatedDisk, promise: BoxPromise)])
+    {
         let disk = SimulatedDisk()
         try Store.create(
-            home: Self.home,
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         let listen = [Messaging.Endpoint(host: "127.0.0.1", port: 0)]
         let identity = makeIdentity()
         let card = ContactCard(
-            key: identity.publicKey,
-            routingSecret: randomBytes(ContactCard.routingSecretByteCount),
-            endpoints: [Messaging.Endpoint(host: "127.0.0.1", port: 9)]
-        )
+            key: identity.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
+            endpoints: [Messaging.Endpoint(host: "127.0.0.1", port: 9)])
         let peers = PeersFile(peers: [PeersFile.Peer(name: "owner", contact: card, endpoints: nil)])
         let node = try await Node.quiet(home: Self.home, on: disk, group.next(), listen: listen, peers: peers) {
             $0.isMailbox = true
@@ -228,10 +221,7 @@ extension Node {
     /// Starts the mailbox on what is left.
     /// - Returns: the promises that are broken.
     private func check(
-        _ disk: SimulatedDisk,
-        _ promise: BoxPromise,
-        _ peers: PeersFile,
-        _ group: MultiThreadedEventLoopGroup
+        _ disk: SimulatedDisk, _ promise: BoxPromise, _ peers: PeersFile, _ group: MultiThreadedEventLoopGroup
     ) async throws -> [String] {
         let node = try await Node.quiet(home: Self.home, on: disk, group.next(), peers: peers) {
             $0.isMailbox = true
@@ -269,9 +259,7 @@ extension Node {
     }
 
     private func run(
-        _ group: MultiThreadedEventLoopGroup,
-        limit: Int,
-        every step: Int,
+        _ group: MultiThreadedEventLoopGroup, limit: Int, every step: Int,
         _ change: (inout SimulatedDisk.State) -> Void = { _ in }
     ) async throws -> (moments: Int, states: Int, broken: Set<String>) {
         let (peers, moments) = try await moments(group, change)
@@ -299,8 +287,7 @@ extension Node {
         try await group.shutdownGracefully()
     }
 
-    @Test("a commit that is acknowledged before its barrier is found")
-    func canary() async throws {
+    @Test("a commit that is acknowledged before its barrier is found") func canary() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let run = try await run(group, limit: 2, every: 3) { $0.skipsBarriersOf = "journal" }
         #expect(run.broken.contains { $0.hasPrefix("a slot that was stored is lost") })

@@ -26,34 +26,20 @@ private final class Household: Sendable {
                 try disk.makeDirectory(String(directory[..<parent]), in: nil)
             }
             try Store.create(
-                home: directory,
-                protection: .keyFile,
-                passphrase: nil,
-                fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount
-            )
+                home: directory, protection: .keyFile, passphrase: nil, fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount)
         }
         hub = try await Self.node(directory, disks.hub, group.next()) { $0.isMailbox = true }
         try await hub.start(passphrase: nil)
     }
 
     private static func node(
-        _ home: String,
-        _ disk: SimulatedDisk,
-        _ loop: any EventLoop,
-        peers: PeersFile = PeersFile(),
+        _ home: String, _ disk: SimulatedDisk, _ loop: any EventLoop, peers: PeersFile = PeersFile(),
         _ options: (inout Node.Options) -> Void = { _ in }
     ) async throws -> Node {
         try await Node.quiet(
-            home: home,
-            on: disk,
-            loop,
-            listen: [Endpoint(host: "127.0.0.1", port: 0)],
-            peers: peers,
-            options
-        ) {
-            $0.datagrams = nil
-        }
+            home: home, on: disk, loop, listen: [Endpoint(host: "127.0.0.1", port: 0)], peers: peers, options
+        ) { $0.datagrams = nil }
     }
 
     func node(_ disk: SimulatedDisk, peers: PeersFile = PeersFile()) async throws -> Node {
@@ -134,8 +120,7 @@ extension Node {
 }
 
 @Suite("Mailboxes") struct MailboxTests {
-    @Test("two that are never online together talk through a mailbox, both ways")
-    func neverTogether() async throws {
+    @Test("two that are never online together talk through a mailbox, both ways") func neverTogether() async throws {
         let house = try await Household()
         var ann = try await house.node(house.disks.ann)
         var bob = try await house.node(house.disks.bob)
@@ -165,8 +150,7 @@ extension Node {
         try await house.end()
     }
 
-    @Test("a text that a sender mails after it was put back from an old copy comes")
-    func oldCopy() async throws {
+    @Test("a text that a sender mails after it was put back from an old copy comes") func oldCopy() async throws {
         let house = try await Household()
         let ann = try await house.node(house.disks.ann)
         let bob = try await house.node(house.disks.bob)
@@ -177,11 +161,9 @@ extension Node {
         let copy = house.disks.ann.copy()
         let hub = house.hub
         // One is online at a time, so that all goes by the mailbox.
-        func run<Result: Sendable>(
-            _ disk: SimulatedDisk,
-            _ peers: PeersFile,
-            _ body: (Node) async throws -> Result
-        ) async throws -> Result {
+        func run<Result: Sendable>(_ disk: SimulatedDisk, _ peers: PeersFile, _ body: (Node) async throws -> Result)
+            async throws -> Result
+        {
             let node = try await house.node(disk, peers: peers)
             let result = try await body(node)
             await node.stop()
@@ -247,36 +229,20 @@ extension Node {
         let member = try #require(machine.record.members.first { $0.key != key.publicKey })
         let address = try #require(member.mailbox)
         let secret = SlotSecret(
-            sender: key.publicKey,
-            owner: member.key,
-            box: address.box,
-            conversation: machine.conversation,
-            own: key
-        )
+            sender: key.publicKey, owner: member.key, box: address.box, conversation: machine.conversation, own: key)
         var random = Randomness.system
         let stranger = IdentityKey(SecretKey.generate())
         let forged = ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: stranger, &random)
         let body = SlotSealing.seal(
-            notice: forged.sealed(&random),
-            secret,
-            box: address.box,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount)
-        )
+            notice: forged.sealed(&random), secret, box: address.box, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         let put = SlotPut(id: SlotID(secret.noticeTag), kind: .notice, keeping: .fortyFiveDays, body: body)
         let remote = MailboxLinks.Remote(
-            endpoints: [address.endpoint],
-            key: address.key,
-            routingSecret: address.routingSecret
-        )
+            endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
         let links = mailboxes.links
         links.open(
             remote,
             for: MailboxLinks.Purpose(
-                opened: { links.say(.put(address.box, put), on: $0) },
-                answered: { _, link in links.close(link) },
-                heard: { _ in },
-                ended: {}
-            )
-        )
+                opened: { links.say(.put(address.box, put), on: $0) }, answered: { _, link in links.close(link) },
+                heard: { _ in }, ended: {}))
     }
 }

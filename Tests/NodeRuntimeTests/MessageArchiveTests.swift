@@ -18,12 +18,8 @@ import Testing
     init() throws {
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
         try store.unlock(passphrase: nil)
         row = try store.createRow()
@@ -33,28 +29,16 @@ import Testing
     private mutating func message(lasting lifetime: Milliseconds? = nil) -> Message {
         Message(
             content: Content(
-                type: .text,
-                id: MessageID.random(&random),
-                sentAt: now,
-                lifetime: lifetime == nil ? .ephemeral : .oneDay,
-                agreement: nil,
-                fallback: "",
-                shouldPush: true,
-                payload: Array("hello".utf8)
-            ),
-            sender: sender,
-            state: .received,
-            expiresAt: lifetime.map { now + $0 }
-        )
+                type: .text, id: MessageID.random(&random), sentAt: now,
+                lifetime: lifetime == nil ? .ephemeral : .oneDay, agreement: nil, fallback: "", shouldPush: true,
+                payload: Array("hello".utf8)), sender: sender, state: .received, expiresAt: lifetime.map { now + $0 })
     }
 
     private mutating func keep(_ message: Message, _ keeping: NodeAction.Keeping) throws {
         try archive.keep(message, keeping, now: now)
     }
 
-    private func isKnown(_ message: Message) -> Bool {
-        archive.contains(message.content.id)
-    }
+    private func isKnown(_ message: Message) -> Bool { archive.contains(message.content.id) }
 
     @Test mutating func `a message that comes twice is in memory once`() throws {
         let twice = message(lasting: .hour)

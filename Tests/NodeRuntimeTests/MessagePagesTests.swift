@@ -19,12 +19,8 @@ import Testing
     init() throws {
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
         try store.unlock(passphrase: nil)
         row = try store.createRow()
@@ -32,12 +28,8 @@ import Testing
     }
 
     /// A message of its own number, on the disk or in memory; it comes a millisecond after the one before.
-    @discardableResult
-    private mutating func come(
-        _ number: Int,
-        _ keeping: NodeAction.Keeping,
-        lasting lifetime: Milliseconds? = nil,
-        fromUs: Bool = false,
+    @discardableResult private mutating func come(
+        _ number: Int, _ keeping: NodeAction.Keeping, lasting lifetime: Milliseconds? = nil, fromUs: Bool = false,
         body: ContentBody = .opaque
     ) throws -> MessageID {
         now = now + 1
@@ -51,20 +43,9 @@ import Testing
         let lasting: Milliseconds? = if case .memory = keeping { lifetime } else { lifetime ?? .day }
         let message = Message(
             content: Content(
-                type: type,
-                id: MessageID.random(&random),
-                sentAt: now,
-                lifetime: .oneDay,
-                agreement: nil,
-                fallback: "",
-                shouldPush: true,
-                payload: body == .opaque ? Array("\(number)".utf8) : [],
-                body: body
-            ),
-            sender: fromUs ? nil : sender,
-            state: fromUs ? .queued : .received,
-            expiresAt: lasting.map { now + $0 }
-        )
+                type: type, id: MessageID.random(&random), sentAt: now, lifetime: .oneDay, agreement: nil, fallback: "",
+                shouldPush: true, payload: body == .opaque ? Array("\(number)".utf8) : [], body: body),
+            sender: fromUs ? nil : sender, state: fromUs ? .queued : .received, expiresAt: lasting.map { now + $0 })
         try archive.keep(message, keeping, now: now)
         return message.content.id
     }
@@ -126,9 +107,7 @@ import Testing
             #expect(try pages(of: 3, last: last).flatMap { $0 } == wanted)
         }
         #expect(try numbers(last: .max) == Array(0..<20))
-        for index in 0..<20 {
-            #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20))
-        }
+        for index in 0..<20 { #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20)) }
     }
 
     @Test mutating func `a page opens what is on it and the first that is not`() throws {
@@ -210,8 +189,8 @@ import Testing
 
     @Test mutating func `what is due is on no page, and may still be where the next one begins`() throws {
         let ids = [
-            try come(0, .disk(.oneHour), lasting: 100), try come(1, .memory, lasting: 100),
-            try come(2, .disk(.oneDay)), try come(3, .memory),
+            try come(0, .disk(.oneHour), lasting: 100), try come(1, .memory, lasting: 100), try come(2, .disk(.oneDay)),
+            try come(3, .memory),
         ]
         now = now + 200
         #expect(try numbers() == [2, 3] && numbers(last: 3) == [2, 3])
@@ -241,10 +220,7 @@ import Testing
     // MARK: Reactions
 
     private mutating func react(
-        to target: MessageID,
-        _ keeping: NodeAction.Keeping,
-        lasting lifetime: Milliseconds? = nil,
-        fromUs: Bool = false
+        to target: MessageID, _ keeping: NodeAction.Keeping, lasting lifetime: Milliseconds? = nil, fromUs: Bool = false
     ) throws -> MessageID {
         let reaction = Reaction(message: target, emoji: "👍", isRemoved: false)
         return try come(0, keeping, lasting: lifetime, fromUs: fromUs, body: .reaction(reaction))

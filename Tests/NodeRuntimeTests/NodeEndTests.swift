@@ -6,8 +6,9 @@ import Transport
 @testable import NodeRuntime
 
 @Suite("The end of a node") struct NodeEndTests {
-    @Test("a node that has stopped keeps none of its objects: no circle of references holds them")
-    func released() async throws {
+    @Test("a node that has stopped keeps none of its objects: no circle of references holds them") func released()
+        async throws
+    {
         let ann = Remains()
         let bob = Remains()
         try await run(ann, bob)

@@ -22,12 +22,9 @@ final class NodeMachine: Sendable {
         disk = SimulatedDisk()
         seconds = Mutex(0)
         try Store.create(
-            home: Self.home,
-            protection: passphrase == nil ? .keyFile : .passphrase,
-            passphrase: passphrase.map { SecretBytes(copying: $0.utf8) },
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: Self.home, protection: passphrase == nil ? .keyFile : .passphrase,
+            passphrase: passphrase.map { SecretBytes(copying: $0.utf8) }, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
     }
 
     /// The same machine after a power cut, which leaves what was made durable.

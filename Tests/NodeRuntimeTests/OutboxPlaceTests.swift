@@ -13,15 +13,8 @@ extension Node {
     fileprivate func keepOwn(_ client: ClientID, _ state: DeliveryState, lasting: Milliseconds) -> Messaging.MessageID {
         var random = Randomness.system
         let content = Content(
-            type: .text,
-            id: MessageID.random(&random),
-            sentAt: services.now,
-            lifetime: .oneHour,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: Array("hello".utf8)
-        )
+            type: .text, id: MessageID.random(&random), sentAt: services.now, lifetime: .oneHour, agreement: nil,
+            fallback: "", shouldPush: true, payload: Array("hello".utf8))
         let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + lasting)
         core.perform([.keep(client, [message], .disk(.oneHour))])
         return content.id
@@ -60,8 +53,7 @@ extension Node {
         return (next, client)
     }
 
-    @Test("is not above what a message is given after the messages before it have ended")
-    func ended() async throws {
+    @Test("is not above what a message is given after the messages before it have ended") func ended() async throws {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()
@@ -121,8 +113,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("is saved before a message with a lower place is, whether the process ends well or not")
-    func lower() async throws {
+    @Test("is saved before a message with a lower place is, whether the process ends well or not") func lower()
+        async throws
+    {
         for count in [1, 5] {
             let (machine, client) = try await machine()
             let node = try await machine.start()

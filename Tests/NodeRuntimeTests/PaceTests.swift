@@ -101,13 +101,9 @@ private final class CountingNetwork: LanNetwork {
     }
 
     func open(
-        _ role: LanSocketRole,
-        port: UInt16,
-        on loop: any EventLoop,
+        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
         receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
-    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
-        loop.makeFailedFuture(ChannelError.operationUnsupported)
-    }
+    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> { loop.makeFailedFuture(ChannelError.operationUnsupported) }
 }
 
 /// A clock of the test's, and how often the room on the disk was asked for.
@@ -124,12 +120,8 @@ private final class Machine: Sendable {
     func withNode(_ body: (Node) async throws -> Void) async throws {
         let disk = SimulatedDisk()
         try Store.create(
-            home: "/home",
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount)
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let node = try await Node.quiet(home: "/home", on: disk, group.next()) {
             $0.realtime = { [self] in 1_700_000_000_000 + time.withLock { $0 } }

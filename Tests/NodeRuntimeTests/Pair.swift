@@ -17,12 +17,8 @@ final class Pair: Sendable {
     init() async throws {
         for disk in [disks.ann, disks.bob] {
             try Store.create(
-                home: Self.home,
-                protection: .keyFile,
-                passphrase: nil,
-                fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount
-            )
+                home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount)
         }
         var nodes: [Node] = []
         for disk in [disks.ann, disks.bob] { nodes.append(try await Self.node(disk, group.next())) }

@@ -49,8 +49,9 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a message waits on, whichever call the disk refuses once while the outbox is read")
-    func unreadOutbox() async throws {
+    @Test("a message waits on, whichever call the disk refuses once while the outbox is read") func unreadOutbox()
+        async throws
+    {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         await pair.bob.stop()
@@ -96,8 +97,9 @@ import Testing
         try await pair.end()
     }
 
-    @Test("the plain text of a file that is being handed over does not outlive its conversation")
-    func uploadIntoLeft() async throws {
+    @Test("the plain text of a file that is being handed over does not outlive its conversation") func uploadIntoLeft()
+        async throws
+    {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
@@ -116,9 +118,7 @@ import Testing
         #expect(try await pair.ann.recordCount("tea") == before + 2)
         await pair.ann.lock()
         #expect(await pair.ann.uploadCount == 0)
-        await #expect {
-            try await pair.ann.append(ByteBuffer(bytes: [1]), to: upload)
-        } throws: { error in
+        await #expect { try await pair.ann.append(ByteBuffer(bytes: [1]), to: upload) } throws: { error in
             if case NodeError.locked? = error as? NodeError { true } else { false }
         }
         try await pair.ann.unlock(passphrase: nil)
@@ -126,8 +126,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("an upload wakes its inbox, when another one has needed its place")
-    func uploadIntoAsleep() async throws {
+    @Test("an upload wakes its inbox, when another one has needed its place") func uploadIntoAsleep() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()

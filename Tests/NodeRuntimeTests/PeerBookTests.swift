@@ -40,8 +40,9 @@ import Testing
         return true
     }
 
-    @Test(arguments: Manner.allCases)
-    private func `an edit between the reading and the writing of a command stays`(manner: Manner) throws {
+    @Test(arguments: Manner.allCases) private func `an edit between the reading and the writing of a command stays`(
+        manner: Manner
+    ) throws {
         try withHome { home in
             write(list("a"), home)
             let book = try PeerBook(home: home)
@@ -79,22 +80,14 @@ import Testing
             let old = Array(text(home).utf8)
             write(list("first"), home, manner)
             let isReplaced = try HomeFile.replace(
-                PeersFile.fileName,
-                with: Array(list("a", "ours").utf8),
-                over: old,
-                home: home,
-                editFound: { write(list("second"), home, manner) }
-            )
+                PeersFile.fileName, with: Array(list("a", "ours").utf8), over: old, home: home,
+                editFound: { write(list("second"), home, manner) })
             #expect(!isReplaced)
             #expect(text(home) == list("second"))
             // Removed at that moment: it stays so.
             let removed = try HomeFile.replace(
-                PeersFile.fileName,
-                with: Array(list("a", "ours").utf8),
-                over: old,
-                home: home,
-                editFound: { unlink("\(home)/\(PeersFile.fileName)") }
-            )
+                PeersFile.fileName, with: Array(list("a", "ours").utf8), over: old, home: home,
+                editFound: { unlink("\(home)/\(PeersFile.fileName)") })
             #expect(!removed)
             #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
         }

@@ -31,11 +31,9 @@ private final class StubGateways: GatewayNetwork {
         return [GatewayRoute(gateway: LanAddress(192, 168, 1, 1), interface: 2, locals: [LanAddress(127, 0, 0, 1)])]
     }
 
-    func ask(
-        _ question: PortMappingStateMachine.Question,
-        key: [UInt8],
-        isGivenUp: @escaping @Sendable () -> Bool
-    ) -> PortMappingStateMachine.Outcome {
+    func ask(_ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
+        -> PortMappingStateMachine.Outcome
+    {
         let outer = record.withLock {
             $0.questions.append(question)
             $0.keys.insert(key)
@@ -54,8 +52,7 @@ private final class StubGateways: GatewayNetwork {
     }
 }
 
-@Suite("Port mapping of the shell")
-struct PortMappingShellTests {
+@Suite("Port mapping of the shell") struct PortMappingShellTests {
     /// A node on a disk of its own, with that gateway.
     private final class Machine: Sendable {
         private let disk = SimulatedDisk()
@@ -64,12 +61,8 @@ struct PortMappingShellTests {
 
         init() throws {
             try Store.create(
-                home: "/home",
-                protection: .keyFile,
-                passphrase: nil,
-                fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount
-            )
+                home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount)
         }
 
         func start(mapPorts: Bool?, advertise: [Endpoint] = []) async throws -> Node {
@@ -83,13 +76,9 @@ struct PortMappingShellTests {
             options.mapPorts = mapPorts
             let node = try await group.next().submit { [options, environment, group] in
                 try Node(
-                    options,
-                    configuration: NodeConfiguration(name: nil, listen: [], advertise: advertise),
-                    peers: PeersFile(),
-                    environment: environment,
-                    loop: group.next(),
-                    log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
-                )
+                    options, configuration: NodeConfiguration(name: nil, listen: [], advertise: advertise),
+                    peers: PeersFile(), environment: environment, loop: group.next(),
+                    log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
             }.get()
             try await node.start(passphrase: nil)
             return node
@@ -116,8 +105,7 @@ struct PortMappingShellTests {
             #expect(state?.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242)])
             let card = try await node.card()
             #expect(
-                card.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242), Endpoint(host: "desk.example", port: 9)]
-            )
+                card.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242), Endpoint(host: "desk.example", port: 9)])
             let port = await node.listening[0].port
             await node.stop()
             let record = machine.gateways.record.withLock { ($0.questions.count, $0.removed, $0.keys) }
@@ -127,8 +115,9 @@ struct PortMappingShellTests {
         try await machine.end()
     }
 
-    @Test("unless it is asked for, no gateway is looked for or asked, by any start, tick or stop")
-    func off() async throws {
+    @Test("unless it is asked for, no gateway is looked for or asked, by any start, tick or stop") func off()
+        async throws
+    {
         let machine = try Machine()
         for mapPorts: Bool? in [nil, false] {
             let node = try await machine.start(mapPorts: mapPorts)
@@ -156,8 +145,9 @@ struct PortMappingShellTests {
         try await machine.end()
     }
 
-    @Test("a gateway that does not end its answer holds a stop up for two seconds, and no longer")
-    func stuck() async throws {
+    @Test("a gateway that does not end its answer holds a stop up for two seconds, and no longer") func stuck()
+        async throws
+    {
         let machine = try Machine()
         let node = try await machine.start(mapPorts: true)
         #expect(try await mapped(node) != nil)

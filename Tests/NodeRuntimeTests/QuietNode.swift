@@ -10,12 +10,8 @@ extension Node {
     /// - Parameter listen: where it listens after all, once it is started.
     /// - Parameter change: what is else with its environment, such as the time.
     static func quiet(
-        home: String,
-        on disk: SimulatedDisk,
-        _ loop: any EventLoop,
-        listen: [Messaging.Endpoint] = [],
-        peers: PeersFile = PeersFile(),
-        _ configure: (inout Node.Options) -> Void = { _ in },
+        home: String, on disk: SimulatedDisk, _ loop: any EventLoop, listen: [Messaging.Endpoint] = [],
+        peers: PeersFile = PeersFile(), _ configure: (inout Node.Options) -> Void = { _ in },
         _ change: (inout Environment) -> Void
     ) async throws -> Node {
         var environment = Environment()
@@ -30,13 +26,9 @@ extension Node {
         configure(&options)
         return try await loop.submit { [options, environment, peers] in
             try Node(
-                options,
-                configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
-                peers: peers,
-                environment: environment,
-                loop: loop,
-                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
-            )
+                options, configuration: NodeConfiguration(name: nil, listen: [], advertise: []), peers: peers,
+                environment: environment, loop: loop,
+                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
         }.get()
     }
 }

@@ -5,15 +5,10 @@ import Transport
 
 private typealias Endpoint = Messaging.Endpoint
 
-@Suite("What others are told of a machine's addresses")
-struct ReachableAddressesTests {
-    private func interface(
-        _ index: UInt32,
-        _ kind: LanInterface.Kind = .device,
-        _ addresses: LanInterface.Own...
-    ) -> LanInterface {
-        LanInterface(index: index, name: "if\(index)", kind: kind, addresses: addresses)
-    }
+@Suite("What others are told of a machine's addresses") struct ReachableAddressesTests {
+    private func interface(_ index: UInt32, _ kind: LanInterface.Kind = .device, _ addresses: LanInterface.Own...)
+        -> LanInterface
+    { LanInterface(index: index, name: "if\(index)", kind: kind, addresses: addresses) }
 
     private func own(_ text: String, isDefault: Bool = false) -> LanInterface.Own {
         LanInterface.Own(address: LanAddress(text: text)!, prefixLength: 24, isDefault: isDefault)
@@ -23,54 +18,36 @@ struct ReachableAddressesTests {
 
     private func hosts(_ endpoints: [Endpoint]) -> [String] { endpoints.map(\.host) }
 
-    @Test(
-        "the addresses toward other networks first, then one of each interface, the rest, containers' bridges last"
-    )
+    @Test("the addresses toward other networks first, then one of each interface, the rest, containers' bridges last")
     func order() {
         let machine = [
             interface(1, .loopback, own("127.0.0.1"), own("::1"), own("192.0.2.53")),
-            interface(2, .bridge, own("172.17.0.1")),
-            interface(3, .device, own("10.0.0.1")),
+            interface(2, .bridge, own("172.17.0.1")), interface(3, .device, own("10.0.0.1")),
             interface(
-                4,
-                .device,
-                own("10.1.0.1"),
-                own("10.1.0.2", isDefault: true),
-                own("2001:db8::7", isDefault: true),
-                own("fe80::1")
-            ),
+                4, .device, own("10.1.0.1"), own("10.1.0.2", isDefault: true), own("2001:db8::7", isDefault: true),
+                own("fe80::1")),
         ]
         let found = ReachableAddresses(listeners: both, interfaces: machine)
-        #expect(
-            hosts(found.told)
-                == ["10.1.0.2", "2001:db8::7", "192.0.2.53", "10.0.0.1", "10.1.0.1", "172.17.0.1"]
-        )
+        #expect(hosts(found.told) == ["10.1.0.2", "2001:db8::7", "192.0.2.53", "10.0.0.1", "10.1.0.1", "172.17.0.1"])
         // Each interface has a link-local address: that is no news.
         #expect(found.untold.isEmpty && !found.isThisMachineAlone)
     }
 
-    @Test("a temporary IPv6 address comes after the address of a VPN")
-    func temporary() {
+    @Test("a temporary IPv6 address comes after the address of a VPN") func temporary() {
         let machine = [
             interface(
-                2,
-                .device,
-                own("10.0.0.1", isDefault: true),
-                own("2001:db8::7", isDefault: true),
-                own("2001:db8::1834:9a1b"),
-                own("fd00::7")
-            ),
+                2, .device, own("10.0.0.1", isDefault: true), own("2001:db8::7", isDefault: true),
+                own("2001:db8::1834:9a1b"), own("fd00::7")),
             interface(3, .device, own("100.87.12.201"), own("fd7a:115c:a1e0::1")),
         ]
         #expect(
             hosts(ReachableAddresses(listeners: both, interfaces: machine).told) == [
                 "10.0.0.1", "2001:db8::7", "100.87.12.201", "fd7a:115c:a1e0::1", "2001:db8::1834:9a1b", "fd00::7",
-            ]
-        )
+            ])
     }
 
-    @Test("with too many, bridges are left out first, and an address that links have used before others")
-    func tooMany() {
+    @Test("with too many, bridges are left out first, and an address that links have used before others") func tooMany()
+    {
         var machine = (0..<12).map { interface(UInt32($0 + 10), .bridge, own("172.\($0 + 17).0.1")) }
         machine.append(interface(1, .device, own("10.0.0.1", isDefault: true)))
         let found = ReachableAddresses(listeners: both, interfaces: machine)
@@ -103,8 +80,7 @@ struct ReachableAddressesTests {
         #expect(ReachableAddresses(listeners: [Endpoint(host: "fec0::1", port: 1)], interfaces: []).told.count == 1)
     }
 
-    @Test("a loopback listener is told when nothing else is listened on, and only then")
-    func loopback() {
+    @Test("a loopback listener is told when nothing else is listened on, and only then") func loopback() {
         let own = Endpoint(host: "127.0.0.1", port: 1)
         let other = Endpoint(host: "10.0.0.1", port: 2)
         #expect(ReachableAddresses(listeners: [own], interfaces: []).told == [own])

@@ -30,8 +30,9 @@ extension Node {
 }
 
 @Suite("Inboxes that the disk does not give") struct UnreadInboxTests {
-    @Test("are there again when it does, whichever call it began to fail at, and so is the card")
-    func again() async throws {
+    @Test("are there again when it does, whichever call it began to fail at, and so is the card") func again()
+        async throws
+    {
         var unknown = 0
         var calls = 0
         for call in 0... {
@@ -73,8 +74,9 @@ extension Node {
         #expect(calls > 1 && unknown > 0)
     }
 
-    @Test("at a start are there a little later, whichever call it refuses, and the card is the old one")
-    func start() async throws {
+    @Test("at a start are there a little later, whichever call it refuses, and the card is the old one") func start()
+        async throws
+    {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
@@ -110,8 +112,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("are not looked for without end in a locked storage")
-    func locked() async throws {
+    @Test("are not looked for without end in a locked storage") func locked() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
@@ -150,8 +151,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a setting that cannot be saved does not hold")
-    func settings() async throws {
+    @Test("a setting that cannot be saved does not hold") func settings() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let policy = await node.policyByDefault
@@ -163,8 +163,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("what is asked for in the turn in which the node stops is answered")
-    func answered() async throws {
+    @Test("what is asked for in the turn in which the node stops is answered") func answered() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let made = try await node.createAndStop()

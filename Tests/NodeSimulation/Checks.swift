@@ -20,9 +20,7 @@ extension NodeSimulation {
         }
         if let mailbox, let said = mailbox.passed(bytes, from: key, to: machine, in: self) { return said }
         guard let owner = oracle.owners[key] else { return [bytes] }
-        if machines[owner].isHostile, !machine.isHostile {
-            return hostile.forge(bytes, from: key, to: machine.index)
-        }
+        if machines[owner].isHostile, !machine.isHostile { return hostile.forge(bytes, from: key, to: machine.index) }
         guard let frame = try? FrameCodec.decode(bytes) else { return [bytes] }
         note("machine \(machine.index) <- machine \(owner): \("\(frame)".prefix(120))")
         switch frame {
@@ -53,11 +51,7 @@ extension NodeSimulation {
         }
         count("acknowledged as stored")
         oracle.promises[machine, default: [:]][id] = NodeOracle.Promise(
-            text: text,
-            id: id,
-            conversation: sent.conversation,
-            inbox: inbox
-        )
+            text: text, id: id, conversation: sent.conversation, inbox: inbox)
     }
 
     /// A node tells its user.
@@ -171,9 +165,7 @@ extension NodeSimulation {
             guard let promise = promises[id] else { continue }
             let broken = machine.ask { node -> String? in
                 // A member that was removed and has joined again has two inboxes of one conversation.
-                let client = clients.first {
-                    (try? node.conversation($0.description))?.key.publicKey == promise.inbox
-                }
+                let client = clients.first { (try? node.conversation($0.description))?.key.publicKey == promise.inbox }
                 guard let client else {
                     // It came to its end while the node was not there to say so.
                     let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
@@ -211,10 +203,7 @@ extension NodeSimulation {
             for box in service.boxes {
                 bound("slots of a box", box.slotCount ?? 0, Limits.slotCount + Limits.noticeCount)
                 bound(
-                    "bytes of a box",
-                    box.byteCount,
-                    Limits.boxByteCount + Limits.noticeCount * SlotSize.byteCounts[0]
-                )
+                    "bytes of a box", box.byteCount, Limits.boxByteCount + Limits.noticeCount * SlotSize.byteCounts[0])
             }
         }
         let found = machine.ask { node in list(machine).compactMap { try? node.conversation($0.text) } } ?? []
@@ -242,8 +231,8 @@ extension NodeSimulation {
     /// What somebody finds who has the disk and its key file: no key of a conversation that is over, no message without an
     /// agreement of all, and none past its end, but for the time it takes to overwrite them.
     func inspectDisk(_ machine: Machine) {
-        guard machine.isUp, !machine.isHostile, !machine.diskHasFailed,
-            machine.startedAt + 25_000 < time.milliseconds, machine.unlockedAt + 25_000 < time.milliseconds,
+        guard machine.isUp, !machine.isHostile, !machine.diskHasFailed, machine.startedAt + 25_000 < time.milliseconds,
+            machine.unlockedAt + 25_000 < time.milliseconds,
             let now = machine.ask({ $0.status().isLocked ? nil : $0.currentTime }) ?? nil
         else { return }
         count("stolen disks")
@@ -279,9 +268,7 @@ extension NodeSimulation {
                     inspect(message, of: inbox, machine, now)
                 }
             }
-        } catch {
-            violation("the disk of machine \(machine.index) cannot be read: \(error)")
-        }
+        } catch { violation("the disk of machine \(machine.index) cannot be read: \(error)") }
     }
 
     func identity(of row: RowID, in store: Store) -> PublicKey? {
@@ -322,12 +309,8 @@ extension NodeSimulation {
         }
         for one in read where !one.isStored && one.message.content.type == .text {
             try store.append(
-                row,
-                id: one.message.content.id.bytes,
-                tier: .oneHour,
-                expiresAt: now.milliseconds + 30 * .minute,
-                payload: StoredCodec.encode(one.message, arrivedAt: now)
-            )
+                row, id: one.message.content.id.bytes, tier: .oneHour, expiresAt: now.milliseconds + 30 * .minute,
+                payload: StoredCodec.encode(one.message, arrivedAt: now))
         }
     }
 
@@ -398,8 +381,7 @@ extension NodeSimulation {
                     guard let now = creator.lastSeenNow, areNear(now, holder.now),
                         [holder.machine, creator].contains(where: {
                             explosion.places[$0.index] == $0.place && !roads.hidden.contains($0.index)
-                        }),
-                        !holder.conversation.record.isRemoved,
+                        }), !holder.conversation.record.isRemoved,
                         // By its clock that time may still be to come.
                         holder.conversation.record.schedule.map({ $0.expiresAt <= holder.now }) ?? true
                     else { continue }
@@ -422,8 +404,7 @@ extension NodeSimulation {
             return "\(name) has a state that its creator has not signed"
         }
         let known = Set(
-            record.members.map(\.key) + record.departures.map(\.member) + [holder.conversation.key.publicKey]
-        )
+            record.members.map(\.key) + record.departures.map(\.member) + [holder.conversation.key.publicKey])
         if !record.isRemoved, !known.isSuperset(of: record.group.members) {
             return "\(name) does not know everybody who is in its state"
         }

@@ -35,11 +35,7 @@ final class Connection: @unchecked Sendable {
     private var heldUpSince: [Int64?] = [nil, nil]
 
     init(
-        _ number: Int,
-        from dialer: Int,
-        to listener: Int,
-        addresses: [SocketAddress?],
-        delay: Int64,
+        _ number: Int, from dialer: Int, to listener: Int, addresses: [SocketAddress?], delay: Int64,
         network: SimulatedNetwork
     ) {
         self.number = number

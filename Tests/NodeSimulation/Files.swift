@@ -22,12 +22,7 @@ extension NodeSimulation {
         let isGivenUp = chance(10)
         command(machine, isGivenUp ? "files given up" : "files") { node in
             let upload = try node.beginUpload(
-                conversation.text,
-                name: "f\(number)",
-                byteCount: Int64(bytes.count),
-                text: "",
-                replyTo: nil
-            )
+                conversation.text, name: "f\(number)", byteCount: Int64(bytes.count), text: "", replyTo: nil)
             _ = try node.append(ByteBuffer(bytes: bytes), to: upload)
             if isGivenUp { return node.cancelUpload(upload) }
             _ = try node.commitUpload(upload)
@@ -46,9 +41,7 @@ extension NodeSimulation {
         let file: Node.SavedAttachment
         do throws(NodeError) {
             file = try node.attachment(read.message.content.id.description, in: conversation.text)
-        } catch {
-            return count("files under way")
-        }
+        } catch { return count("files under way") }
         var found: [UInt8] = []
         do throws(NodeError) {
             for chunk in 0..<attachment.chunkCount { found += try node.read(file, from: chunk, count: 1) }

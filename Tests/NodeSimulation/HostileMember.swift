@@ -61,10 +61,8 @@ final class HostileMember: @unchecked Sendable {
         keep(bytes, in: &frames)
         guard let frame = try? FrameCodec.decode(bytes) else { return }
         switch frame {
-        case .contents(let contents):
-            for aged in contents { keep(aged.content.id, in: &ids) }
-        case .acknowledgement(let said):
-            for id in said.stored + said.held + said.expired { keep(id, in: &ids) }
+        case .contents(let contents): for aged in contents { keep(aged.content.id, in: &ids) }
+        case .acknowledgement(let said): for id in said.stored + said.held + said.expired { keep(id, in: &ids) }
         case .lifetime(.proposal(let proposal)): keep(proposal, in: &proposals)
         case .lifetime(.agreement(let agreement)): keep(agreement, in: &agreements)
         case .session(let start):
@@ -152,8 +150,8 @@ final class HostileMember: @unchecked Sendable {
     // MARK: Forging
 
     private var time: Timestamp {
-        [0, 1, NodeSimulation.epoch, NodeSimulation.epoch + 365 * .day, Timestamp.latest.milliseconds]
-            .map(Timestamp.init(milliseconds:))[roll(5)]
+        [0, 1, NodeSimulation.epoch, NodeSimulation.epoch + 365 * .day, Timestamp.latest.milliseconds].map(
+            Timestamp.init(milliseconds:))[roll(5)]
     }
 
     private var number: UInt64 { [0, 1, 2, UInt64(roll(1 << 21)), .max, .max - 1][roll(6)] }
@@ -161,13 +159,9 @@ final class HostileMember: @unchecked Sendable {
     private func proposal(_ key: PublicKey) -> LifetimeProposal? {
         guard let own = keys[key], let known = pick(proposals) ?? pick(agreements)?.proposal else { return nil }
         return LifetimeProposal.Unsigned(
-            conversation: known.conversation,
-            membership: roll(2) == 0 ? known.membership : number,
-            epoch: roll(2) == 0 ? known.epoch &+ 1 : number,
-            previous: pick(agreements)?.id ?? known.previous,
-            terms: LifetimeTerms(Lifetime.allCases[roll(6)]),
-            proposedAt: time,
-            nonce: dice.bytes(16)
+            conversation: known.conversation, membership: roll(2) == 0 ? known.membership : number,
+            epoch: roll(2) == 0 ? known.epoch &+ 1 : number, previous: pick(agreements)?.id ?? known.previous,
+            terms: LifetimeTerms(Lifetime.allCases[roll(6)]), proposedAt: time, nonce: dice.bytes(16)
         ).signed(by: own, &dice)
     }
 
@@ -175,9 +169,7 @@ final class HostileMember: @unchecked Sendable {
         switch roll(19) {
         case 0, 1, 2: return content(bytes)
         case 3:
-            return (pick(ids)).map {
-                roll(3) == 0 ? .expiredOnArrival($0) : .acknowledgement($0, stored: roll(2) == 0)
-            }
+            return (pick(ids)).map { roll(3) == 0 ? .expiredOnArrival($0) : .acknowledgement($0, stored: roll(2) == 0) }
         case 4: return proposal(key).map { .lifetime(.proposal($0)) }
         case 5:
             guard let own = keys[key], let proposal = pick(proposals) ?? pick(agreements)?.proposal else { return nil }
@@ -193,13 +185,9 @@ final class HostileMember: @unchecked Sendable {
         case 9: return group(key)
         case 10:
             var start = SessionStart(
-                reset: roll(2) == 0,
-                inForce: pick(agreements)?.id,
-                head: roll(2) == 0 ? agreement(key) : pick(agreements),
-                renewable: LifetimeTerms(.thirtyDays),
-                epoch: number,
-                open: pick(proposals)?.id
-            )
+                reset: roll(2) == 0, inForce: pick(agreements)?.id,
+                head: roll(2) == 0 ? agreement(key) : pick(agreements), renewable: LifetimeTerms(.thirtyDays),
+                epoch: number, open: pick(proposals)?.id)
             start.undelivered = number
             (start.run, start.copies) = (UInt64(roll(3)), roll(2) == 0)
             start.groupDigest = dice.bytes(32)
@@ -228,15 +216,8 @@ final class HostileMember: @unchecked Sendable {
         var content =
             source
             ?? Content(
-                type: .text,
-                id: .random(&dice),
-                sentAt: time,
-                lifetime: .ephemeral,
-                agreement: nil,
-                fallback: "",
-                shouldPush: true,
-                payload: Array("forged".utf8)
-            )
+                type: .text, id: .random(&dice), sentAt: time, lifetime: .ephemeral, agreement: nil, fallback: "",
+                shouldPush: true, payload: Array("forged".utf8))
         if content.type == .text { content.payload = Array("forged \(roll(1_000))".utf8) }
         if roll(2) == 0, let id = pick(ids) { content.id = id }
         if roll(2) == 0 { content.sentAt = time }
@@ -273,19 +254,11 @@ final class HostileMember: @unchecked Sendable {
         fields.isLocked = roll(2) == 0
         if roll(2) == 0 { fields.members = fields.members.filter { $0 == fields.members.first || $0 == key } }
         let other = pick(members)
-        let departure = Departure(
-            of: other?.key ?? key,
-            conversation: state.conversation,
-            key: own,
-            &dice
-        )
+        let departure = Departure(of: other?.key ?? key, conversation: state.conversation, key: own, &dice)
         return .group(
             GroupUpdate(
-                state: fields.signed(by: own, &dice),
-                members: other.map { [$0] } ?? [],
-                departures: other?.key == key ? [] : [departure]
-            )
-        )
+                state: fields.signed(by: own, &dice), members: other.map { [$0] } ?? [],
+                departures: other?.key == key ? [] : [departure]))
     }
 
     /// Of a conversation that this inbox is in.
@@ -293,8 +266,7 @@ final class HostileMember: @unchecked Sendable {
         pick(
             beginnings.filter { genesis in
                 groups.contains { $0.conversation == genesis.conversation && $0.members.contains(key) }
-            }
-        )
+            })
     }
 
     /// Signed by itself, though only the creator's word counts; every member can seal it.
@@ -318,12 +290,8 @@ final class HostileMember: @unchecked Sendable {
         let version = UInt64(roll(1 << 50))
         let lie = Member(profile: "p\(roll(10))", endpoints: [place], version: version, key: own, &dice)
         return Member(
-            key: other.key,
-            profile: lie.profile,
-            endpointTexts: lie.endpointTexts,
-            version: version,
-            signature: lie.signature
-        )
+            key: other.key, profile: lie.profile, endpointTexts: lie.endpointTexts, version: version,
+            signature: lie.signature)
     }
 
     /// Where somebody is, or nobody.
@@ -341,11 +309,7 @@ final class HostileMember: @unchecked Sendable {
         }
         guard let id = pick(ids) else { return nil }
         return AttachmentChunk(
-            message: id,
-            index: [0, 1, 1 << 31][roll(3)],
-            isDeflated: roll(2) == 0,
-            bytes: dice.bytes(roll(1_000))
-        )
+            message: id, index: [0, 1, 1 << 31][roll(3)], isDeflated: roll(2) == 0, bytes: dice.bytes(roll(1_000)))
     }
 
     /// Where nobody has asked for a way, and to others than itself.
@@ -361,8 +325,7 @@ final class HostileMember: @unchecked Sendable {
     /// welcomes, refusals. All of it is signed as it should be, or nearly.
     /// - Returns: what leaves instead; `nil` where it has made nothing, or does not lie this time.
     private func lies(_ bytes: [UInt8], _ key: PublicKey, to receiver: Int) -> [Frame]? {
-        guard let own = keys[key], let genesis = made[key], roll(3) == 0,
-            let frame = try? FrameCodec.decode(bytes)
+        guard let own = keys[key], let genesis = made[key], roll(3) == 0, let frame = try? FrameCodec.decode(bytes)
         else { return nil }
         if case .welcome(let welcome) = frame { return lies(welcome, own) + (roll(2) == 0 ? [frame] : []) }
         switch roll(12) {
@@ -386,13 +349,8 @@ final class HostileMember: @unchecked Sendable {
         var fields =
             known?.unsigned
             ?? GroupState.Unsigned(
-                conversation: genesis.conversation,
-                version: 1,
-                membership: 1,
-                name: nil,
-                isLocked: false,
-                members: [genesis.creator]
-            )
+                conversation: genesis.conversation, version: 1, membership: 1, name: nil, isLocked: false,
+                members: [genesis.creator])
         let numbers: [UInt64] = [fields.version, fields.version &+ 1, fields.version &+ 2, .max - 1, .max]
         // The last ones seldom: nothing comes after them.
         fields.version = numbers[roll(roll(8) == 0 ? 5 : 3)]

@@ -54,14 +54,8 @@ final class Machine: @unchecked Sendable {
     var slowness: Int64 = 20
 
     init(
-        _ index: Int,
-        world: NodeSimulation,
-        isHostile: Bool,
-        clockOffset: Milliseconds,
-        capacity: Int,
-        grace: Milliseconds,
-        policy: LifetimePolicy,
-        cap: LifetimeCap
+        _ index: Int, world: NodeSimulation, isHostile: Bool, clockOffset: Milliseconds, capacity: Int,
+        grace: Milliseconds, policy: LifetimePolicy, cap: LifetimeCap
     ) {
         self.index = index
         self.world = world
@@ -73,11 +67,7 @@ final class Machine: @unchecked Sendable {
         self.policy = policy
         self.cap = cap
         disk = MachineDisk(
-            SimulatedDisk(),
-            mistake: world.options.mistake,
-            time: world.time,
-            dice: .seeded(world.dice.next())
-        )
+            SimulatedDisk(), mistake: world.options.mistake, time: world.time, dice: .seeded(world.dice.next()))
         disk.powerCut = { [unowned self] in
             world.network.mute.insert(index)
             world.time.plan(inMilliseconds: 0) { [unowned self] in
@@ -101,15 +91,9 @@ final class Machine: @unchecked Sendable {
     func initialize() {
         do {
             try Store.create(
-                home: Self.home,
-                protection: .keyFile,
-                passphrase: nil,
-                fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount
-            )
-        } catch {
-            world.violation("machine \(index) could not make a home: \(error)")
-        }
+                home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount)
+        } catch { world.violation("machine \(index) could not make a home: \(error)") }
         disk.isInUse = true
     }
 
@@ -162,19 +146,12 @@ final class Machine: @unchecked Sendable {
         let failure: (any Error)? = loop.turn {
             do {
                 let node = try Node(
-                    options,
-                    configuration: configuration,
-                    peers: world.peers(of: self),
-                    environment: environment,
-                    loop: loop,
-                    log: Logger(label: "simulated", factory: { _ in SwiftLogNoOpLogHandler() })
-                )
+                    options, configuration: configuration, peers: world.peers(of: self), environment: environment,
+                    loop: loop, log: Logger(label: "simulated", factory: { _ in SwiftLogNoOpLogHandler() }))
                 self.node = node
                 try begin(node)
                 return nil
-            } catch {
-                return error
-            }
+            } catch { return error }
         }
         if let failure {
             isKeptFromStarting = disk.isInTrouble
@@ -273,8 +250,7 @@ final class Machine: @unchecked Sendable {
     }
 
     /// Asks the node something, as its own thread would. `nil` when it is not running.
-    @discardableResult
-    func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {
+    @discardableResult func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {
         guard let node, let loop else { return nil }
         nonisolated(unsafe) var result: Result?
         nonisolated(unsafe) let body = body

@@ -76,8 +76,7 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
 
     // MARK: FileSystem
 
-    func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError)
-        -> FileDescriptor
+    func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor
     {
         try look("open", EMFILE)
         if !access.isDisjoint(with: [.create, .createIfMissing]) { try change("open") }

@@ -79,37 +79,23 @@ extension MailboxScenario {
     }
 
     private func keys(
-        of owner: Machine,
-        _ key: PublicKey,
-        _ slices: ClosedRange<UInt32>,
-        _ schedule: SliceSchedule,
-        _ tier: Tier
+        of owner: Machine, _ key: PublicKey, _ slices: ClosedRange<UInt32>, _ schedule: SliceSchedule, _ tier: Tier
     ) -> Int {
         var found = 0
         do {
             let store = try Store.open(
-                home: Machine.home,
-                fileSystem: owner.disk.platter.durableCopy(),
-                now: 0,
-                committingOn: .caller
-            )
+                home: Machine.home, fileSystem: owner.disk.platter.durableCopy(), now: 0, committingOn: .caller)
             defer { store.close() }
             try store.unlock(passphrase: nil)
             for row in store.liveRows() where world.identity(of: row, in: store) == key {
                 for slice in slices {
                     let secret = try store.secret(
-                        row,
-                        tier: tier,
-                        expiresAt: schedule.keyEnd(of: slice).milliseconds,
-                        label: "mailbox slice \(slice) \(schedule.width) 0",
-                        isMade: false
-                    )
+                        row, tier: tier, expiresAt: schedule.keyEnd(of: slice).milliseconds,
+                        label: "mailbox slice \(slice) \(schedule.width) 0", isMade: false)
                     if secret != nil { found += 1 }
                 }
             }
-        } catch {
-            fail("the disk of machine \(owner.index) cannot be read: \(error)")
-        }
+        } catch { fail("the disk of machine \(owner.index) cannot be read: \(error)") }
         return found
     }
 }

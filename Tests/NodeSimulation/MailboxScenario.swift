@@ -308,8 +308,7 @@ final class MailboxScenario: @unchecked Sendable {
             guard let (text, content) = found else { continue }
             made.append(content.content.id)
             sent.append(
-                Sent(text: text, id: content.content.id, sender: sender.index, time: content.time, isMailed: false)
-            )
+                Sent(text: text, id: content.content.id, sender: sender.index, time: content.time, isMailed: false))
         }
         return made
     }
@@ -335,9 +334,7 @@ final class MailboxScenario: @unchecked Sendable {
         ]
         var length = lengths[Int(world.roll(Int64(lengths.count)))]
         if world.options.mistake == .ignoredDwell { length = 50 * .minute }
-        guard terms.mailbox == .disk, length >= 5 * .minute else {
-            return run(min(length, 20 * .minute) / 1_000)
-        }
+        guard terms.mailbox == .disk, length >= 5 * .minute else { return run(min(length, 20 * .minute) / 1_000) }
         if world.chance(30), terms.lifetime != .oneHour { length = [.day, 3 * .day, 6 * .day][Int(world.roll(3))] }
         sleep(length)
     }
@@ -389,8 +386,7 @@ final class MailboxScenario: @unchecked Sendable {
         guard isHonest, !sent.isEmpty else { return }
         func isOwed(_ one: Sent) -> Bool {
             guard one.sender == sender.index, isAlive(one),
-                acknowledged[one.text, default: []].count == members.count - 1,
-                let state = state(of: one, at: sender)
+                acknowledged[one.text, default: []].count == members.count - 1, let state = state(of: one, at: sender)
             else { return false }
             return state.isWaiting
         }
@@ -412,8 +408,9 @@ final class MailboxScenario: @unchecked Sendable {
                 return
             }
             let said = read.message.deliveries.map { "\(members(of: $0.member)): \($0.state)" }.joined(separator: ", ")
-            let waiting = one.currentMembers.filter { one.outboxEntry(sent.id, to: $0.key) != nil }
-                .map { members(of: $0.key) }
+            let waiting = one.currentMembers.filter { one.outboxEntry(sent.id, to: $0.key) != nil }.map {
+                members(of: $0.key)
+            }
             world.note("\(sent.text.prefix(12)): \(read.message.state), \(said); waited for: \(waiting)")
         }
     }
@@ -425,9 +422,7 @@ final class MailboxScenario: @unchecked Sendable {
     /// Whatever the mailbox has done, over a link everything comes.
     private func meetAgain() {
         for machine in world.machines { up(machine) }
-        guard wait(900, { world.unrest() == nil }) else {
-            return fail("together again: \(world.unrest() ?? "")")
-        }
+        guard wait(900, { world.unrest() == nil }) else { return fail("together again: \(world.unrest() ?? "")") }
         // What is in memory only has gone with its sender, and what has waited for a week is given up. Nor does a sender send
         // what its own copy is over of: that counts as read from the beginning.
         let kept = min(terms.lifetime(of: .text).milliseconds ?? 0, Limits.outboxLifetime)

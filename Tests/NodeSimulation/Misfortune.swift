@@ -67,9 +67,7 @@ extension NodeSimulation {
             machine.disk.readFailure = UInt64(1 + roll(100))
         }
         let incarnation = machine.incarnation
-        time.plan(inMilliseconds: roll(6_000)) {
-            if machine.incarnation == incarnation { machine.disk.mend() }
-        }
+        time.plan(inMilliseconds: roll(6_000)) { if machine.incarnation == incarnation { machine.disk.mend() } }
     }
 
     private func stepClock(_ machine: Machine) {
@@ -84,9 +82,7 @@ extension NodeSimulation {
         note("machine \(machine.index): clock \(step)")
         machine.clockOffset += step
         // Ten years ahead everybody would be out of everybody's reach for good: a glitch that passes.
-        if size > .day || chance(20) {
-            time.plan(inMilliseconds: roll(50_000)) { machine.clockOffset -= step }
-        }
+        if size > .day || chance(20) { time.plan(inMilliseconds: roll(50_000)) { machine.clockOffset -= step } }
         look(at: machine)
     }
 
@@ -145,7 +141,5 @@ extension NodeSimulation {
     }
 
     /// Reads everything that can be read.
-    func look(at machine: Machine) {
-        for conversation in list(machine) { read(machine, conversation) }
-    }
+    func look(at machine: Machine) { for conversation in list(machine) { read(machine, conversation) } }
 }

@@ -120,11 +120,8 @@ final class NodeOracle: @unchecked Sendable {
         owners[one.key.publicKey] = machine.index
         guard !machine.isHostile else { return }
         inboxes[one.client] = Inbox(
-            key: one.key.publicKey,
-            machine: machine.index,
-            conversation: one.conversation,
-            creator: one.record.genesis.creator
-        )
+            key: one.key.publicKey, machine: machine.index, conversation: one.conversation,
+            creator: one.record.genesis.creator)
     }
 
     /// It is there, and nobody has wanted to end it.
@@ -148,10 +145,7 @@ final class NodeOracle: @unchecked Sendable {
 
     /// - Parameter now: by the node's own clock.
     func shows(
-        _ read: Node.ReadMessage,
-        _ reader: ConversationStateMachine,
-        _ now: Timestamp,
-        _ machine: Machine,
+        _ read: Node.ReadMessage, _ reader: ConversationStateMachine, _ now: Timestamp, _ machine: Machine,
         _ world: NodeSimulation
     ) {
         let message = read.message
@@ -175,10 +169,7 @@ final class NodeOracle: @unchecked Sendable {
 
     /// What is on the disk rests on an agreement that all have signed.
     private func checkStored(
-        _ message: Message,
-        _ one: ConversationStateMachine,
-        _ machine: Machine,
-        _ world: NodeSimulation
+        _ message: Message, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
     ) {
         guard let id = message.content.agreement else {
             return world.violation("I4 machine \(machine.index) stores without an agreement")
@@ -190,12 +181,9 @@ final class NodeOracle: @unchecked Sendable {
 
     /// An agreement that all have signed. Nobody was told of it if the node crashed at that moment; then the conversation
     /// has it.
-    func agreement(
-        _ id: AgreementID,
-        of one: ConversationStateMachine?,
-        _ machine: Machine,
-        _ world: NodeSimulation
-    ) -> Agreement? {
+    func agreement(_ id: AgreementID, of one: ConversationStateMachine?, _ machine: Machine, _ world: NodeSimulation)
+        -> Agreement?
+    {
         if agreements[id] == nil, let one,
             let held = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
         {
@@ -213,11 +201,7 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     func received(
-        _ id: MessageID,
-        _ client: ClientID,
-        _ machine: Machine,
-        _ node: isolated Node,
-        _ world: NodeSimulation
+        _ id: MessageID, _ client: ClientID, _ machine: Machine, _ node: isolated Node, _ world: NodeSimulation
     ) {
         arrived[id, default: []].insert(machine.index)
         guard let read = node.message(id, client: client) else {
@@ -288,10 +272,7 @@ final class NodeOracle: @unchecked Sendable {
 
     /// Whoever says that a lifetime was agreed can show all signatures.
     func agreed(
-        _ id: AgreementID,
-        _ conversation: ConversationID,
-        _ machine: Machine,
-        _ node: isolated Node,
+        _ id: AgreementID, _ conversation: ConversationID, _ machine: Machine, _ node: isolated Node,
         _ world: NodeSimulation
     ) {
         guard agreements[id] == nil else { return }
@@ -299,10 +280,7 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     private func learn(
-        _ agreement: Agreement,
-        _ one: ConversationStateMachine,
-        _ machine: Machine,
-        _ world: NodeSimulation
+        _ agreement: Agreement, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
     ) {
         var members = Set(agreement.signers + [one.key.publicKey])
         // What is said comes after the disk has it: somebody may have joined since, who has yet to sign. A hostile creator

@@ -25,14 +25,8 @@ package final class NodeSimulation: @unchecked Sendable {
         package var isMailboxHostile: Bool?
 
         package init(
-            seed: UInt64,
-            seconds: Int64 = 60,
-            mistake: PlantedMistake? = nil,
-            machines: Int? = nil,
-            isHostile: Bool? = nil,
-            hasRendezvous: Bool? = nil,
-            hasMailbox: Bool? = nil,
-            isMailboxHostile: Bool? = nil
+            seed: UInt64, seconds: Int64 = 60, mistake: PlantedMistake? = nil, machines: Int? = nil,
+            isHostile: Bool? = nil, hasRendezvous: Bool? = nil, hasMailbox: Bool? = nil, isMailboxHostile: Bool? = nil
         ) {
             self.seed = seed
             self.seconds = seconds
@@ -106,10 +100,7 @@ package final class NodeSimulation: @unchecked Sendable {
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
         let count = Int(options.machines.map(Int64.init) ?? drawn)
         roads = Roads(
-            seed: options.seed,
-            machines: count,
-            hasRendezvous: options.mistake == nil ? options.hasRendezvous : false
-        )
+            seed: options.seed, machines: count, hasRendezvous: options.mistake == nil ? options.hasRendezvous : false)
         network.roads = roads
         mailbox = WorldMailbox(options, machines: count)
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
@@ -129,16 +120,8 @@ package final class NodeSimulation: @unchecked Sendable {
             ]
             machines.append(
                 Machine(
-                    index,
-                    world: self,
-                    isHostile: index >= count - hostileCount,
-                    clockOffset: skew,
-                    capacity: capacity,
-                    grace: grace,
-                    policy: policies[Int(roll(6))],
-                    cap: caps[Int(roll(8))]
-                )
-            )
+                    index, world: self, isHostile: index >= count - hostileCount, clockOffset: skew, capacity: capacity,
+                    grace: grace, policy: policies[Int(roll(6))], cap: caps[Int(roll(8))]))
         }
         if let mailbox { machines.append(mailbox.machine(in: self)) }
     }
@@ -164,9 +147,7 @@ package final class NodeSimulation: @unchecked Sendable {
 
     // MARK: Running
 
-    func run(until end: Int64) {
-        time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit }
-    }
+    func run(until end: Int64) { time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit } }
 
     private func run() -> Report {
         for machine in machines { machine.initialize() }
@@ -174,9 +155,7 @@ package final class NodeSimulation: @unchecked Sendable {
         for machine in machines {
             if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
         }
-        for machine in people {
-            time.plan(inMilliseconds: roll(2_000)) { [unowned self] in useAndGoOn(machine) }
-        }
+        for machine in people { time.plan(inMilliseconds: roll(2_000)) { [unowned self] in useAndGoOn(machine) } }
         time.plan(inMilliseconds: 3_000) { [unowned self] in misfortune() }
         time.plan(inMilliseconds: 20_000) { [unowned self] in steal() }
         run(until: time.milliseconds + options.seconds * 1_000)
@@ -195,15 +174,11 @@ package final class NodeSimulation: @unchecked Sendable {
         if violations.isEmpty { finish() }
         defer { forget() }
         return Report(
-            seed: options.seed,
-            machineCount: machines.count,
-            events: time.count,
-            violations: violations,
+            seed: options.seed, machineCount: machines.count, events: time.count, violations: violations,
             traceHash: trace.sum,
-            counts: counts.merging(network.counts, uniquingKeysWith: +)
-                .merging(datagrams.counts, uniquingKeysWith: +).merging(hostile.counts, uniquingKeysWith: +)
-                .merging(mailbox?.hostile.counts ?? [:], uniquingKeysWith: +)
-        )
+            counts: counts.merging(network.counts, uniquingKeysWith: +).merging(datagrams.counts, uniquingKeysWith: +)
+                .merging(hostile.counts, uniquingKeysWith: +).merging(
+                    mailbox?.hostile.counts ?? [:], uniquingKeysWith: +))
     }
 
     /// The faults stop: everybody runs, everything works, as many inboxes are awake as there are.

@@ -32,8 +32,7 @@ package enum PlantedMistake: String, Sendable, CaseIterable {
         switch self {
         case .ignoredDwell, .earlyDiscard: true
         case .lyingFsync, .lateFsync, .forgottenClock, .slowClock, .fastClock, .writtenMemory, .droppedAgreement,
-            .keptRow,
-            .restoredBackup, .lostAcknowledgements, .shownTwice:
+            .keptRow, .restoredBackup, .lostAcknowledgements, .shownTwice:
             false
         }
     }

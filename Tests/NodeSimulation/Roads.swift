@@ -76,7 +76,6 @@ extension NodeSimulation {
                 peer.rendezvous = !roads.isEmpty && other.index == Roads.rendezvous ? true : nil
                 peer.mailbox = mailbox?.isMailbox(other.index, of: machine.index) ?? false ? true : nil
                 return peer
-            }
-        )
+            })
     }
 }

@@ -29,9 +29,7 @@ enum SeededRandomness {
             SeededRandomness.fill(&value, 4)
             return value
         }
-        implementation.pointee.buf = { buffer, count in
-            if let buffer { SeededRandomness.fill(buffer, count) }
-        }
+        implementation.pointee.buf = { buffer, count in if let buffer { SeededRandomness.fill(buffer, count) } }
         guard randombytes_set_implementation(implementation) == 0 else { fatalError("libsodium refuses") }
     }()
 
@@ -52,9 +50,7 @@ enum SeededRandomness {
     }
 
     private static func write(
-        _ generator: inout some RandomNumberGenerator,
-        _ buffer: UnsafeMutableRawPointer,
-        _ count: Int
+        _ generator: inout some RandomNumberGenerator, _ buffer: UnsafeMutableRawPointer, _ count: Int
     ) {
         var done = 0
         while done < count {

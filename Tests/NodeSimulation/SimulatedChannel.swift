@@ -130,9 +130,7 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
     func read0() {
         guard !wantsToRead else { return }
         wantsToRead = true
-        if arrived.readableBytes > 0 || hasEnded && !endIsTold {
-            loop.execute { self.readOn() }
-        }
+        if arrived.readableBytes > 0 || hasEnded && !endIsTold { loop.execute { self.readOn() } }
     }
 
     func close0(error: any Error, mode: CloseMode, promise: EventLoopPromise<Void>?) {

@@ -19,13 +19,8 @@ final class SimulatedDatagrams: @unchecked Sendable {
         var holes: [DatagramAddress: Int64] = [:]
 
         init(
-            _ address: SocketAddress,
-            _ name: DatagramAddress,
-            machine: Int,
-            loop: SimulatedEventLoop,
-            number: UInt32,
-            receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void,
-            datagrams: SimulatedDatagrams
+            _ address: SocketAddress, _ name: DatagramAddress, machine: Int, loop: SimulatedEventLoop, number: UInt32,
+            receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void, datagrams: SimulatedDatagrams
         ) {
             localAddress = address
             self.name = name
@@ -92,24 +87,14 @@ final class SimulatedDatagrams: @unchecked Sendable {
     }
 
     fileprivate func bind(
-        _ machine: Int,
-        to endpoint: Transport.Endpoint,
-        number: UInt32,
-        on loop: SimulatedEventLoop,
+        _ machine: Int, to endpoint: Transport.Endpoint, number: UInt32, on loop: SimulatedEventLoop,
         _ receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
         guard let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
             let name = DatagramAddress(address, socket: 0)
         else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
         let socket = Socket(
-            address,
-            name,
-            machine: machine,
-            loop: loop,
-            number: number,
-            receive: receive,
-            datagrams: self
-        )
+            address, name, machine: machine, loop: loop, number: number, receive: receive, datagrams: self)
         sockets.append(socket)
         return loop.makeSucceededFuture(NIOLoopBound(socket, eventLoop: loop))
     }
@@ -148,11 +133,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
         }
         let copies = roll(100) == 0 ? 2 : 1
         let source = DatagramAddress(
-            high: socket.name.high,
-            low: socket.name.low,
-            port: socket.port,
-            socket: target.number
-        )
+            high: socket.name.high, low: socket.name.low, port: socket.port, socket: target.number)
         for _ in 0..<copies {
             let arrival = time.now + Int64(1_000_000 + roll(60_000_000)) + network.jitter()
             time.plan(at: arrival, on: target.loop) { [weak target] in
@@ -170,9 +151,7 @@ struct MachineDatagrams: DatagramNetwork, @unchecked Sendable {
     let machine: Int
 
     func bind(
-        at endpoint: Transport.Endpoint,
-        number: UInt32,
-        on loop: any EventLoop,
+        at endpoint: Transport.Endpoint, number: UInt32, on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
         guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }

@@ -173,10 +173,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     private func delay() -> Int64 { Int64(1_000_000 + roll(60_000_000)) }
 
     fileprivate func connect(
-        _ machine: Int,
-        _ address: SocketAddress?,
-        to endpoint: Transport.Endpoint,
-        patience: TimeAmount,
+        _ machine: Int, _ address: SocketAddress?, to endpoint: Transport.Endpoint, patience: TimeAmount,
         on loop: SimulatedEventLoop
     ) -> EventLoopFuture<any Channel> {
         let promise = loop.makePromise(of: (any Channel).self)
@@ -228,13 +225,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     private func make(from: Int, to: Int, _ addresses: [SocketAddress?], _ delay: Int64) -> Connection {
         nextConnection += 1
         let connection = Connection(
-            nextConnection,
-            from: from,
-            to: to,
-            addresses: addresses,
-            delay: delay,
-            network: self
-        )
+            nextConnection, from: from, to: to, addresses: addresses, delay: delay, network: self)
         connections[nextConnection] = connection
         if nextConnection % 64 == 0 { sweep() }
         return connection
@@ -289,39 +280,26 @@ struct MachineNetwork: Network, @unchecked Sendable {
     let machine: Int
     let host: String
 
-    func connect(to endpoint: Transport.Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
-    {
+    func connect(to endpoint: Transport.Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<
+        any Channel
+    > {
         guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
         return network.connect(
-            machine,
-            try? SocketAddress(ipAddress: host, port: 40_000),
-            to: endpoint,
-            patience: limits.connectTimeout,
-            on: loop
-        )
+            machine, try? SocketAddress(ipAddress: host, port: 40_000), to: endpoint, patience: limits.connectTimeout,
+            on: loop)
     }
 
-    func listen(
-        at endpoint: Transport.Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
+    func listen(at endpoint: Transport.Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    {
         guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
         network.listen(
             SimulatedNetwork.Listener(machine: machine, loop: loop, accept: { try reception.accept($0, nil) }),
-            at: endpoint.host,
-            endpoint.port
-        )
+            at: endpoint.host, endpoint.port)
         do {
             let address = try SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
-            return loop.makeSucceededFuture(
-                TCPListener(address: address, close: { loop.makeSucceededVoidFuture() })
-            )
-        } catch {
-            return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
-        }
+            return loop.makeSucceededFuture(TCPListener(address: address, close: { loop.makeSucceededVoidFuture() }))
+        } catch { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
     }
 }
 

@@ -27,18 +27,18 @@ final class SimulatedTime: @unchecked Sendable {
     var milliseconds: Int64 { now / 1_000_000 }
 
     /// - Returns: a number by which it can be taken back.
-    @discardableResult
-    func plan(at time: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void) -> UInt64 {
+    @discardableResult func plan(at time: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void)
+        -> UInt64
+    {
         defer { next += 1 }
         tasks[next] = (loop, body)
         heap.insert(Planned(at: max(time, now), order: next, id: next))
         return next
     }
 
-    @discardableResult
-    func plan(inMilliseconds delay: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void) -> UInt64 {
-        plan(at: now + delay * 1_000_000, on: loop, body)
-    }
+    @discardableResult func plan(
+        inMilliseconds delay: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void
+    ) -> UInt64 { plan(at: now + delay * 1_000_000, on: loop, body) }
 
     func cancel(_ id: UInt64) { tasks[id] = nil }
 
@@ -119,8 +119,9 @@ final class SimulatedEventLoop: EventLoop, NIOSerialEventLoopExecutor, @unchecke
         scheduleTask(deadline: now, task).futureResult
     }
 
-    @discardableResult
-    func scheduleTask<T>(deadline: NIODeadline, _ task: @escaping @Sendable () throws -> T) -> Scheduled<T> {
+    @discardableResult func scheduleTask<T>(deadline: NIODeadline, _ task: @escaping @Sendable () throws -> T)
+        -> Scheduled<T>
+    {
         let promise = makePromise(of: T.self)
         guard !isDead else {
             promise.fail(EventLoopError.cancelled)
@@ -132,10 +133,9 @@ final class SimulatedEventLoop: EventLoop, NIOSerialEventLoopExecutor, @unchecke
         return Scheduled(promise: promise, cancellationTask: { self.time.cancel(id) })
     }
 
-    @discardableResult
-    func scheduleTask<T>(in delay: TimeAmount, _ task: @escaping @Sendable () throws -> T) -> Scheduled<T> {
-        scheduleTask(deadline: now + delay, task)
-    }
+    @discardableResult func scheduleTask<T>(in delay: TimeAmount, _ task: @escaping @Sendable () throws -> T)
+        -> Scheduled<T>
+    { scheduleTask(deadline: now + delay, task) }
 
     func shutdownGracefully(queue: DispatchQueue, _ callback: @escaping @Sendable ((any Error)?) -> Void) {
         die()

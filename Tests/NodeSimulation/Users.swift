@@ -103,9 +103,7 @@ extension NodeSimulation {
             do {
                 try body(node)
                 return nil
-            } catch {
-                return "\(error)"
-            }
+            } catch { return "\(error)" }
         }
         if case .some(nil) = refusal { count(name) }
         note("machine \(machine.index): \(name) \((refusal ?? nil) ?? "")")
@@ -137,9 +135,7 @@ extension NodeSimulation {
         let invited = guests.compactMap { $0 }.filter { $0 !== machine }
         let made = machine.ask { try? $0.invite(conversation.text, lifetime: .day, singleUse: isSingleUse) }
         machine.when(made) { [unowned self] _, slug in
-            for guest in invited {
-                time.plan(inMilliseconds: 1 + roll(4_000)) { [unowned self] in join(guest, slug) }
-            }
+            for guest in invited { time.plan(inMilliseconds: 1 + roll(4_000)) { [unowned self] in join(guest, slug) } }
         }
     }
 
@@ -209,9 +205,7 @@ extension NodeSimulation {
             _ = try node.explode(conversation.text, after.map { .after($0) } ?? .now, isTraceless: isTraceless)
             if !isTraceless {
                 oracle.explosions[conversation.id] = NodeOracle.Explosion(
-                    machine: machine.index,
-                    places: machines.map(\.place)
-                )
+                    machine: machine.index, places: machines.map(\.place))
             }
         }
     }
@@ -253,11 +247,7 @@ extension NodeSimulation {
             count(made.isStored ? "sent under an agreement" : "sent")
             guard !machine.isHostile else { return }
             oracle.sent[text] = NodeOracle.Sent(
-                machine: machine.index,
-                conversation: conversation.id,
-                content: made.message.content,
-                time: at
-            )
+                machine: machine.index, conversation: conversation.id, content: made.message.content, time: at)
             oracle.texts[id] = text
         }
     }
@@ -266,12 +256,9 @@ extension NodeSimulation {
         let lifetime = Lifetime.allCases[Int(roll(6))]
         let isKept = lifetime != .ephemeral
         let terms = LifetimeTerms(
-            lifetime,
-            attachment: chance(15) ? Lifetime.allCases[Int(roll(6))] : nil,
-            unopened: isKept && chance(15) ? 5 * .minute : nil,
-            timer: isKept && chance(10) ? .read : .send,
-            mailbox: mailbox == nil ? .no : drawnConsent(isKept)
-        )
+            lifetime, attachment: chance(15) ? Lifetime.allCases[Int(roll(6))] : nil,
+            unopened: isKept && chance(15) ? 5 * .minute : nil, timer: isKept && chance(10) ? .read : .send,
+            mailbox: mailbox == nil ? .no : drawnConsent(isKept))
         command(machine, "proposed") { try $0.propose(conversation.text, terms) }
     }
 
@@ -324,9 +311,7 @@ extension NodeSimulation {
             do {
                 try node.unlock(passphrase: nil)
                 return nil
-            } catch {
-                return error
-            }
+            } catch { return error }
         }
         if let error = failure ?? nil { note("machine \(machine.index): not unlocked: \(error)") }
     }

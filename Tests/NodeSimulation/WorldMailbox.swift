@@ -31,15 +31,8 @@ final class WorldMailbox {
 
     func machine(in world: NodeSimulation) -> Machine {
         Machine(
-            index,
-            world: world,
-            isHostile: false,
-            clockOffset: clockOffset,
-            capacity: Limits.inboxCapacity,
-            grace: 0,
-            policy: .ask,
-            cap: .none
-        )
+            index, world: world, isHostile: false, clockOffset: clockOffset, capacity: Limits.inboxCapacity, grace: 0,
+            policy: .ask, cap: .none)
     }
 
     func isAcquainted(_ machine: Int) -> Bool { machine == index || users.contains(machine) }
@@ -139,8 +132,9 @@ extension NodeSimulation {
 
     /// Notes the boxes of a machine, and the agreements that it rests on.
     /// - Returns: the conversation of this label.
-    @discardableResult
-    private func learnBoxes(of machine: Machine, _ label: BoxLabel?, _ key: PublicKey) -> ConversationID? {
+    @discardableResult private func learnBoxes(of machine: Machine, _ label: BoxLabel?, _ key: PublicKey)
+        -> ConversationID?
+    {
         machine.ask { [unowned self] node -> ConversationID? in
             var found: ConversationID?
             for listed in (try? node.conversations()) ?? [] {
@@ -185,9 +179,7 @@ extension NodeSimulation {
         }
         let byteCount = payload.count - 18
         guard SlotSize.byteCounts.contains(byteCount) || payload[1] == 1 && byteCount <= Limits.slotAnswerByteCount
-        else {
-            return false
-        }
+        else { return false }
         count("slots on a stolen disk")
         if kind == .memory { violation("M1 the disk of machine \(machine.index) has a slot that is for memory only") }
         let until = payload[10..<18].reduce(0) { $0 << 8 | Int64($1) }

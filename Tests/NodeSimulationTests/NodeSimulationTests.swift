@@ -27,13 +27,7 @@ import Testing
         where seed <= 10 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
             let report = NodeSimulation.run(
                 NodeSimulation.Options(
-                    seed: seed,
-                    seconds: 30,
-                    machines: 3,
-                    isHostile: seed % 2 == 0,
-                    hasRendezvous: false
-                )
-            )
+                    seed: seed, seconds: 30, machines: 3, isHostile: seed % 2 == 0, hasRendezvous: false))
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
             worlds += 1
@@ -55,8 +49,7 @@ import Testing
         for seed in 7...40 as ClosedRange<UInt64>
         where seed <= 11 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
             let report = NodeSimulation.run(
-                NodeSimulation.Options(seed: seed, seconds: 40, machines: 4, hasRendezvous: true)
-            )
+                NodeSimulation.Options(seed: seed, seconds: 40, machines: 4, hasRendezvous: true))
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
             worlds += 1
@@ -69,8 +62,8 @@ import Testing
         let expected = [
             "mailbox scenarios", "mailed, and gone off", "came through a mailbox", "delivered through a mailbox",
             "explosions confirmed through a mailbox", "explosions with the mailbox down for a week",
-            "keys of slices that are there", "keys of slices looked for",
-            "hostile mailbox: a lie", "slots on a stolen disk", "deliveries checked",
+            "keys of slices that are there", "keys of slices looked for", "hostile mailbox: a lie",
+            "slots on a stolen disk", "deliveries checked",
         ]
         var counts: [String: Int] = [:]
         for seed in 1...30 as ClosedRange<UInt64>
@@ -84,8 +77,7 @@ import Testing
     }
 
     /// The harness finds what it is for; otherwise it is worth nothing.
-    @Test(arguments: PlantedMistake.allCases)
-    func `a planted mistake is found`(_ mistake: PlantedMistake) {
+    @Test(arguments: PlantedMistake.allCases) func `a planted mistake is found`(_ mistake: PlantedMistake) {
         for seed in mistake.seeds {
             let options = NodeSimulation.Options(seed: seed, seconds: 40, mistake: mistake, machines: 3)
             let report = NodeSimulation.run(options)

@@ -86,12 +86,8 @@ struct Campaign {
             simulation.verbose = isVerbose
             let report = simulation.run()
             return Outcome(
-                machines: report.nodeCount,
-                events: report.events,
-                trace: report.traceHash,
-                violations: report.violations,
-                counts: report.counts
-            )
+                machines: report.nodeCount, events: report.events, trace: report.traceHash,
+                violations: report.violations, counts: report.counts)
         case .node:
             var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
             if isRelayed { options.hasRendezvous = true }
@@ -103,12 +99,8 @@ struct Campaign {
             }
             let report = NodeSimulation.run(options, log: isVerbose ? { print($0) } : nil)
             return Outcome(
-                machines: report.machineCount,
-                events: report.events,
-                trace: report.traceHash,
-                violations: report.violations,
-                counts: report.counts
-            )
+                machines: report.machineCount, events: report.events, trace: report.traceHash,
+                violations: report.violations, counts: report.counts)
         }
     }
 
@@ -179,8 +171,7 @@ struct Campaign {
         for name in counts.keys.sorted() { print("  \(name): \(counts[name] ?? 0)") }
         print(
             "\(part): \(done) seeds, \(events) events, \(Int(time)) s, \(rate) events/s, "
-                + "\(failures.count) with violations"
-        )
+                + "\(failures.count) with violations")
         if !failures.isEmpty { print("failing seeds: \(failures.prefix(50))") }
         return failures.isEmpty
     }

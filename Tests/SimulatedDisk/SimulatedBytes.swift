@@ -41,15 +41,11 @@ package struct SimulatedBytes: Sendable {
             let first = bytes.startIndex + position
             defer { position += length }
             // A page of zeros stays one that all files share.
-            if isSharedZero((offset + position) / Self.pageByteCount),
-                Self.isZero(bytes[first..<(first + length)])
-            {
+            if isSharedZero((offset + position) / Self.pageByteCount), Self.isZero(bytes[first..<(first + length)]) {
                 continue
             }
             pages[(offset + position) / Self.pageByteCount].replaceSubrange(
-                from..<(from + length),
-                with: bytes[first..<(first + length)]
-            )
+                from..<(from + length), with: bytes[first..<(first + length)])
         }
     }
 

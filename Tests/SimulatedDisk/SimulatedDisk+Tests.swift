@@ -9,17 +9,14 @@ extension SimulatedDisk {
         var luck = Generator(seed: seed)
         let mood = luck.next() % 3
         let outcomes = Outcomes(of: self)
-        let choice = outcomes.ways.map { ways in
-            mood == 0 ? 0 : mood == 1 ? ways - 1 : Int(luck.next() % UInt64(ways))
+        let choice = outcomes.ways.map { ways in mood == 0 ? 0 : mood == 1 ? ways - 1 : Int(luck.next() % UInt64(ways))
         }
         with { state in state = outcomes.outcome(choice) }
     }
 
     /// Calls `body` at every moment at which the power may go and leave something new, with the disk as it is then. It must
     /// not touch this disk.
-    package func observe(_ body: ((SimulatedDisk) -> Void)?) {
-        with { $0.observer = body }
-    }
+    package func observe(_ body: ((SimulatedDisk) -> Void)?) { with { $0.observer = body } }
 
     /// The same disk once more, cache and all, with nothing open.
     package func snapshot() -> SimulatedDisk { Self.snapshot(with { $0 }) }

@@ -250,11 +250,7 @@ package final class SimulatedDisk: FileSystem {
             let file = state.nextFile
             state.nextFile += 1
             state.files[file] = Open(
-                node: number,
-                isWritable: access.contains(.write),
-                isDurable: access.contains(.durable),
-                path: name
-            )
+                node: number, isWritable: access.contains(.write), isDurable: access.contains(.durable), path: name)
             return file
         }
     }
@@ -263,9 +259,7 @@ package final class SimulatedDisk: FileSystem {
         with { state in
             // A descriptor from before the power cut.
             if file < state.firstFile { return }
-            guard let open = state.files.removeValue(forKey: file) else {
-                preconditionFailure("closed twice: \(file)")
-            }
+            guard let open = state.files.removeValue(forKey: file) else { preconditionFailure("closed twice: \(file)") }
             if state.locks[open.node] == file { state.locks[open.node] = nil }
         }
     }
@@ -310,9 +304,7 @@ package final class SimulatedDisk: FileSystem {
         state.nodes[number] = nil
         let old = node.content.count
         let end = offset + bytes.count
-        if state.keepsOldBlocks {
-            state.oldBlocks.append((offset, node.content.read(at: offset, count: bytes.count)))
-        }
+        if state.keepsOldBlocks { state.oldBlocks.append((offset, node.content.read(at: offset, count: bytes.count))) }
         if state.isWrittenThrough {
             // Only one of the two while it is changed, so that no page is copied for the other.
             node.durable = SimulatedBytes()
@@ -359,9 +351,7 @@ package final class SimulatedDisk: FileSystem {
 
     package func synchronize(_ file: Int32, dataOnly: Bool) throws(SystemError) {
         try run { state throws(SystemError) in
-            do throws(SystemError) {
-                if try begin(&state, "fsync") { throw SystemError("fsync", EIO) }
-            } catch {
+            do throws(SystemError) { if try begin(&state, "fsync") { throw SystemError("fsync", EIO) } } catch {
                 // As Linux does: the dirty pages are dropped from the dirty list, and the next fsync succeeds.
                 if !state.isCrashed, let number = state.files[file]?.node { drop(&state, number) }
                 throw error
@@ -461,11 +451,8 @@ package final class SimulatedDisk: FileSystem {
     private func status(_ state: State, _ number: Int) -> FileStatus {
         let node = state.nodes[number]
         return FileStatus(
-            kind: node?.isDirectory == true ? .directory : .file,
-            mode: node?.mode ?? 0,
-            owner: user,
-            byteCount: Int64(node?.content.count ?? 0)
-        )
+            kind: node?.isDirectory == true ? .directory : .file, mode: node?.mode ?? 0, owner: user,
+            byteCount: Int64(node?.content.count ?? 0))
     }
 
     package func status(_ file: Int32) throws(SystemError) -> FileStatus {

@@ -77,14 +77,12 @@ struct Oracle {
                 + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
                 + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
                 + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
-                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8)))
-        )
+                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8))))
         for accept in agreement.accepts {
             let accepted = tagged(
                 "mayfly/lifetime_accept",
                 field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
-                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
-            )
+                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes))
             guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
         }
         let signers = [proposal.proposer] + agreement.accepts.map(\.acceptor)
@@ -122,10 +120,7 @@ struct Oracle {
     /// lengthens a life, so it is no reason for slack. What lengthens it is the time on the way, which nobody sees, and what
     /// a clock has lost that was set back.
     mutating func checkKept(
-        _ message: Message,
-        _ keeping: NodeAction.Keeping,
-        _ client: ClientID,
-        _ node: SimulatedNode,
+        _ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode,
         _ simulation: Simulation
     ) {
         let id = message.content.id
@@ -134,12 +129,8 @@ struct Oracle {
             let length = longestUnread(message.content, keeping)
         else { return }
         let end = expiresAt.milliseconds - node.clockOffset
-        let excess =
-            end - sent.time - length - Self.transit - lost(since: sent, node, simulation)
-            - lie(id, node)
-        if excess > 0 {
-            violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long")
-        }
+        let excess = end - sent.time - length - Self.transit - lost(since: sent, node, simulation) - lie(id, node)
+        if excess > 0 { violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long") }
     }
 
     /// Whoever does not hold the agreement keeps it in memory, for as long as its sender does.
@@ -152,11 +143,7 @@ struct Oracle {
     /// By the receiver's own clock there is no slack: it is kept for as long as it may stay unopened, less its age. A cap
     /// of the receiver's own may make that less.
     private mutating func checkEnd(
-        of message: Message,
-        age: Milliseconds,
-        _ keeping: NodeAction.Keeping,
-        isCapped: Bool,
-        _ now: Timestamp,
+        of message: Message, age: Milliseconds, _ keeping: NodeAction.Keeping, isCapped: Bool, _ now: Timestamp,
         _ simulation: Simulation
     ) {
         guard let expiresAt = message.expiresAt, let length = longestUnread(message.content, keeping) else { return }
@@ -168,16 +155,12 @@ struct Oracle {
 
     /// What was read stays until its whole time is over: from when it was sent, or from now on.
     mutating func checkRescheduled(
-        _ content: Content,
-        to expiresAt: Timestamp,
-        _ node: SimulatedNode,
-        _ simulation: Simulation
+        _ content: Content, to expiresAt: Timestamp, _ node: SimulatedNode, _ simulation: Simulation
     ) {
         guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
             return
         }
-        let arrived =
-            sent.time + Self.transit + lost(since: sent, node, simulation) + lie(content.id, node)
+        let arrived = sent.time + Self.transit + lost(since: sent, node, simulation) + lie(content.id, node)
         // By a clock that was set back it may be read before it has come.
         let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
@@ -235,13 +218,8 @@ struct Oracle {
     }
 
     mutating func checkAcknowledgement(
-        of content: Content,
-        age: Milliseconds,
-        _ actions: [NodeAction],
-        isOwed: Bool = false,
-        isCapped: Bool,
-        _ now: Timestamp,
-        _ simulation: Simulation
+        of content: Content, age: Milliseconds, _ actions: [NodeAction], isOwed: Bool = false, isCapped: Bool,
+        _ now: Timestamp, _ simulation: Simulation
     ) {
         var isAcknowledged = isOwed
         var isKept = false
@@ -269,14 +247,9 @@ struct Oracle {
 
     /// A frame arrives; an acknowledgement means that the other side has the message.
     mutating func receives(
-        _ frame: Frame,
-        _ client: ClientID,
-        from other: ClientID,
-        _ node: SimulatedNode,
-        _ simulation: Simulation
+        _ frame: Frame, _ client: ClientID, from other: ClientID, _ node: SimulatedNode, _ simulation: Simulation
     ) {
-        if case .mailbox(.keys) = frame,
-            let key = simulation.nodes.lazy.compactMap({ $0.keys[other]?.publicKey }).first
+        if case .mailbox(.keys) = frame, let key = simulation.nodes.lazy.compactMap({ $0.keys[other]?.publicKey }).first
         {
             gainedAtKeys[client, default: [:]][key] = node.gained
         }
@@ -294,11 +267,7 @@ struct Oracle {
     }
 
     mutating func sent(
-        _ frame: Frame,
-        from node: SimulatedNode,
-        on link: Simulation.Link,
-        isDialer: Bool,
-        _ simulation: Simulation
+        _ frame: Frame, from node: SimulatedNode, on link: Simulation.Link, isDialer: Bool, _ simulation: Simulation
     ) {
         switch frame {
         case .welcome(let welcome):
@@ -338,10 +307,7 @@ struct Oracle {
 
     /// What a mailbox is given rests on an agreement of all members to it, and on a number that no other slot has.
     mutating func checkMailed(
-        _ slot: SimulatedMailbox.Slot,
-        in box: BoxID,
-        of order: MailOrder,
-        _ node: SimulatedNode,
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode,
         _ simulation: Simulation
     ) {
         if !slotNames[box, default: []].insert(slot.name).inserted {
@@ -596,14 +562,11 @@ extension Simulation {
             count("pairs at the end")
             if one.agreement?.id != two.agreement?.id {
                 violation(
-                    "I6 node \(node.index) has \(one.lifetime.rawValue), node \(other.index) \(two.lifetime.rawValue)"
-                )
+                    "I6 node \(node.index) has \(one.lifetime.rawValue), node \(other.index) \(two.lifetime.rawValue)")
             }
             if one.agreement != nil { count("pairs with an agreement at the end") }
         }
-        for node in nodes {
-            for client in node.core.clients { oracle.checkConversation(node, client, self) }
-        }
+        for node in nodes { for client in node.core.clients { oracle.checkConversation(node, client, self) } }
         for key in oracle.ackedAsStored where !oracle.ended.contains(key.client) {
             guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let end = oracle.ends[key],
                 node.disk.messages[key.client]?[key.message] == nil

@@ -104,19 +104,11 @@ extension Simulation {
                     else { continue }
                     result.append(
                         Way(
-                            sender: node,
-                            client: machine.client,
-                            member: member,
-                            receiver: receiver,
-                            theirs: theirs,
+                            sender: node, client: machine.client, member: member, receiver: receiver, theirs: theirs,
                             isAnswered: other.isMailable(own, now: receiver.now(time)),
                             // A receiver with a cap keeps it no longer than its sender.
                             unread: min(
-                                SliceSchedule(agreement.terms).unread,
-                                agreement.terms.lifetime.milliseconds ?? .max
-                            )
-                        )
-                    )
+                                SliceSchedule(agreement.terms).unread, agreement.terms.lifetime.milliseconds ?? .max)))
                 }
             }
         }
@@ -178,12 +170,10 @@ extension Simulation {
             for (conversation, list) in node.durable.mailNotices {
                 guard let tombstone = node.core.tombstone(conversation), !tombstone.isTraceless else { continue }
                 for notice in list.notices where tombstone.confirmed[notice.member] == nil {
-                    guard mailbox.owners[notice.address.box] != nil,
-                        let client = self.client(of: notice.member),
+                    guard mailbox.owners[notice.address.box] != nil, let client = self.client(of: notice.member),
                         let receiver = nodes.first(where: { $0.keys[client] != nil }),
                         receiver.core.conversation(client)?.currentMembers.contains(where: { $0.key == list.sender })
-                            == true,
-                        !isToCome(tombstone, receiver)
+                            == true, !isToCome(tombstone, receiver)
                     else { continue }
                     return "node \(receiver.index) does not know of an explosion at node \(node.index) by its box"
                 }

@@ -53,10 +53,8 @@ struct SimulatedMailbox {
         // One draw in 2^127 is not a key.
         let key = IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
         card = ContactCard(
-            key: key.publicKey,
-            routingSecret: random.bytes(ContactCard.routingSecretByteCount),
-            endpoints: [Endpoint(host: "m", port: 7440)]
-        )
+            key: key.publicKey, routingSecret: random.bytes(ContactCard.routingSecretByteCount),
+            endpoints: [Endpoint(host: "m", port: 7440)])
     }
 
     mutating func forgetOld(_ time: Int64) {
@@ -64,9 +62,7 @@ struct SimulatedMailbox {
     }
 
     /// A restart: what it had in memory is gone.
-    mutating func restart() {
-        for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.kind == .memory } }
-    }
+    mutating func restart() { for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.kind == .memory } } }
 }
 
 /// The shell's part with a mailbox: orders, boxes, keys of slices, notices.
@@ -78,11 +74,7 @@ extension Simulation {
 
     /// As many keys as one step makes, then the next step. All are one key: nothing is sealed here.
     func sendSlices(
-        _ node: SimulatedNode,
-        _ client: ClientID,
-        _ agreement: AgreementID,
-        above: UInt32?,
-        on link: LinkID
+        _ node: SimulatedNode, _ client: ClientID, _ agreement: AgreementID, above: UInt32?, on link: LinkID
     ) {
         guard !node.isLocked, let key = node.keys[client]?.publicKey,
             let terms = node.core.conversation(client)?.agreement, terms.id == agreement
@@ -94,12 +86,8 @@ extension Simulation {
         let first = max(present, min(above ?? 0, final) + (above == nil ? 0 : 1))
         let last = min(final, first + UInt32(Limits.sliceStepCount - 1))
         let keys = SliceKeys(
-            agreement: agreement,
-            first: first,
-            present: present,
-            left: max(1, schedule.end(of: present) - now),
-            keys: (first..<max(first, last + 1)).map { _ in key }
-        )
+            agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
+            keys: (first..<max(first, last + 1)).map { _ in key })
         count("frames of slice keys")
         put(.transmit(link, .mailbox(.keys(keys))), node)
         guard !keys.keys.isEmpty, last < final else { return }
@@ -118,10 +106,7 @@ extension Simulation {
 
     /// An order reaches the mailbox.
     func mail(
-        _ order: MailOrder,
-        _ parcels: [SimulatedMailbox.Parcel],
-        _ client: ClientID,
-        _ node: SimulatedNode,
+        _ order: MailOrder, _ parcels: [SimulatedMailbox.Parcel], _ client: ClientID, _ node: SimulatedNode,
         _ incarnation: Int
     ) {
         var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false)
@@ -152,11 +137,7 @@ extension Simulation {
     }
 
     /// At most three messages in each slot, so that orders have several.
-    private func parcels(
-        of order: MailOrder,
-        _ client: ClientID,
-        _ node: SimulatedNode
-    ) -> [SimulatedMailbox.Parcel] {
+    private func parcels(of order: MailOrder, _ client: ClientID, _ node: SimulatedNode) -> [SimulatedMailbox.Parcel] {
         guard let sender = node.keys[client]?.publicKey else { return [] }
         var contents: [AgedContent] = []
         for one in order.messages {
@@ -167,15 +148,10 @@ extension Simulation {
         if parts.isEmpty { parts = [[]] }
         return parts.prefix(Limits.mailSlotCount).enumerated().map { index, part in
             let slot = SimulatedMailbox.Slot(
-                name: SimulatedMailbox.Name(sender: sender, number: order.number + UInt64(index)),
-                kind: order.kind,
-                agreement: order.agreement,
-                slice: order.slice,
-                frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]),
-                putAt: 0,
-                until: 0,
-                stepped: node.gained - (oracle.gainedAtKeys[client]?[order.member] ?? 0)
-            )
+                name: SimulatedMailbox.Name(sender: sender, number: order.number + UInt64(index)), kind: order.kind,
+                agreement: order.agreement, slice: order.slice,
+                frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]), putAt: 0, until: 0,
+                stepped: node.gained - (oracle.gainedAtKeys[client]?[order.member] ?? 0))
             for case .contents(let contents) in slot.frames { oracle.checkAges(contents, node, self) }
             return SimulatedMailbox.Parcel(slot: slot, messages: part.map(\.content.id))
         }
@@ -266,10 +242,7 @@ extension Simulation {
 
     /// - Returns: whether the slot is to be taken later.
     private func take(
-        _ slot: SimulatedMailbox.Slot,
-        in box: BoxID,
-        _ machine: ConversationStateMachine,
-        _ client: ClientID,
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, _ machine: ConversationStateMachine, _ client: ClientID,
         _ node: SimulatedNode
     ) -> Bool {
         guard let number = slot.name.number, let agreement = slot.agreement else { return false }
@@ -288,8 +261,7 @@ extension Simulation {
                 """
                 node \(node.index) has no key for slice \(slot.slice) of \(known.map { "\($0.longest)" } ?? "unknown terms"), \
                 now \(node.now(time).milliseconds), latest \(node.latestNow(time).milliseconds)
-                """
-            )
+                """)
             put(.discard(box, slot.name, answer: nil), node)
             return false
         }
@@ -303,11 +275,7 @@ extension Simulation {
     }
 
     private func receive(
-        _ slot: SimulatedMailbox.Slot,
-        in box: BoxID,
-        _ age: SlotAge,
-        _ schedule: SliceSchedule,
-        _ client: ClientID,
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, _ age: SlotAge, _ schedule: SliceSchedule, _ client: ClientID,
         _ node: SimulatedNode
     ) -> Bool {
         var unknown: [AgedContent] = []
@@ -330,25 +298,14 @@ extension Simulation {
         step(node) { core, turn in
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
             let result = core.receiveMailed(
-                slot.frames,
-                number: slot.name.number,
-                from: slot.name.sender,
-                age: age,
-                client: client,
-                &turn
-            )
+                slot.frames, number: slot.name.number, from: slot.name.sender, age: age, client: client, &turn)
             isTaken = result.isTaken
             let said = core.conversation(client)?.savedRecord.mailbox.acknowledgements[slot.name.sender]
             for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: aged.content,
-                    age: aged.age,
-                    result.actions,
+                    of: aged.content, age: aged.age, result.actions,
                     isOwed: said?.names(aged.content.id) ?? false && !before.contains(aged.content.id),
-                    isCapped: cap != LifetimeCap.none,
-                    turn.now,
-                    self
-                )
+                    isCapped: cap != LifetimeCap.none, turn.now, self)
             }
             return result.actions
         }
@@ -382,12 +339,8 @@ extension Simulation {
     // MARK: Notices of explosions
 
     private func takeNotice(
-        _ slot: SimulatedMailbox.Slot,
-        in box: BoxID,
-        _ conversation: ConversationID,
-        _ client: ClientID,
-        _ key: IdentityKey,
-        _ node: SimulatedNode
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, _ conversation: ConversationID, _ client: ClientID,
+        _ key: IdentityKey, _ node: SimulatedNode
     ) {
         guard !slot.isAnswer else { return }
         let sender = slot.name.sender
@@ -397,12 +350,7 @@ extension Simulation {
         }
         step(node) { core, turn in
             core.receiveMailed(
-                [.explosion(notice)],
-                number: nil,
-                from: sender,
-                age: SlotAge(dwell: 0),
-                client: client,
-                &turn
+                [.explosion(notice)], number: nil, from: sender, age: SlotAge(dwell: 0), client: client, &turn
             ).actions
         }
         guard node.core.conversation(client) == nil else { return }
@@ -414,10 +362,7 @@ extension Simulation {
 
     /// Before the explosion that follows in the same actions.
     func keep(
-        _ notices: [MailNotice],
-        of conversation: ConversationID,
-        among actions: [NodeAction],
-        _ node: SimulatedNode
+        _ notices: [MailNotice], of conversation: ConversationID, among actions: [NodeAction], _ node: SimulatedNode
     ) {
         for case .explode(let client, let record, _) in actions where record.conversation == conversation {
             guard let sender = node.keys[client]?.publicKey else { continue }
@@ -455,14 +400,8 @@ extension Simulation {
             guard let slot = mailbox.boxes[box]?.first(where: { $0.name == name }) else {
                 count("notices put")
                 let kept = SimulatedMailbox.Slot(
-                    name: name,
-                    kind: .notice,
-                    slice: 0,
-                    frames: [],
-                    body: notice.body,
-                    putAt: time,
-                    until: time + SlotKeeping.fortyFiveDays.milliseconds
-                )
+                    name: name, kind: .notice, slice: 0, frames: [], body: notice.body, putAt: time,
+                    until: time + SlotKeeping.fortyFiveDays.milliseconds)
                 if mailbox.conduct != .forgets || !chance(30) { mailbox.boxes[box, default: []].append(kept) }
                 planVisit(nodes[owner], in: 1 + roll(500))
                 if tombstone.role != .creator { left.removeLast() }
@@ -481,6 +420,4 @@ extension Simulation {
     }
 }
 
-extension Acknowledgement {
-    fileprivate func names(_ id: MessageID) -> Bool { (stored + held + expired).contains(id) }
-}
+extension Acknowledgement { fileprivate func names(_ id: MessageID) -> Bool { (stored + held + expired).contains(id) } }

@@ -9,9 +9,7 @@ extension Simulation {
 
     func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
 
-    func nodeIndex(_ endpoints: [Endpoint]) -> Int? {
-        nodes.firstIndex { endpoints.contains($0.endpoint) }
-    }
+    func nodeIndex(_ endpoints: [Endpoint]) -> Int? { nodes.firstIndex { endpoints.contains($0.endpoint) } }
 
     /// A node is somewhere else now, and its links are lost.
     func move(_ node: SimulatedNode) {
@@ -30,14 +28,8 @@ extension Simulation {
         func fail(_ isUnknownThere: Bool, after wait: Int64) {
             queue.push(
                 .dialFailed(
-                    node.index,
-                    incarnation: node.incarnation,
-                    client,
-                    dial.remote,
-                    isUnknownThere: isUnknownThere
-                ),
-                at: time + wait
-            )
+                    node.index, incarnation: node.incarnation, client, dial.remote, isUnknownThere: isUnknownThere),
+                at: time + wait)
         }
         guard let index = nodeIndex(dial.endpoints) else { return fail(false, after: 10) }
         let target = nodes[index]
@@ -57,18 +49,11 @@ extension Simulation {
         nextLink += 1
         count("links")
         links[id] = Link(
-            dialer: node.index,
-            listener: index,
-            dialerClient: client,
-            listenerClient: listener,
-            dialerKey: key,
-            listenerKey: dial.remote
-        )
+            dialer: node.index, listener: index, dialerClient: client, listenerClient: listener, dialerKey: key,
+            listenerKey: dial.remote)
         log("link \(id.value): node \(node.index) \(client.shortName) -> node \(index) \(listener.shortName)")
         enqueue(.open, on: id, toDialer: false)
-        step(node) { core, turn in
-            core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn)
-        }
+        step(node) { core, turn in core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn) }
     }
 
     func enqueue(_ item: Item, on id: LinkID, toDialer: Bool) {
@@ -157,8 +142,7 @@ extension Simulation {
         case .frame(let frame):
             guard node.isUp, !isLost, toDialer ? link.dialerOpen : link.listenerOpen else { return }
             receive(frame, on: id, link, toDialer: toDialer, node)
-        case .end:
-            tellClosed(id, dialer: toDialer)
+        case .end: tellClosed(id, dialer: toDialer)
         }
     }
 
@@ -174,22 +158,12 @@ extension Simulation {
         step(node) { [invites] core, turn in
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
             let actions = core.receive(
-                frame,
-                on: id,
-                verify: { signed in
-                    invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) }
-                },
-                &turn
-            )
+                frame, on: id,
+                verify: { signed in invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) } },
+                &turn)
             for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: aged.content,
-                    age: aged.age,
-                    actions,
-                    isCapped: cap != LifetimeCap.none,
-                    turn.now,
-                    self
-                )
+                    of: aged.content, age: aged.age, actions, isCapped: cap != LifetimeCap.none, turn.now, self)
             }
             return actions
         }
@@ -324,8 +298,9 @@ extension Frame {
             "contents" + contents.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) age \($0.age)" }.joined()
         case .acknowledgement(let said):
             "ack"
-                + [("stored", said.stored), ("held", said.held), ("expired", said.expired)]
-                .flatMap { name, ids in ids.map { " \(name) \(Hex.encode($0.bytes.prefix(3)))" } }.joined()
+                + [("stored", said.stored), ("held", said.held), ("expired", said.expired)].flatMap { name, ids in
+                    ids.map { " \(name) \(Hex.encode($0.bytes.prefix(3)))" }
+                }.joined()
         case .lifetime(let message):
             switch message {
             case .proposal(let proposal):

@@ -163,11 +163,7 @@ final class SimulatedNode {
     var wokenAt: [ClientID: Timestamp] = [:]
 
     init(
-        index: Int,
-        random: Randomness,
-        clockOffset: Milliseconds,
-        capacity: Int,
-        policy: LifetimePolicy,
+        index: Int, random: Randomness, clockOffset: Milliseconds, capacity: Int, policy: LifetimePolicy,
         cap: LifetimeCap
     ) {
         self.index = index

@@ -12,9 +12,9 @@ extension Simulation {
 
     /// Our own messages that are not acknowledged, as the disk has them.
     func undelivered(_ node: SimulatedNode, _ client: ClientID) -> [Message] {
-        (node.disk.messages[client] ?? [:]).values
-            .filter { $0.sender == nil && $0.content.type == .text && $0.state.isWaiting }
-            .sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
+        (node.disk.messages[client] ?? [:]).values.filter {
+            $0.sender == nil && $0.content.type == .text && $0.state.isWaiting
+        }.sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
     }
 
     func wake(_ node: SimulatedNode, _ client: ClientID, _ reason: WakeReason) {
@@ -73,27 +73,16 @@ extension Simulation {
             for machine in node.core.conversations {
                 sides[machine.conversation, default: []].append(
                     Side(
-                        node: node.index,
-                        own: machine.key.publicKey,
-                        members: places(machine.currentMembers),
-                        waiting: Set(
-                            machine.currentMembers.map(\.key).filter { !machine.outbox(to: $0).isEmpty }
-                        )
-                    )
-                )
+                        node: node.index, own: machine.key.publicKey, members: places(machine.currentMembers),
+                        waiting: Set(machine.currentMembers.map(\.key).filter { !machine.outbox(to: $0).isEmpty })))
             }
             for summary in node.core.sleepers {
                 sides[summary.conversation, default: []].append(
                     Side(
-                        node: node.index,
-                        own: summary.own,
-                        members: places(saved(node, summary)),
+                        node: node.index, own: summary.own, members: places(saved(node, summary)),
                         waiting: Set(
-                            undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }
-                                .map(\.member)
-                        )
-                    )
-                )
+                            undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }.map(
+                                \.member))))
             }
         }
         func isFound(_ one: Side, by other: Side) -> Bool {
@@ -110,12 +99,9 @@ extension Simulation {
                         known.members[other.own] != nil && other.members[known.own] != nil
                             && (isFound(known, by: other) || isFound(other, by: known))
                     }
-                }) {
-                    near.append(rest.remove(at: next))
-                }
+                }) { near.append(rest.remove(at: next)) }
                 if let other = near.dropFirst().first(where: {
-                    side.waiting.contains($0.own) && side.members[$0.own] != nil
-                        && $0.members[side.own] != nil
+                    side.waiting.contains($0.own) && side.members[$0.own] != nil && $0.members[side.own] != nil
                 }) {
                     for one in near {
                         let places = one.members.map { "\($0.key.shortName) at \($0.value)" }.sorted()
@@ -136,11 +122,8 @@ extension Simulation {
             for summary in node.core.sleepers {
                 guard let inbox = node.disk.inboxes[summary.client],
                     let machine = node.core.preview(
-                        inbox.record,
-                        key: inbox.key,
-                        undelivered: undelivered(node, summary.client),
-                        now: node.now(time)
-                    )
+                        inbox.record, key: inbox.key, undelivered: undelivered(node, summary.client),
+                        now: node.now(time))
                 else { continue }
                 sides[summary.conversation, default: []].append((node, machine))
             }

@@ -34,12 +34,8 @@ package final class Simulation {
         package var isCrowded = false
 
         package init(
-            seed: UInt64,
-            seconds: Int64 = 120,
-            bug: PlantedBug? = nil,
-            isExplosive: Bool = false,
-            hasMailbox: Bool? = nil,
-            isCrowded: Bool = false
+            seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil, isExplosive: Bool = false,
+            hasMailbox: Bool? = nil, isCrowded: Bool = false
         ) {
             self.seed = seed
             self.seconds = seconds
@@ -153,8 +149,7 @@ package final class Simulation {
             2
             + Int(
                 random.next(upperBound: UInt64(100)) < 70
-                    ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7))
-            )
+                    ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7)))
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
             let capacities = options.isCrowded ? [1, 1, 2, 2] : [1, 2, 3, Limits.inboxCapacity]
@@ -167,14 +162,9 @@ package final class Simulation {
             ]
             nodes.append(
                 SimulatedNode(
-                    index: index,
-                    random: .seeded(random.next()),
-                    clockOffset: skew,
-                    capacity: capacity,
+                    index: index, random: .seeded(random.next()), clockOffset: skew, capacity: capacity,
                     policy: policies[Int(random.next(upperBound: UInt64(6)))],
-                    cap: caps[Int(random.next(upperBound: UInt64(8)))]
-                )
-            )
+                    cap: caps[Int(random.next(upperBound: UInt64(8)))]))
             // One draw in 2^127 is not a key.
             let contact = IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
             if hasMailbox { nodes[index].place = MailboxPlace(mailbox.card, own: contact) }
@@ -184,23 +174,15 @@ package final class Simulation {
     func roll(_ bound: Int64) -> Int64 { Int64(random.next(upperBound: UInt64(bound))) }
     func chance(_ percent: Int64) -> Bool { roll(100) < percent }
 
-    func mix(_ value: UInt64) {
-        trace = (trace ^ value) &* 0x100_0000_01b3
-    }
+    func mix(_ value: UInt64) { trace = (trace ^ value) &* 0x100_0000_01b3 }
 
-    func mix(_ bytes: [UInt8]) {
-        for byte in bytes.prefix(8) { mix(UInt64(byte)) }
-    }
+    func mix(_ bytes: [UInt8]) { for byte in bytes.prefix(8) { mix(UInt64(byte)) } }
 
-    func violation(_ text: String) {
-        oracle.violations.append("t=\(time) \(text)")
-    }
+    func violation(_ text: String) { oracle.violations.append("t=\(time) \(text)") }
 
     func count(_ name: String) { oracle.counts[name, default: 0] += 1 }
 
-    func log(_ text: @autoclosure () -> String) {
-        if verbose { print("t=\(time) \(text())") }
-    }
+    func log(_ text: @autoclosure () -> String) { if verbose { print("t=\(time) \(text())") } }
 
     // MARK: Running
 
@@ -245,13 +227,8 @@ package final class Simulation {
             checkSchedules(node)
         }
         return Report(
-            seed: options.seed,
-            nodeCount: nodes.count,
-            events: eventCount,
-            violations: oracle.violations,
-            traceHash: trace,
-            counts: oracle.counts
-        )
+            seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
+            traceHash: trace, counts: oracle.counts)
     }
 
     func run(until end: Int64) {
@@ -386,18 +363,11 @@ package final class Simulation {
 
     func turn(_ node: SimulatedNode) -> Turn {
         Turn(
-            now: node.now(time),
-            random: node.random,
-            endpoints: [node.endpoint],
-            isLocked: node.isLocked,
-            defaultPolicy: node.policy,
-            sessionGrace: grace,
+            now: node.now(time), random: node.random, endpoints: [node.endpoint], isLocked: node.isLocked,
+            defaultPolicy: node.policy, sessionGrace: grace,
             isKnown: { [bug = options.bug] client, id in
                 bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
-            },
-            defaultCap: node.cap,
-            mailbox: node.place
-        )
+            }, defaultCap: node.cap, mailbox: node.place)
     }
 
     func step(_ node: SimulatedNode, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
@@ -462,15 +432,15 @@ package final class Simulation {
                     write(.message(client, stored), node)
                 }
             case .eraseSent(let client, let agreement):
-                let ids = (node.disk.messages[client] ?? [:]).values
-                    .filter { $0.sender == nil && $0.content.agreement == agreement }.map(\.content.id).sorted()
+                let ids = (node.disk.messages[client] ?? [:]).values.filter {
+                    $0.sender == nil && $0.content.agreement == agreement
+                }.map(\.content.id).sorted()
                 for (id, held) in node.memory[client] ?? [:]
                 where held.message.sender == nil && held.message.content.agreement == agreement {
                     node.memory[client]?[id] = nil
                 }
                 write(.erase(client, ids), node)
-            case .forgetMemory(let client):
-                node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
+            case .forgetMemory(let client): node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
             case .explode(let client, let record, let fanOut):
                 count("explosions")
                 oracle.explodes(record.conversation, client, node)
@@ -532,8 +502,7 @@ package final class Simulation {
                 queue.push(.crash(node.index, incarnation: node.incarnation), at: time + roll(30))
             case .makeSlices(let client, let agreement, let above, let link):
                 sendSlices(node, client, agreement, above: above, on: link)
-            case .mailNotices(let conversation, let notices):
-                keep(notices, of: conversation, among: actions, node)
+            case .mailNotices(let conversation, let notices): keep(notices, of: conversation, among: actions, node)
             case .mailbox: violation("node \(node.index) is a mailbox, which none is")
             }
         }
@@ -698,21 +667,14 @@ package final class Simulation {
                     return core.load(inbox.record, key: inbox.key, turn)
                 }
                 return core.load(
-                    sleeping: inbox.record,
-                    key: inbox.key,
-                    undelivered: undelivered,
-                    lastActivity: nil,
-                    &turn
-                )
+                    sleeping: inbox.record, key: inbox.key, undelivered: undelivered, lastActivity: nil, &turn)
             }
         }
         step(node) { core, turn in
             core.launch(&turn)
             return []
         }
-        for conversation in node.disk.mailNotices.keys.sorted() {
-            planNotices(conversation, node, in: 5_000)
-        }
+        for conversation in node.disk.mailNotices.keys.sorted() { planNotices(conversation, node, in: 5_000) }
         planVisit(node, in: 1 + roll(1_000))
         planWake(node)
     }
@@ -778,10 +740,8 @@ package final class Simulation {
         }
     }
 
-    @discardableResult
-    func command(
-        _ node: SimulatedNode,
-        _ client: ClientID,
+    @discardableResult func command(
+        _ node: SimulatedNode, _ client: ClientID,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
     ) -> CommandError? {
         var turn = turn(node)

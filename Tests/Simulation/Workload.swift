@@ -15,9 +15,7 @@ extension Simulation {
     func createConversation(_ node: SimulatedNode) {
         guard node.core.directory.count < (options.isCrowded ? 12 : 4), !node.isLocked else { return }
         let client = makeInbox(node)
-        step(node) { core, turn in
-            (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? []
-        }
+        step(node) { core, turn in (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? [] }
         guard let conversation = node.core.conversation(client)?.conversation else {
             return violation("a conversation could not be created")
         }
@@ -48,9 +46,9 @@ extension Simulation {
     }
 
     func join(_ node: SimulatedNode, _ invite: VerifiedInvite) {
-        guard !node.isLocked, node.core.joins.count < 4,
-            node.core.directory.count < (options.isCrowded ? 16 : 6)
-        else { return }
+        guard !node.isLocked, node.core.joins.count < 4, node.core.directory.count < (options.isCrowded ? 16 : 6) else {
+            return
+        }
         let client = makeInbox(node)
         count("joins")
         step(node) { core, turn in (try? core.join(client, invite: invite, profile: "g", &turn)) ?? [] }
@@ -113,12 +111,9 @@ extension Simulation {
             let lifetime = Lifetime.allCases[Int(roll(6))]
             let isKept = lifetime != .ephemeral
             let terms = LifetimeTerms(
-                lifetime,
-                attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
-                unopened: isKept && chance(20) ? 5 * .minute : nil,
-                timer: isKept && chance(10) ? .read : .send,
-                mailbox: chance(hasMailbox ? 75 : 10) ? (isKept ? .disk : .ram) : .no
-            )
+                lifetime, attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
+                unopened: isKept && chance(20) ? 5 * .minute : nil, timer: isKept && chance(10) ? .read : .send,
+                mailbox: chance(hasMailbox ? 75 : 10) ? (isKept ? .disk : .ram) : .no)
             if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
                 == nil
             {
@@ -153,13 +148,11 @@ extension Simulation {
             let waiting = conversation.currentMembers.flatMap { conversation.outbox(to: $0.key) }
             if let first = waiting.first {
                 count("cancelled messages")
-                command(node, client) { (machine, turn) throws(CommandError) in
-                    try machine.cancel(first.message, &turn)
+                command(node, client) { (machine, turn) throws(CommandError) in try machine.cancel(first.message, &turn)
                 }
             }
         case ..<960: command(node, client) { machine, turn in machine.retry(&turn) }
-        case ..<980:
-            if conversation.isCreator, conversation.currentMembers.count < 7 { invite(node, client) }
+        case ..<980: if conversation.isCreator, conversation.currentMembers.count < 7 { invite(node, client) }
         case ..<982:
             let name = chance(20) ? nil : "name \(roll(100))"
             command(node, client) { (machine, turn) throws(CommandError) in

@@ -83,17 +83,11 @@ package final class BoxCampaign {
             let byteCount = isNotice ? 1_024 : pick([1_024, 1_024, 4_096]) ?? 1_024
             let body = Promise.Text(serial: kept.count, byteCount: byteCount)
             try history.store?.append(
-                box,
-                id: id,
-                tier: tier,
-                expiresAt: until,
-                payload: [UInt8](repeating: 2, count: BoxCampaign.headByteCount) + body.bytes
-            )
+                box, id: id, tier: tier, expiresAt: until,
+                payload: [UInt8](repeating: 2, count: BoxCampaign.headByteCount) + body.bytes)
             let width = tier.bucketWidth
             let keyEnds = (until + width - 1) / width * width
-            kept.append(
-                Kept(serial: body.serial, box: box, id: id, keyEnds: keyEnds, until: until, isNotice: isNotice)
-            )
+            kept.append(Kept(serial: body.serial, box: box, id: id, keyEnds: keyEnds, until: until, isNotice: isNotice))
         }
 
         /// What is shown with its tag, or purged, or the notice in whose place the answer is put.
@@ -163,10 +157,7 @@ package final class BoxCampaign {
 
     /// Numbers of the bodies that open.
     private func search(
-        _ disk: SimulatedDisk,
-        _ boxes: Boxes,
-        _ image: [(offset: Int, bytes: [UInt8])],
-        _ written: [[UInt8]]
+        _ disk: SimulatedDisk, _ boxes: Boxes, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]]
     ) throws -> Set<Int> {
         guard let keystore = disk.files()["/home/keystore"],
             var thief = Thief(keystore: keystore, keyFile: disk.files()["/home/key"] ?? [])

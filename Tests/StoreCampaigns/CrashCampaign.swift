@@ -67,11 +67,7 @@ package final class CrashCampaign {
 
     /// Every outcome of a moment.
     package func check(
-        _ disk: SimulatedDisk,
-        _ promise: Promise,
-        _ place: String,
-        _ operation: Operation,
-        isStep: Bool = false
+        _ disk: SimulatedDisk, _ promise: Promise, _ place: String, _ operation: Operation, isStep: Bool = false
     ) {
         moments += 1
         seed = mixed([seed, 1])
@@ -85,9 +81,7 @@ package final class CrashCampaign {
             let state = outcomes.disk(choice)
             do {
                 try Verification(promise, state).run(
-                    isThorough: statesChecked % (4 * thoroughness) == 0,
-                    isUsed: statesChecked % thoroughness == 0
-                )
+                    isThorough: statesChecked % (4 * thoroughness) == 0, isUsed: statesChecked % thoroughness == 0)
             } catch {
                 let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
                 if kinds[kind] == nil { kinds[kind] = "\(place), outcome \(choice): \(error)" }

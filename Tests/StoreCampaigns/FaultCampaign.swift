@@ -54,13 +54,11 @@ package final class FaultCampaign {
         .createInbox, .createInbox, .saveState, .put, .put, .putHidden, .commit, .update, .put, .commit, .lightFuse,
         .createInbox, .put, .saveState, .commit, .reschedule, .commit, .addTombstone, .addTombstone, .updateTombstone,
         .removeTombstone, .saveFanOut, .saveFanOut, .removeFanOut, .saveClock, .saveSummaries, .changePassphrase,
-        .erase,
-        .shortWait,
-        .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit,
-        .release, .put, .put, .commit, .changePassphrase, .lock, .put, .commit, .waitWhileLocked, .createInbox, .put,
-        .saveState, .commit, .longWait,
-        .createInbox, .put, .commit, .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart,
-        .changePassphrase, .put, .commit, .shortWait, .changePassphrase, .changePassphrase, .restart,
+        .erase, .shortWait, .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit,
+        .saveLargeState, .commit, .release, .put, .put, .commit, .changePassphrase, .lock, .put, .commit,
+        .waitWhileLocked, .createInbox, .put, .saveState, .commit, .longWait, .createInbox, .put, .commit,
+        .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart, .changePassphrase, .put, .commit,
+        .shortWait, .changePassphrase, .changePassphrase, .restart,
     ]
 
     /// How many calls the undisturbed history makes.
@@ -122,18 +120,12 @@ package final class FaultCampaign {
             let row = try store.createRow()
             let text = Promise.Text(serial: 0, byteCount: 40)
             try store.append(
-                row,
-                id: Verification.identifier(0),
-                tier: .thirtyDays,
-                expiresAt: history.promise.now + 3_600_000,
-                payload: text.bytes
-            )
+                row, id: Verification.identifier(0), tier: .thirtyDays, expiresAt: history.promise.now + 3_600_000,
+                payload: text.bytes)
             try store.saveState(row, text.bytes)
             try Verification.commit(store)
             try store.destroyRow(row)
-        } catch let error as StoreError {
-            throw Violation("the fault is gone and the store refuses: \(error)")
-        }
+        } catch let error as StoreError { throw Violation("the fault is gone and the store refuses: \(error)") }
         history.settleDue()
     }
 }

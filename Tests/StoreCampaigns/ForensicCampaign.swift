@@ -25,11 +25,7 @@ package final class ForensicCampaign {
     ///   - outlivesErasure: plants another: the journal keeps what a checkpoint has overwritten.
     ///   - isThorough: every page is tried at every place of a page file.
     package func run(
-        seed: UInt64,
-        steps: Int,
-        leavesOldBlocks: Bool = false,
-        outlivesErasure: Bool = false,
-        isThorough: Bool = false
+        seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, outlivesErasure: Bool = false, isThorough: Bool = false
     ) throws {
         let disk = base.copy()
         disk.with {
@@ -91,15 +87,10 @@ package final class ForensicCampaign {
         }
     }
 
-    private func search(
-        _ key: Key,
-        _ image: [(offset: Int, bytes: [UInt8])],
-        _ written: [[UInt8]],
-        _ isThorough: Bool
-    ) throws -> Set<Int> {
-        guard var thief = key.thief else {
-            throw Violation("the keystore cannot be opened by its specification")
-        }
+    private func search(_ key: Key, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]], _ isThorough: Bool)
+        throws -> Set<Int>
+    {
+        guard var thief = key.thief else { throw Violation("the keystore cannot be opened by its specification") }
         if !isThorough { thief.known = noise }
         thief.search(image: image, written: written, slotCount: isThorough ? 128 : 0)
         placesTried += thief.placesTried

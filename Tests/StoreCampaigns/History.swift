@@ -104,15 +104,14 @@ package final class History {
     /// What is due then was destroyed.
     package private(set) var lastReap = campaignStart
 
-    package var liveRows: [RowID] {
-        rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false }
-    }
+    package var liveRows: [RowID] { rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false } }
 
     /// A message that is stored, as far as anyone knows.
     private func someMessage(isHidden: Bool = false) -> (RowID, Int)? {
         let all = liveRows.flatMap { row in
-            (promise.inboxes[row]?.messages ?? [:]).filter { $0.value.versions.allSatisfy { $0.expiresAt > now } }
-                .map { (row, $0.key) }
+            (promise.inboxes[row]?.messages ?? [:]).filter { $0.value.versions.allSatisfy { $0.expiresAt > now } }.map {
+                (row, $0.key)
+            }
         }
         return pick(all.sorted { $0 < $1 })
     }
@@ -170,9 +169,7 @@ package final class History {
     }
 
     /// A step of a kind, or any.
-    package func step(_ operation: Operation?) throws {
-        if let operation { try step(operation) } else { try step() }
-    }
+    package func step(_ operation: Operation?) throws { if let operation { try step(operation) } else { try step() } }
 
     /// How many calls a history makes that nothing disturbs.
     package static func callCount(on base: SimulatedDisk, seed: UInt64, _ steps: [Operation?]) throws -> Int {
@@ -212,20 +209,11 @@ package final class History {
         note(version, row)
         tell(isHidden ? .putHidden : .put, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
         promise.inboxes[row]?.messages[number] = Promise.Message(
-            versions: [version],
-            mayBeGone: true,
-            isHidden: isHidden,
-            place: number
-        )
+            versions: [version], mayBeGone: true, isHidden: isHidden, place: number)
         try attempt { store in
             try store.append(
-                row,
-                id: Verification.identifier(number),
-                tier: version.tier,
-                expiresAt: version.expiresAt,
-                payload: version.text.bytes,
-                isHidden: isHidden
-            )
+                row, id: Verification.identifier(number), tier: version.tier, expiresAt: version.expiresAt,
+                payload: version.text.bytes, isHidden: isHidden)
             waiting.append { $0.inboxes[row]?.messages[number]?.mayBeGone = false }
         }
     }
@@ -269,11 +257,7 @@ package final class History {
         promise.inboxes[row]?.messages[number]?.versions.append(version)
         try attempt { store in
             try store.reschedule(
-                row,
-                id: Verification.identifier(number),
-                tier: version.tier,
-                expiresAt: version.expiresAt
-            )
+                row, id: Verification.identifier(number), tier: version.tier, expiresAt: version.expiresAt)
             waiting.append {
                 $0.inboxes[row]?.messages[number]?.versions = [version]
                 $0.inboxes[row]?.messages[number]?.mayBeGone = false
@@ -399,10 +383,7 @@ package final class History {
         var note =
             promise.fanOuts[number]
             ?? Promise.Note(
-                texts: [],
-                expiresAt: now + 1 + Int64(luck.next() % UInt64(Tier.control.lifetime)),
-                mayBeGone: true
-            )
+                texts: [], expiresAt: now + 1 + Int64(luck.next() % UInt64(Tier.control.lifetime)), mayBeGone: true)
         note.texts.append(text)
         self.note(Promise.Version(text: text, tier: .control, expiresAt: note.expiresAt), nil)
         promise.fanOuts[number] = note
@@ -564,8 +545,9 @@ package final class History {
 
     private static func change(_ store: Store, from old: [String?], to new: String?) throws {
         for secret in old.dropLast() {
-            do { return try change(store, from: secret, to: new) } catch StoreError.wrongPassphrase {
-            } catch StoreError.passphraseNeeded {}
+            do { return try change(store, from: secret, to: new) } catch StoreError.wrongPassphrase {} catch StoreError
+                .passphraseNeeded
+            {}
         }
         try change(store, from: old.last ?? nil, to: new)
     }

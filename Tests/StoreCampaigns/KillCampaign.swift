@@ -107,17 +107,11 @@ package final class KillCampaign {
     }
 
     /// What the next process shows must be there after a power cut.
-    private func checkNext(
-        _ disk: SimulatedDisk,
-        _ call: Int,
-        _ secrets: [String?],
-        fails: SimulatedDisk.Fault?
-    ) throws {
+    private func checkNext(_ disk: SimulatedDisk, _ call: Int, _ secrets: [String?], fails: SimulatedDisk.Fault?) throws
+    {
         disk.with { $0.fault = fails }
         let store: Store
-        do {
-            store = try Verification.open(disk, now: campaignStart, secrets: secrets)
-        } catch let error as StoreError {
+        do { store = try Verification.open(disk, now: campaignStart, secrets: secrets) } catch let error as StoreError {
             if fails == nil { throw error }
             return
         }
@@ -162,9 +156,7 @@ package final class KillCampaign {
         }
         for note in try store.tombstones() { shown.insert("tombstone \(text(note.payload))") }
         try attempt {
-            for note in try store.fanOuts(now: campaignStart) {
-                shown.insert("fan-out list \(text(note.payload))")
-            }
+            for note in try store.fanOuts(now: campaignStart) { shown.insert("fan-out list \(text(note.payload))") }
         }
         return shown
     }

@@ -133,20 +133,11 @@ package final class MailHistory {
         }
     }
 
-    private func secret(
-        _ row: RowID,
-        _ slice: UInt32,
-        _ schedule: SliceSchedule,
-        isMade: Bool
-    ) throws -> SecretBytes? {
+    private func secret(_ row: RowID, _ slice: UInt32, _ schedule: SliceSchedule, isMade: Bool) throws -> SecretBytes? {
         guard let store = history.store else { throw Violation("the store is closed") }
         return try store.secret(
-            row,
-            tier: tier(of: schedule),
-            expiresAt: schedule.keyEnd(of: slice).milliseconds,
-            label: "mailbox slice \(slice) \(schedule.width) 0",
-            isMade: isMade
-        )
+            row, tier: tier(of: schedule), expiresAt: schedule.keyEnd(of: slice).milliseconds,
+            label: "mailbox slice \(slice) \(schedule.width) 0", isMade: isMade)
     }
 
     private func slotSecret(_ row: RowID) throws -> SlotSecret? {
@@ -154,12 +145,7 @@ package final class MailHistory {
         guard let store = history.store, history.liveRows.contains(row) else { return nil }
         let own = IdentityKey(try SecretKey(try store.secret(row, label: "identity key 0")))
         let secret = SlotSecret(
-            sender: Self.sender.publicKey,
-            owner: own.publicKey,
-            box: box,
-            conversation: conversation,
-            own: own
-        )
+            sender: Self.sender.publicKey, owner: own.publicKey, box: box, conversation: conversation, own: own)
         secrets[row] = secret
         return secret
     }
@@ -200,25 +186,13 @@ package final class MailHistory {
         let byteCount = pick([20..<60, 20..<60, 900..<3_000]).map(pick) ?? 20
         let frame = Promise.Text(serial: mailed.count, byteCount: byteCount).bytes
         let bytes = SlotSealing.seal(
-            [frame],
-            to: key,
-            SlotSealing.Hint(agreement: known.agreement, slice: slice),
-            number: number,
-            secret,
-            box: box,
-            ephemeral: SecretKey.generate(),
-            nonce: randomBytes(XChaChaPoly.nonceByteCount)
-        )
+            [frame], to: key, SlotSealing.Hint(agreement: known.agreement, slice: slice), number: number, secret,
+            box: box, ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
         guard let bytes else { throw Violation("a frame of \(frame.count) bytes fits into no slot") }
         let one = Mailed(
             body: KeptBody(bytes: bytes, number: number, secret: secret, box: box, width: schedule.width, key: key),
-            frame: frame,
-            row: known.row,
-            slice: slice,
-            schedule: schedule,
-            expiresAt: now - age + time,
-            kind: slice > sentIn ? .early : kindOfMail(time, slice, schedule)
-        )
+            frame: frame, row: known.row, slice: slice, schedule: schedule, expiresAt: now - age + time,
+            kind: slice > sentIn ? .early : kindOfMail(time, slice, schedule))
         mailed.append(one)
     }
 

@@ -44,12 +44,7 @@ extension Thief {
             for (publicKey, secret) in candidates where isThorough || publicKey == body.key {
                 guard let key = try? SecretKey(secret.bytes.clone()),
                     let frames = SlotSealing.open(
-                        body.bytes,
-                        with: key,
-                        number: body.number,
-                        body.secret,
-                        box: body.box
-                    )
+                        body.bytes, with: key, number: body.number, body.secret, box: body.box)
                 else { continue }
                 opened[index] = frames.first ?? []
                 break

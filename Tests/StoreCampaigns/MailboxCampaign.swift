@@ -38,11 +38,7 @@ package final class MailboxCampaign {
     ///   - keepsKeys: plants another: keys of slices are stored.
     ///   - isThorough: every page is tried at every place of a page file, every width of a slice, every key on every body.
     package func run(
-        seed: UInt64,
-        steps: Int,
-        leavesOldBlocks: Bool = false,
-        keepsKeys: Bool = false,
-        isThorough: Bool = false
+        seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, keepsKeys: Bool = false, isThorough: Bool = false
     ) throws {
         let disk = base.copy()
         disk.with {

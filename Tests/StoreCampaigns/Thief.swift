@@ -31,11 +31,8 @@ package struct Thief {
     package init?(keystore: [UInt8], passphrase: String) {
         guard keystore.count >= 144 else { return nil }
         let wrapping = try? Argon2id.derive(
-            passphrase: SecretBytes(copying: passphrase.utf8),
-            salt: Array(keystore[40..<56]),
-            iterations: UInt64(Self.number(keystore, 24, 8)),
-            memoryByteCount: Self.number(keystore, 32, 8)
-        )
+            passphrase: SecretBytes(copying: passphrase.utf8), salt: Array(keystore[40..<56]),
+            iterations: UInt64(Self.number(keystore, 24, 8)), memoryByteCount: Self.number(keystore, 32, 8))
         guard let wrapping else { return nil }
         self.init(keystore, wrapping)
     }
@@ -43,10 +40,7 @@ package struct Thief {
     private init?(_ keystore: [UInt8], _ wrapping: borrowing SecretBytes) {
         guard
             let opened = try? XChaChaPoly.open(
-                keystore[56..<128],
-                key: wrapping,
-                authenticating: Array(keystore[..<56])
-            ), opened.count == 32
+                keystore[56..<128], key: wrapping, authenticating: Array(keystore[..<56])), opened.count == 32
         else { return nil }
         let root = SecretBytes(copying: opened)
         sealing = Secret(BLAKE2b.derive(key: root, Array("mayfly KS: key pages".utf8)))
@@ -59,11 +53,9 @@ package struct Thief {
 
     /// Looks at every 512 bytes for copies of a keystore, and for key files.
     /// - Returns: which of the passphrases open one, and whether a key file is there, or opens one.
-    package static func opening(
-        _ image: [[UInt8]],
-        passphrases: Set<String>,
-        keyFiles: Set<[UInt8]> = []
-    ) -> Set<String> {
+    package static func opening(_ image: [[UInt8]], passphrases: Set<String>, keyFiles: Set<[UInt8]> = []) -> Set<
+        String
+    > {
         var found: Set<String> = []
         for blocks in image {
             for offset in stride(from: 0, to: blocks.count, by: 512) {
@@ -198,10 +190,8 @@ package struct Thief {
                     guard Self.bytes(check).elementsEqual(chunk[(position + 8)..<(position + 16)]) else { continue }
                     let length = Self.number(chunk, position, 4)
                     let opened = try? XChaChaPoly.open(
-                        chunk[(position + 16)..<(position + 16 + length)],
-                        key: key.bytes,
-                        authenticating: tag + Self.bytes(UInt64(Self.number(chunk, position + 4, 4)))
-                    )
+                        chunk[(position + 16)..<(position + 16 + length)], key: key.bytes,
+                        authenticating: tag + Self.bytes(UInt64(Self.number(chunk, position + 4, 4))))
                     if let opened, opened.count >= header { payloads.insert(Array(opened[header...])) }
                 }
             }
@@ -220,10 +210,7 @@ package struct Thief {
             let end = covered + Self.number(chunk, start + 44, 4)
             guard end <= chunk.count,
                 let table = try? XChaChaPoly.open(
-                    chunk[covered..<end],
-                    key: journal.bytes,
-                    authenticating: Array(chunk[start..<covered])
-                )
+                    chunk[covered..<end], key: journal.bytes, authenticating: Array(chunk[start..<covered]))
             else { continue }
             var position = 0
             while position + 45 <= table.count {
@@ -258,13 +245,7 @@ package struct Thief {
             let length = Self.number(chunk, position, 4)
             let isPossible = length >= 40 && position + 16 + length <= chunk.count
             if isPossible { found.append(position) }
-            if isJournal {
-                position += 1
-            } else if isPossible {
-                position += 20 + length
-            } else {
-                break
-            }
+            if isJournal { position += 1 } else if isPossible { position += 20 + length } else { break }
         }
         return found
     }

@@ -15,12 +15,8 @@ package struct Verification {
     /// Calls have failed, and the store may say of files that they were cut off.
     let wasHarmed: Bool
 
-    package init(
-        _ promise: Promise,
-        _ disk: any FileSystem,
-        home: String = Verification.home,
-        wasHarmed: Bool = false
-    ) {
+    package init(_ promise: Promise, _ disk: any FileSystem, home: String = Verification.home, wasHarmed: Bool = false)
+    {
         self.promise = promise
         self.disk = disk
         self.home = home
@@ -28,16 +24,11 @@ package struct Verification {
     }
 
     /// - Parameter secrets: as in ``Promise/secrets``; the first that opens is used.
-    package static func open(
-        _ disk: any FileSystem,
-        home: String = home,
-        now: Int64,
-        secrets: [String?] = [nil]
-    ) throws -> Store {
+    package static func open(_ disk: any FileSystem, home: String = home, now: Int64, secrets: [String?] = [nil]) throws
+        -> Store
+    {
         let store = try openLocked(disk, home: home, now: now)
-        do {
-            try unlock(store, secrets)
-        } catch {
+        do { try unlock(store, secrets) } catch {
             store.close()
             throw error
         }
@@ -49,11 +40,11 @@ package struct Verification {
     }
 
     /// - Returns: the secret that has opened it.
-    @discardableResult
-    package static func unlock(_ store: Store, _ secrets: [String?]) throws -> String? {
+    @discardableResult package static func unlock(_ store: Store, _ secrets: [String?]) throws -> String? {
         for secret in secrets.dropLast() {
-            do { return try unlock(store, secret) } catch StoreError.wrongPassphrase {
-            } catch StoreError.passphraseNeeded {}
+            do { return try unlock(store, secret) } catch StoreError.wrongPassphrase {} catch StoreError
+                .passphraseNeeded
+            {}
         }
         return try unlock(store, secrets.last ?? nil)
     }
@@ -66,13 +57,8 @@ package struct Verification {
 
     package static func makeHome(on disk: any FileSystem, home: String = home) throws {
         try Store.create(
-            home: home,
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            argon2: argon2,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: home, protection: .keyFile, passphrase: nil, fileSystem: disk, argon2: argon2,
+            journal: SimulatedDisk.journalByteCount)
     }
 
     /// A first start, with the clock set back so that only destruction hides anything, which must keep the promise and then
@@ -117,9 +103,7 @@ package struct Verification {
     }
 
     private func require<Value>(_ what: String, _ body: () throws -> Value) throws -> Value {
-        do { return try body() } catch let error as StoreError {
-            throw Violation("\(what): \(error)")
-        }
+        do { return try body() } catch let error as StoreError { throw Violation("\(what): \(error)") }
     }
 
     // MARK: - The promise
@@ -224,8 +208,8 @@ package struct Verification {
     private static let passing = [
         "is damaged; what can be opened is served", "is damaged; the last valid state is used",
         "its end makes no record: a write that was interrupted", "its end makes no state: a write that was interrupted",
-        "its end makes no commit: a write that was interrupted",
-        "its messages count as expired", "header of page", "tombstones.slots was changed",
+        "its end makes no commit: a write that was interrupted", "its messages count as expired", "header of page",
+        "tombstones.slots was changed",
     ]
 
     private func checkDescriptors() throws {
@@ -257,12 +241,8 @@ package struct Verification {
             let text = Promise.Text(serial: 0, byteCount: 40)
             for id in store.liveRows() {
                 try store.append(
-                    id,
-                    id: Self.identifier(id == row ? 0 : 999_999),
-                    tier: .thirtyDays,
-                    expiresAt: campaignStart + 700 * 3_600_000,
-                    payload: text.bytes
-                )
+                    id, id: Self.identifier(id == row ? 0 : 999_999), tier: .thirtyDays,
+                    expiresAt: campaignStart + 700 * 3_600_000, payload: text.bytes)
                 if id != row, let state = try store.loadState(id) { try store.saveState(id, state) }
             }
             try store.saveState(row, text.bytes)

@@ -23,9 +23,7 @@ import Testing
         // Messages and states come to the disk with the commit.
         for operation in [
             Operation.commit, .destroyInbox, .lightFuse, .shortWait, .lock, .addTombstone, .changePassphrase,
-        ] {
-            #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)")
-        }
+        ] { #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)") }
     }
 
     @Test func `power cut in an erasure with a version that was not durable: no version of before comes back`() throws {
@@ -79,9 +77,7 @@ import Testing
                 do {
                     do { try Verification.makeHome(on: copy) } catch StoreError.alreadyInitialised {}
                     try Verification(Promise(), copy).run(isThorough: states % 8 == 0)
-                } catch {
-                    violations.append("\(choice): \(error)")
-                }
+                } catch { violations.append("\(choice): \(error)") }
             }
         }
         try Verification.makeHome(on: disk)
@@ -119,9 +115,7 @@ import Testing
 
     @Test func `canary: a start that trusts the cache shows what a power cut takes away, and the campaign sees it`()
         throws
-    {
-        #expect(try KillCampaign.canary(on: try makeHome()) != nil)
-    }
+    { #expect(try KillCampaign.canary(on: try makeHome()) != nil) }
 
     @Test func `a thief with the disk, the key and every byte ever written reads nothing dead and all that lives`()
         throws
@@ -148,9 +142,7 @@ import Testing
 
     @Test func `canary: a commit that is acknowledged before the journal's barrier is lost, and the campaign sees it`()
         throws
-    {
-        #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil)
-    }
+    { #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil) }
 
     @Test func `canary: a disk that says a barrier is done before it is breaks promises, and the campaign sees it`()
         throws

@@ -7,12 +7,8 @@ import Testing
 /// Secrets that die with their row or with their expiry bucket, whichever goes first.
 @Suite struct ColumnSecretTests {
     private func secret(
-        _ store: Store,
-        _ row: RowID,
-        _ tier: Tier = .oneHour,
-        at expiry: Int64 = start + 3_000,
-        _ label: String = "slice 1",
-        isMade: Bool = false
+        _ store: Store, _ row: RowID, _ tier: Tier = .oneHour, at expiry: Int64 = start + 3_000,
+        _ label: String = "slice 1", isMade: Bool = false
     ) throws -> [UInt8]? {
         let secret = try store.secret(row, tier: tier, expiresAt: expiry, label: label, isMade: isMade)
         guard let secret else { return nil }
@@ -171,9 +167,7 @@ import Testing
             }
         }
         store.lock()
-        for isMade in [false, true] {
-            #expect(throws: StoreError.self) { _ = try secret(store, row, isMade: isMade) }
-        }
+        for isMade in [false, true] { #expect(throws: StoreError.self) { _ = try secret(store, row, isMade: isMade) } }
         try store.unlock(passphrase: secretBytes("open"))
         #expect(try secret(store, row) == made)
         store.close()

@@ -233,9 +233,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
             store.release(row)
             for _ in 0..<2 { store.reap(hide: start, destroy: start) }
             guard (try? store.put(row, 2, at: start + hour / 2, "second")) != nil, (try? store.commitNow()) != nil
-            else {
-                continue
-            }
+            else { continue }
             kept += 1
             store.close()
             disk.reboot(seed: 1)
@@ -251,9 +249,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         for call in 1...4 {
             let disk = try makeHome()
             let store = try openHome(disk)
-            disk.with {
-                $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: true, isForOneCall: true)
-            }
+            disk.with { $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: true, isForOneCall: true) }
             #expect(((try? store.saveClockMark(start)) != nil) == (call > 2), "call \(call)")
             store.close()
             guard let again = try? openHome(disk) else { continue }
@@ -320,19 +316,13 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try Store.open(
-            home: "/home",
-            fileSystem: disk,
-            now: start,
-            argon2Floor: testArgon2,
-            committingOn: .later { work.append($0) }
-        )
+            home: "/home", fileSystem: disk, now: start, argon2Floor: testArgon2,
+            committingOn: .later { work.append($0) })
         try store.unlock(passphrase: nil)
         let row = try store.createRow()
         nonisolated(unsafe) var answers: [Bool] = []
         func commit() {
-            store.commit { result in
-                if case .success = result { answers.append(true) } else { answers.append(false) }
-            }
+            store.commit { result in if case .success = result { answers.append(true) } else { answers.append(false) } }
         }
         func runWork() {
             let due = work
@@ -385,8 +375,9 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
-    @Test(arguments: [EIO], [true, false])
-    func `every operation failing: no false success`(code: Int32, isLasting: Bool) throws {
+    @Test(arguments: [EIO], [true, false]) func `every operation failing: no false success`(
+        code: Int32, isLasting: Bool
+    ) throws {
         let home = try makeHome()
         let count = try operationCount(home)
         for operation in 1...count {
@@ -410,20 +401,14 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try Store.open(
-            home: "/home",
-            fileSystem: disk,
-            now: start,
-            argon2Floor: testArgon2,
-            committingOn: .later { work.append($0) }
-        )
+            home: "/home", fileSystem: disk, now: start, argon2Floor: testArgon2,
+            committingOn: .later { work.append($0) })
         try store.unlock(passphrase: nil)
         let row = try store.createRow()
         nonisolated(unsafe) var results: [Bool] = []
         func commit(_ number: Int) throws {
             try store.put(row, number, at: start + hour, "message \(number)")
-            store.commit { result in
-                if case .success = result { results.append(true) } else { results.append(false) }
-            }
+            store.commit { result in if case .success = result { results.append(true) } else { results.append(false) } }
         }
         func runWork() {
             let due = work

@@ -90,11 +90,7 @@ import Testing
         let slot = try #require((0..<64).first { ColumnHeader(page: Array(columns[($0 * 4_096)...]))?.tier == .fuse })
         let header = try #require(ColumnHeader(page: Array(columns[(slot * 4_096)...])))
         let later = ColumnHeader(
-            tier: .fuse,
-            expiresAt: start + 900 * hour,
-            rowSlot: header.rowSlot,
-            rowFingerprint: header.rowFingerprint
-        )
+            tier: .fuse, expiresAt: start + 900 * hour, rowSlot: header.rowSlot, rowFingerprint: header.rowFingerprint)
         columns.replaceSubrange((slot * 4_096)..<(slot * 4_096 + 64), with: later.encoded)
         disk.replace("/home/columns.slots", with: columns)
         #expect(try openHome(disk).liveRows() == [rows[1]])
@@ -148,9 +144,7 @@ import Testing
         /// As the node does: what has no state and was never used is destroyed.
         func load(_ store: Store) {
             for row in store.liveRows() {
-                do {
-                    if try store.loadState(row) == nil, try !store.isUsed(row) { try store.destroyRow(row) }
-                } catch {
+                do { if try store.loadState(row) == nil, try !store.isUsed(row) { try store.destroyRow(row) } } catch {
                     continue
                 }
             }
@@ -159,9 +153,7 @@ import Testing
         load(try openHome(trial))
         for operation in 1...trial.operations {
             let disk = home.copy()
-            disk.with {
-                $0.fault = .init(at: operation, code: EIO, isLasting: isLasting, isForOneCall: true)
-            }
+            disk.with { $0.fault = .init(at: operation, code: EIO, isLasting: isLasting, isForOneCall: true) }
             if let store = try? openHome(disk) {
                 load(store)
                 if !store.damage.contains(where: { $0.hasSuffix("the inbox is back") }), store.liveRows() == rows {
@@ -262,9 +254,7 @@ import Testing
                 var found: [[UInt8]?] = []
                 var isDamaged = false
                 for row in rows {
-                    do throws(StoreError) {
-                        found.append(try store.loadState(row))
-                    } catch {
+                    do throws(StoreError) { found.append(try store.loadState(row)) } catch {
                         guard case .damaged = error else { throw error }
                         isDamaged = true
                     }

@@ -178,9 +178,7 @@ import Testing
             { _ = try store.createRow() }, { try store.destroyRow(row) }, { try store.put(row, 2, at: start + 1, "") },
             { try store.erase(row, id: messageID(1)) }, { try store.saveState(row, []) },
             { _ = try store.addTombstone(keepUntil: start, payload: []) }, { try store.saveClockMark(start) },
-        ] as [() throws -> Void] {
-            #expect { try body() } throws: { ($0 as? StoreError)?.kind == .readOnly }
-        }
+        ] as [() throws -> Void] { #expect { try body() } throws: { ($0 as? StoreError)?.kind == .readOnly } }
         #expect(try store.get(row, 1, now: start) == "one")
         store.close()
         store = try openHome(disk, now: start + 10_000, unlocking: false)

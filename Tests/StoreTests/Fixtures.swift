@@ -43,29 +43,15 @@ func removeTree(_ path: String) {
 func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil) throws -> SimulatedDisk {
     let secret: SecretBytes? = passphrase.map { secretBytes($0) }
     try Store.create(
-        home: "/home",
-        protection: passphrase == nil ? .keyFile : .passphrase,
-        passphrase: secret,
-        fileSystem: disk,
-        argon2: testArgon2,
-        journal: SimulatedDisk.journalByteCount
-    )
+        home: "/home", protection: passphrase == nil ? .keyFile : .passphrase, passphrase: secret, fileSystem: disk,
+        argon2: testArgon2, journal: SimulatedDisk.journalByteCount)
     return disk
 }
 
 func openHome(
-    _ disk: SimulatedDisk,
-    now: Int64 = start,
-    unlocking: Bool = true,
-    committingOn thread: CommitThread = .caller
+    _ disk: SimulatedDisk, now: Int64 = start, unlocking: Bool = true, committingOn thread: CommitThread = .caller
 ) throws -> Store {
-    let store = try Store.open(
-        home: "/home",
-        fileSystem: disk,
-        now: now,
-        argon2Floor: testArgon2,
-        committingOn: thread
-    )
+    let store = try Store.open(home: "/home", fileSystem: disk, now: now, argon2Floor: testArgon2, committingOn: thread)
     if unlocking { try store.unlock(passphrase: nil) }
     return store
 }

@@ -29,12 +29,7 @@ struct Attacker {
                     let row = KeyPage.open(page, file: "rows.slots", index: index, headerByteCount: 0, keys: keys)
                     if let row { rowSecrets.append(row) }
                     let column = KeyPage.open(
-                        page,
-                        file: "columns.slots",
-                        index: index,
-                        headerByteCount: ColumnHeader.byteCount,
-                        keys: keys
-                    )
+                        page, file: "columns.slots", index: index, headerByteCount: ColumnHeader.byteCount, keys: keys)
                     if let column { columnSecrets.append(column) }
                 }
             }
@@ -50,10 +45,7 @@ struct Attacker {
                 for column in columnSecrets {
                     let both = row.bytes.withBytes { Array($0) } + column.bytes.withBytes { Array($0) }
                     let key = BLAKE2b.derive(
-                        key: SecretBytes(copying: both),
-                        Array("mayfly segment".utf8),
-                        Array(sidecar[8..<24])
-                    )
+                        key: SecretBytes(copying: both), Array("mayfly segment".utf8), Array(sidecar[8..<24]))
                     for chunk in written { open(chunk, key, sidecar, &found) }
                 }
             }
@@ -68,11 +60,7 @@ struct Attacker {
             position + 16 + Int(length) <= chunk.count, let number = chunk.integer(UInt32.self, at: position + 4)
         {
             let sealed = chunk[(position + 16)..<(position + 16 + Int(length))]
-            let opened = try? XChaChaPoly.open(
-                sealed,
-                key: key,
-                authenticating: tag + UInt64(number).littleEndianBytes
-            )
+            let opened = try? XChaChaPoly.open(sealed, key: key, authenticating: tag + UInt64(number).littleEndianBytes)
             if let opened { found.insert(Array(opened[52...])) }
             position += 20 + Int(length)
         }
@@ -148,10 +136,7 @@ struct Attacker {
         for sector in 0..<8 {
             var files = disk.files()
             files["/home/rows.slots"] = rows
-            files["/home/rows.slots"]?.replaceSubrange(
-                (sector * 512)..<((sector + 1) * 512),
-                with: randomBytes(512)
-            )
+            files["/home/rows.slots"]?.replaceSubrange((sector * 512)..<((sector + 1) * 512), with: randomBytes(512))
             var attacker = try Attacker(home: disk.copy())
             attacker.search(files)
             #expect(attacker.rowSecrets.count == 1)

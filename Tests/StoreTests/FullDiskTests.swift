@@ -79,8 +79,7 @@ import Testing
         let store = try openHome(disk)
         func payloads() throws -> Set<[UInt8]> {
             var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
-            )
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
             let image = disk.image()
             thief.search(image: image, written: image.map(\.bytes))
             return Set(thief.payloads)

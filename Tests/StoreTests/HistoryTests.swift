@@ -24,9 +24,7 @@ import Testing
         return (try openHome(disk), row)
     }
 
-    private func padded(_ number: Int) -> String {
-        "\(number)|" + String(repeating: ".", count: 200)
-    }
+    private func padded(_ number: Int) -> String { "\(number)|" + String(repeating: ".", count: 200) }
 
     private func numbers(_ messages: [StoredMessage]) -> [Int] {
         messages.map { Int(String(decoding: $0.payload.prefix { $0 != UInt8(ascii: "|") }, as: UTF8.self)) ?? -1 }
@@ -159,22 +157,13 @@ import Testing
     @Test func `a status is in no list and no count, and is found with the messages before it`() throws {
         let (store, row) = try reopened(1_000) { store, row in
             try store.appendStatus(
-                row,
-                tier: .oneDay,
-                expiresAt: start + 20 * hour,
-                concerning: 0...999,
-                text("of the first thousand")
-            )
+                row, tier: .oneDay, expiresAt: start + 20 * hour, concerning: 0...999, text("of the first thousand"))
             for number in 1_000..<2_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
             let place = try #require(try store.locate(row, Bytes16.parse(messageID(1_999))))
             #expect(place.tier == .oneDay && place.expiresAt == start + 20 * hour)
             try store.appendStatus(
-                row,
-                tier: .oneHour,
-                expiresAt: start + hour / 2 - 1,
-                concerning: (place.order - 9)...place.order,
-                text("of the last")
-            )
+                row, tier: .oneHour, expiresAt: start + hour / 2 - 1, concerning: (place.order - 9)...place.order,
+                text("of the last"))
         }
         #expect(numbers(try store.list(row, last: 2, now: start)) == [1_998, 1_999])
         let place = try #require(try store.place(row, of: messageID(1_990)))
@@ -196,13 +185,8 @@ import Testing
     @Test func `hidden records are known to be there without being read`() throws {
         let (store, row) = try reopened(1) { store, row in
             try store.append(
-                row,
-                id: messageID(9_000),
-                tier: .oneDay,
-                expiresAt: start + 20 * hour,
-                payload: text("part"),
-                isHidden: true
-            )
+                row, id: messageID(9_000), tier: .oneDay, expiresAt: start + 20 * hour, payload: text("part"),
+                isHidden: true)
             for number in 1..<1_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
         }
         #expect(try store.hasHidden(row) && loadedCount(store) < 300)

@@ -105,13 +105,8 @@ private struct Model {
             body.withUnsafeBytes { batch.bodies.append($0) }
             batch.add(
                 JournalEntry(
-                    place: FilePlace(kind: .segment, directory: Self.directory, file: Self.directory),
-                    sidecar: nil,
-                    fileID: nil,
-                    offset: Int64(slot) * Self.slotByteCount,
-                    byteCount: body.count
-                )
-            )
+                    place: FilePlace(kind: .segment, directory: Self.directory, file: Self.directory), sidecar: nil,
+                    fileID: nil, offset: Int64(slot) * Self.slotByteCount, byteCount: body.count))
         }
         return batch
     }
@@ -251,8 +246,7 @@ private final class JournalTrial {
     }
 
     /// - Returns: the calls of the last step.
-    @discardableResult
-    func run(_ sequence: [Attempt], outcomes limit: Int = 6) throws -> Int {
+    @discardableResult func run(_ sequence: [Attempt], outcomes limit: Int = 6) throws -> Int {
         runs += 1
         var model = try model()
         defer { model.close() }

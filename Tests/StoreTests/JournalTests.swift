@@ -59,9 +59,7 @@ import Testing
         private(set) var failures: [any Error] = []
         private let work: Work
 
-        private final class Work {
-            var items: [@Sendable () -> Void] = []
-        }
+        private final class Work { var items: [@Sendable () -> Void] = [] }
 
         init(rowCount: Int) throws {
             disk = try makeHome()
@@ -72,9 +70,7 @@ import Testing
             run()
         }
 
-        func run() {
-            while !work.items.isEmpty { work.items.removeFirst()() }
-        }
+        func run() { while !work.items.isEmpty { work.items.removeFirst()() } }
 
         /// Two commits for each row. The second erases a state that the journal has, so it has a checkpoint.
         func submitAll() {
@@ -222,8 +218,7 @@ import Testing
         again.close()
     }
 
-    @Test(arguments: 0..<64)
-    func `a torn last block is no commit, and the ones before it are`(sector: Int) throws {
+    @Test(arguments: 0..<64) func `a torn last block is no commit, and the ones before it are`(sector: Int) throws {
         try store.put(rows[0], 0, at: start + hour, "kept")
         try store.commitNow()
         try store.put(rows[0], 1, at: start + hour, String(repeating: "z", count: 9_000))
@@ -308,8 +303,7 @@ import Testing
             try store.erase(row, id: messageID(1))
             try store.commitNow()
             var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
-            )
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
             let image = disk.image()
             thief.search(image: image, written: image.map(\.bytes))
             #expect(thief.payloads.isSuperset(of: [text("message 0"), text("message 2")]), "full: \(isFull)")
@@ -343,8 +337,7 @@ import Testing
             try store.erase(rows[0], id: messageID(0))
             try store.commitNow()
             var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
-            )
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
             let image = disk.image()
             thief.search(image: image, written: image.map(\.bytes))
             #expect(thief.payloads.contains(text("message 1")), "operation \(operation)")
@@ -360,8 +353,7 @@ import Testing
         store.reap(hide: start + hour, destroy: start + hour)
         let copy = cut()
         var thief = try #require(
-            Thief(keystore: copy.files()["/home/keystore"] ?? [], keyFile: copy.files()["/home/key"] ?? [])
-        )
+            Thief(keystore: copy.files()["/home/keystore"] ?? [], keyFile: copy.files()["/home/key"] ?? []))
         thief.search(image: copy.image(), written: disk.with { $0.history } + copy.image().map(\.bytes))
         #expect(thief.payloads == [text("message 7"), text("state")])
         let again = try openHome(copy, now: start + hour)
@@ -389,9 +381,7 @@ import Testing
                 continue
             }
             if let again = opened {
-                for row in again.liveRows() {
-                    do { _ = try again.list(row, now: start) } catch { refused += 1 }
-                }
+                for row in again.liveRows() { do { _ = try again.list(row, now: start) } catch { refused += 1 } }
                 disk.with { $0.fault = nil }
                 #expect(try texts(again) == ["message 0", "message 7", "message 1"], "operation \(operation)")
                 #expect(try again.loadState(rows[0]) == text("state"), "operation \(operation)")

@@ -75,13 +75,7 @@ import Testing
         let next = try store.nextPlace(row)
         #expect(next > places[2])
         try store.append(
-            row,
-            id: messageID(4),
-            tier: .oneHour,
-            expiresAt: start + hour,
-            payload: text("far"),
-            notBefore: next + 100
-        )
+            row, id: messageID(4), tier: .oneHour, expiresAt: start + hour, payload: text("far"), notBefore: next + 100)
         try store.put(row, 5, at: start + hour, "farther")
         try store.commitNow()
         #expect(try visited().ids.suffix(2) == [messageID(4), messageID(5)])
@@ -108,20 +102,13 @@ import Testing
         try fill(1...2, at: start + 1_000)
         try fill(3...4)
         try store.append(
-            row,
-            id: messageID(5),
-            tier: .oneHour,
-            expiresAt: start + hour,
-            payload: text("hidden"),
-            isHidden: true
-        )
+            row, id: messageID(5), tier: .oneHour, expiresAt: start + hour, payload: text("hidden"), isHidden: true)
         #expect(try visited(now: start + 1_000).ids == [messageID(3), messageID(4)])
         #expect(try places(9, now: start + 1_000).count == 2)
         #expect(try store.place(row, of: messageID(5)) == nil && store.place(row, of: messageID(6)) == nil)
         // All of these identifiers end alike, and begin with their numbers.
         #expect(
-            try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 1_000) == [3, 4].map { messageID($0) }
-        )
+            try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 1_000) == [3, 4].map { messageID($0) })
         #expect(try store.messageIDs(row, beginningWith: [0], limit: 3, now: start) == (1...3).map { messageID($0) })
         #expect(try store.messageIDs(row, beginningWith: [0, 4, 0], limit: 9, now: start) == [messageID(4)])
         #expect(try store.messageIDs(row, beginningWith: [0, 1], limit: 9, now: start + 1_000).isEmpty)
@@ -141,13 +128,7 @@ import Testing
             seen.append(message.id.bytes)
             if message.id.bytes == messageID(2) {
                 try store.erase(row, id: messageID(3))
-                try store.append(
-                    row,
-                    id: messageID(9),
-                    tier: .oneHour,
-                    expiresAt: start + hour,
-                    payload: text("late")
-                )
+                try store.append(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour, payload: text("late"))
             }
             return true
         }
@@ -163,13 +144,8 @@ import Testing
         #expect(try !store.hasHidden(row))
         for number in 3...5 {
             try store.append(
-                row,
-                id: messageID(number),
-                tier: .oneHour,
-                expiresAt: start + hour,
-                payload: [UInt8](repeating: 1, count: number * 1_000),
-                isHidden: true
-            )
+                row, id: messageID(number), tier: .oneHour, expiresAt: start + hour,
+                payload: [UInt8](repeating: 1, count: number * 1_000), isHidden: true)
         }
         try store.commitNow()
         #expect(try store.hasHidden(row))

@@ -10,9 +10,7 @@ import Testing
         return home
     }
 
-    @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens what lives alone`()
-        throws
-    {
+    @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens what lives alone`() throws {
         let campaign = MailboxCampaign(on: try makeHome())
         for seed in 1...10 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24, isThorough: seed == 4) }
         #expect(campaign.violations == [])

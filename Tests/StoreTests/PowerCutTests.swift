@@ -66,8 +66,7 @@ final class DiskImage {
     /// Tried, since root in a container often may not.
     /// With MAYFLY_TESTS_WHOLE=1 nothing is skipped: where it cannot be made, the tests that need it fail.
     static let canBeMade: Bool =
-        ProcessInfo.processInfo.environment["MAYFLY_TESTS_WHOLE"] == "1"
-        || geteuid() == 0 && (try? DiskImage()) != nil
+        ProcessInfo.processInfo.environment["MAYFLY_TESTS_WHOLE"] == "1" || geteuid() == 0 && (try? DiskImage()) != nil
 }
 
 /// Power cuts and a thief on the kernel's own ext4.
@@ -88,11 +87,8 @@ final class DiskImage {
                 if !Self.isCampaign, index % 3 != 0, operation != .commit { continue }
                 let copy = try image.cut()
                 images += 1
-                do {
-                    try Verification(history.promise, PosixFileSystem(), home: copy.home).run(isThorough: true)
-                } catch {
-                    Issue.record("seed \(seed), after step \(index), \(operation): \(error)")
-                }
+                do { try Verification(history.promise, PosixFileSystem(), home: copy.home).run(isThorough: true) } catch
+                { Issue.record("seed \(seed), after step \(index), \(operation): \(error)") }
                 copy.unmount()
             }
             history.close()
@@ -120,10 +116,8 @@ final class DiskImage {
             let secret = try #require(promise.secrets.last)
             #expect(promise.formerPassphrases.count + promise.formerKeyFiles.count > 2)
             let opening = Thief.opening(
-                [bytes],
-                passphrases: promise.formerPassphrases.union([secret].compactMap(\.self)),
-                keyFiles: promise.formerKeyFiles
-            )
+                [bytes], passphrases: promise.formerPassphrases.union([secret].compactMap(\.self)),
+                keyFiles: promise.formerKeyFiles)
             #expect(opening == Set([secret].compactMap(\.self)))
             let found = secret.map { Thief(keystore: keystore, passphrase: $0) }
             var thief = try #require(found ?? Thief(keystore: keystore, keyFile: keyFile ?? []))
@@ -151,14 +145,7 @@ final class DiskImage {
         history.close()
         for name in ["rows.slots", "columns.slots"] {
             try DiskImage.tool(
-                "dd",
-                "if=/dev/urandom",
-                "of=\(image.home)/new",
-                "bs=4096",
-                "count=64",
-                "conv=fsync",
-                "status=none"
-            )
+                "dd", "if=/dev/urandom", "of=\(image.home)/new", "bs=4096", "count=64", "conv=fsync", "status=none")
             rename(image.home + "/new", image.home + "/" + name)
         }
         sync()

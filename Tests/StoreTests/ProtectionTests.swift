@@ -115,25 +115,15 @@ import Testing
         let disk = try makeUsedHome(passphrase: "old")
         let strong = Argon2Parameters(iterations: 2, memoryByteCount: 16_384)
         let refusing = try Store.open(
-            home: "/home",
-            fileSystem: disk,
-            now: start,
-            argon2Floor: strong,
-            committingOn: .caller
-        )
+            home: "/home", fileSystem: disk, now: start, argon2Floor: strong, committingOn: .caller)
         #expect(throws: StoreError.weakKeystore(iterations: 1, memoryByteCount: 8_192)) {
             try change(refusing, "old", to: "new")
         }
         refusing.close()
         let home = SimulatedDisk()
         try Store.create(
-            home: "/home",
-            protection: .passphrase,
-            passphrase: secretBytes("old"),
-            fileSystem: home,
-            argon2: strong,
-            journal: SimulatedDisk.journalByteCount
-        )
+            home: "/home", protection: .passphrase, passphrase: secretBytes("old"), fileSystem: home, argon2: strong,
+            journal: SimulatedDisk.journalByteCount)
         let store = try openHome(home, unlocking: false)
         try change(store, "old", to: "new")
         #expect(store.keystore.copies.allSatisfy { $0.parameters == strong })
@@ -206,9 +196,9 @@ import Testing
                             do { try change(store, old, to: new) } catch StoreError.wrongPassphrase {
                                 try change(store, "new", to: "newer")
                                 try change(store, "newer", to: new)
-                            } catch StoreError.passphraseNeeded {
-                                try change(store, "new", to: "new")
-                            } catch StoreError.invalidArgument {}
+                            } catch StoreError.passphraseNeeded { try change(store, "new", to: "new") } catch StoreError
+                                .invalidArgument
+                            {}
                         }
                         store.close()
                         #expect(disk.openFileCount == 0)
@@ -328,9 +318,7 @@ import Testing
         }
     }
 
-    @Test func `who has kept the old keystore and learns its passphrase reads the home: the root stays`()
-        throws
-    {
+    @Test func `who has kept the old keystore and learns its passphrase reads the home: the root stays`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let kept = try #require(disk.files()["/home/keystore"])
         let store = try openHome(disk, unlocking: false)

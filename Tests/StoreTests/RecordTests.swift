@@ -6,14 +6,8 @@ import Testing
 @Suite struct RecordTests {
     private func record(expiresAt: Int64) throws -> MessageRecord? {
         let bytes = MessageRecord.encode(
-            id: try #require(Bytes16([UInt8](repeating: 1, count: 16))),
-            expiresAt: expiresAt,
-            order: 1,
-            version: 0,
-            kind: .listed,
-            bounds: MessageRecord.Bounds(),
-            payload: [1]
-        )
+            id: try #require(Bytes16([UInt8](repeating: 1, count: 16))), expiresAt: expiresAt, order: 1, version: 0,
+            kind: .listed, bounds: MessageRecord.Bounds(), payload: [1])
         return MessageRecord(bytes, number: 0, span: RecordFile.Span(offset: 144, length: bytes.count + 40))
     }
 
@@ -27,9 +21,7 @@ import Testing
     @Test func `the search for a frame after damage has an end`() throws {
         let secret = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
         let place = FilePlace(kind: .segment, directory: Bytes16(1, 2), file: Bytes16(3, 4))
-        func file() -> RecordFile {
-            RecordFile(number: 0, place: place, associatedData: [1], key: secret, header: [])
-        }
+        func file() -> RecordFile { RecordFile(number: 0, place: place, associatedData: [1], key: secret, header: []) }
         let writer = file()
         var nonces = NoncePool()
         var frames: [[UInt8]] = []

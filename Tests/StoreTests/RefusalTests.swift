@@ -27,8 +27,7 @@ import Testing
         Set(
             disk.files().keys.filter { $0.hasSuffix(suffix) }.compactMap {
                 $0.split(separator: "/").last.map(String.init)
-            }
-        )
+            })
     }
 
     private func refuse(_ disk: SimulatedDisk, _ names: Set<String>) {
@@ -139,8 +138,7 @@ import Testing
         let report = store.reap(hide: later, destroy: later)
         #expect(
             report.expired == [ReapReport.Expired(row: row, id: try Bytes16.parse(messageID(1)))]
-                && report.recordsOverwritten == 1
-        )
+                && report.recordsOverwritten == 1)
         #expect(isErased(disk))
         #expect(store.grid.segments.isEmpty)
         store.close()
@@ -214,8 +212,7 @@ import Testing
         #expect(try store.contains(row, id: messageID(1)) == false)
         store.close()
         var thief = try #require(
-            Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
-        )
+            Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
         thief.search(image: disk.image(), written: disk.image().map(\.bytes))
         #expect(thief.payloads == [text("state")])
     }

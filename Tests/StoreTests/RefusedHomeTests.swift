@@ -22,9 +22,9 @@ import Testing
     func `a file that others may use is refused by a start and by doctor, and is no damage`(name: String) throws {
         let disk = try makeUsedHome()
         disk.setMode(0o644, of: "/home/\(name)")
-        for attempt in [
-            { _ = try HomeInspection(home: "/home", fileSystem: disk) }, { try openHome(disk).close() },
-        ] as [() throws -> Void] {
+        for attempt in [{ _ = try HomeInspection(home: "/home", fileSystem: disk) }, { try openHome(disk).close() }]
+            as [() throws -> Void]
+        {
             do {
                 try attempt()
                 Issue.record("\(name) was accepted")
@@ -48,8 +48,7 @@ import Testing
         var bytes = try #require(disk.files()["/home/\(name)"])
         let magic = ["columns.slots": "MFCOL1", "tombstones.slots": "MFTOMB1", "journal": "MFJRNL1"][name] ?? ""
         let page = try #require(
-            stride(from: 0, to: bytes.count, by: 4_096).first { bytes[$0...].starts(with: magic.utf8) }
-        )
+            stride(from: 0, to: bytes.count, by: 4_096).first { bytes[$0...].starts(with: magic.utf8) })
         bytes[page + magic.utf8.count - 1] += 1
         disk.replace("/home/\(name)", with: bytes)
         let before = disk.files().filter { $0.key != "/home/lock" }
@@ -59,8 +58,9 @@ import Testing
         #expect(disk.files().filter { $0.key != "/home/lock" } == before)
     }
 
-    @Test(arguments: ["MFEXP1", "MFLOG1"])
-    func `an inbox's file of a later format is not read, and stays as it is`(magic: String) throws {
+    @Test(arguments: ["MFEXP1", "MFLOG1"]) func `an inbox's file of a later format is not read, and stays as it is`(
+        magic: String
+    ) throws {
         let disk = try makeUsedHome()
         let (path, found) = try #require(disk.files().first { $0.value.starts(with: magic.utf8) })
         var bytes = found

@@ -52,8 +52,7 @@ import Testing
     ])
     func
         `a message moves to a sooner or later expiry, keeps its place, and its old ciphertext is overwritten by the same commit`(
-            tier: Tier,
-            expiry: Int64
+            tier: Tier, expiry: Int64
         ) throws
     {
         var (disk, store, row) = try home()
@@ -96,13 +95,8 @@ import Testing
     @Test func `hidden records stay hidden, and what is unknown or due is not moved`() throws {
         let (_, store, row) = try home()
         try store.append(
-            row,
-            id: messageID(9),
-            tier: .thirtyDays,
-            expiresAt: start + 700 * hour,
-            payload: text("part"),
-            isHidden: true
-        )
+            row, id: messageID(9), tier: .thirtyDays, expiresAt: start + 700 * hour, payload: text("part"),
+            isHidden: true)
         try store.reschedule(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour)
         try store.commitNow()
         #expect(try store.get(row, 9, now: start) == "part")
@@ -118,8 +112,7 @@ import Testing
         }
     }
 
-    @Test(arguments: 1...12)
-    func `a commit that fails leaves one version, the old or the new`(operation: Int) throws {
+    @Test(arguments: 1...12) func `a commit that fails leaves one version, the old or the new`(operation: Int) throws {
         let (disk, store, row) = try home()
         try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
         disk.with { $0.fault = .init(at: $0.operations + operation, code: EIO, isLasting: false) }

@@ -229,8 +229,7 @@ import Testing
             #expect(payloads == ["v0 of 1", "v2 of 2", "v0 of 3", "v0 of 5"])
             #expect(try store.list(row, last: 1, now: start).map(\.id.bytes) == [messageID(5)])
             #expect(
-                try store.list(row, after: messageID(2), now: start).map(\.id.bytes) == [messageID(3), messageID(5)]
-            )
+                try store.list(row, after: messageID(2), now: start).map(\.id.bytes) == [messageID(3), messageID(5)])
             #expect(try store.contains(row, id: messageID(2)))
             #expect(try !store.contains(row, id: messageID(4)))
             #expect(try store.messageCount(row, now: start) == 4)
@@ -286,9 +285,7 @@ import Testing
         var store = try openHome(disk)
         let one = try store.addTombstone(keepUntil: start + 100, payload: text("one"))
         let two = try store.addTombstone(
-            keepUntil: start + 200,
-            payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload)
-        )
+            keepUntil: start + 200, payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload))
         let three = try store.addTombstone(keepUntil: start + 300, payload: [])
         try store.updateTombstone(one, payload: text("one, later"))
         try store.removeTombstone(three)
@@ -395,13 +392,8 @@ import Testing
         let row = try store.createRow()
         func hide(_ number: Int, at expiry: Int64) throws {
             try store.append(
-                row,
-                id: messageID(number),
-                tier: .oneHour,
-                expiresAt: expiry,
-                payload: text("part \(number)"),
-                isHidden: true
-            )
+                row, id: messageID(number), tier: .oneHour, expiresAt: expiry, payload: text("part \(number)"),
+                isHidden: true)
         }
         try hide(100, at: start + 9_000)
         try store.put(row, 1, at: start + 9_500, "one")

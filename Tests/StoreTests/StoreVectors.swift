@@ -19,12 +19,8 @@ import Testing
             vector,
             header
                 + XChaChaPoly.seal(
-                    (0..<count).map { UInt8($0 % 251) },
-                    key: SecretBytes(copying: try page["keystore"].bytes("KS")),
-                    nonce: try vector.bytes("nonce"),
-                    authenticating: try vector.bytes("associated data")
-                )
-        )
+                    (0..<count).map { UInt8($0 % 251) }, key: SecretBytes(copying: try page["keystore"].bytes("KS")),
+                    nonce: try vector.bytes("nonce"), authenticating: try vector.bytes("associated data")))
     }
 
     private func tombstonePage() throws -> [UInt8] {
@@ -35,20 +31,14 @@ import Testing
             vector,
             Array(try vector.bytes("page begins").prefix(32))
                 + XChaChaPoly.seal(
-                    plaintext,
-                    key: SecretBytes(copying: try page["keystore"].bytes("KT")),
-                    nonce: try vector.bytes("nonce"),
-                    authenticating: try vector.bytes("associated data")
-                )
-        )
+                    plaintext, key: SecretBytes(copying: try page["keystore"].bytes("KT")),
+                    nonce: try vector.bytes("nonce"), authenticating: try vector.bytes("associated data")))
     }
 
     private func check(_ vector: Vector, _ bytes: [UInt8]) throws -> [UInt8] {
         #expect(bytes.count == SlotFile.pageByteCount)
         #expect(
-            try bytes.starts(with: vector.bytes("page begins"))
-                && bytes.suffix(16) == vector.bytes("page ends")[...]
-        )
+            try bytes.starts(with: vector.bytes("page begins")) && bytes.suffix(16) == vector.bytes("page ends")[...])
         #expect(SHA256.hash(bytes) == (try vector.bytes("page's SHA-256")))
         return bytes
     }
@@ -106,9 +96,9 @@ import Testing
         let id = Array(try page["segment"].bytes("plaintext")[20..<36])
         #expect(try store.read(row, id: id, now: now) == text("a message"))
         #expect(
-            try store.list(row, now: now).map { String(decoding: $0.payload, as: UTF8.self) }
-                == ["a message", "a message in the journal"]
-        )
+            try store.list(row, now: now).map { String(decoding: $0.payload, as: UTF8.self) } == [
+                "a message", "a message in the journal",
+            ])
         #expect(try store.tombstones().map(\.payload) == [text("a tombstone")])
         #expect(store.damage.isEmpty, "\(store.damage)")
 
@@ -124,9 +114,7 @@ import Testing
             ("KS", keys.sealing.withBytes { Array($0) }), ("KX", keys.mixing.withBytes { Array($0) }),
             ("KT", keys.tombstones.withBytes { Array($0) }), ("KC", keys.control.withBytes { Array($0) }),
             ("KJ", keys.journal.bytes.withBytes { Array($0) }),
-        ] {
-            #expect(key == (try vector.bytes(name)), "\(name)")
-        }
+        ] { #expect(key == (try vector.bytes(name)), "\(name)") }
         let temporary = TemporaryDirectory()
         try makeHome(temporary.home, keystore: "keystore of it")
         let now = try page["clock"].number("time")
@@ -149,9 +137,7 @@ import Testing
         #expect(secret.bytes.withBytes { Array($0) } == (try rowVector.bytes("S")))
         let row = Row(slot: UInt32(try rowVector.number("index")), secret: secret)
         #expect(row.directory == (try rowVector.text("directory")))
-        #expect(
-            try row.logName == rowVector.text("log name") + ".log" && row.names.tag == rowVector.bytes("tag")
-        )
+        #expect(try row.logName == rowVector.text("log name") + ".log" && row.names.tag == rowVector.bytes("tag"))
 
         let columnBytes = try keyPage("column page", header: try columnHeader())
         let header = try #require(ColumnHeader(page: columnBytes))
@@ -163,12 +149,8 @@ import Testing
         let segment = try page["segment"]
         let id = try segment.bytes("segment id")
         let sidecar = ExpirySidecar(
-            segmentID: id,
-            header: column.header,
-            columnTag: column.tag,
-            inboxTag: row.names.tag,
-            key: row.names.sidecarKey.bytes
-        )
+            segmentID: id, header: column.header, columnTag: column.tag, inboxTag: row.names.tag,
+            key: row.names.sidecarKey.bytes)
         #expect(sidecar.encoded == (try segment.bytes("sidecar")))
         let key = Segment.key(row: row, column: column, segmentID: id)
         #expect(key.bytes.withBytes { Array($0) } == (try segment.bytes("segment key")))
@@ -177,15 +159,8 @@ import Testing
         #expect(
             plaintext
                 == MessageRecord.encode(
-                    id: message,
-                    expiresAt: header.notAfter,
-                    order: 0,
-                    version: 0,
-                    kind: .listed,
-                    bounds: MessageRecord.Bounds(),
-                    payload: text("a message")
-                )
-        )
+                    id: message, expiresAt: header.notAfter, order: 0, version: 0, kind: .listed,
+                    bounds: MessageRecord.Bounds(), payload: text("a message")))
 
         let block = try page["journal"].bytes("block")
         let padding = [UInt8](repeating: 0, count: JournalBlock.pageByteCount - block.count)

@@ -86,8 +86,7 @@ package final class Child {
         let code = child.wait()
         guard code == 0 else {
             throw Failure(
-                "\(arguments.joined(separator: " ")): exit code \(code): \(String(decoding: output, as: UTF8.self))"
-            )
+                "\(arguments.joined(separator: " ")): exit code \(code): \(String(decoding: output, as: UTF8.self))")
         }
         return output
     }

@@ -41,9 +41,7 @@ package struct Vector {
     }
 
     package func number(_ field: String) throws -> Int64 {
-        guard let number = Int64(try text(field)) else {
-            throw Failure(description: "\(name), \(field): not a number")
-        }
+        guard let number = Int64(try text(field)) else { throw Failure(description: "\(name), \(field): not a number") }
         return number
     }
 }

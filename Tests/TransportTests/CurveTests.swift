@@ -17,8 +17,7 @@ import Transport
             makeEphemeral: {
                 drawn += 1
                 return SecretKey.generate()
-            }
-        )
+            })
         transport.events.route = { token in
             asked += 1
             return token == good ? RouteMatch(identity: identity, route: 1, remote: nil) : nil

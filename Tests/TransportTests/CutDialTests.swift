@@ -53,9 +53,8 @@ private final class CuttingRelay: @unchecked Sendable {
                 }
             }.bind(host: "127.0.0.1", port: 0)
         } else {
-            opened = ServerBootstrap(group: loop).childChannelInitializer { channel in
-                bound.value.join(channel)
-            }.bind(host: "127.0.0.1", port: 0)
+            opened = ServerBootstrap(group: loop).childChannelInitializer { channel in bound.value.join(channel) }.bind(
+                host: "127.0.0.1", port: 0)
         }
         return opened.map { channel in
             bound.value.listener = channel
@@ -72,9 +71,7 @@ private final class CuttingRelay: @unchecked Sendable {
         let (toListener, toDialer) = (Pipe(self, isDialer: true), Pipe(self, isDialer: false))
         let pipes = NIOLoopBound((toListener, toDialer), eventLoop: loop)
         return ClientBootstrap(group: loop).channelInitializer { channel in
-            channel.eventLoop.makeCompletedFuture {
-                try channel.pipeline.syncOperations.addHandler(pipes.value.1)
-            }
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(pipes.value.1) }
         }.connect(to: target).flatMapThrowing { far in
             _ = bound.value
             pipes.value.0.other = far
@@ -132,18 +129,12 @@ private final class CuttingRelay: @unchecked Sendable {
 
 /// A network over which TCP connects nowhere.
 private struct NoTCP: Network {
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     { loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
 
-    func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
-    }
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// A member with its table, its dialer and its disk, as a node has them. On its loop alone.
@@ -190,11 +181,7 @@ private final class MemberEnd: @unchecked Sendable {
         limits.handshakesInFlight = 10_000
         limits.handshakesPerPrefix = 10_000
         let transport = LinkTransport(
-            loop: loop,
-            network: overUDP ? NoTCP() : Sockets(),
-            datagrams: overUDP ? Sockets() : nil,
-            limits: limits
-        )
+            loop: loop, network: overUDP ? NoTCP() : Sockets(), datagrams: overUDP ? Sockets() : nil, limits: limits)
         self.transport = transport
         let match = RouteMatch(identity: identity, route: 1, remote: remote)
         transport.events.isKnown = { [unowned self] in table.match($0).map { !$0.isKnock } ?? false }
@@ -250,12 +237,8 @@ private final class MemberEnd: @unchecked Sendable {
         let token = tokens.nextToken()
         let number = transport.dial(
             LinkTransport.Dial(
-                endpoints: [Endpoint(host: "127.0.0.1", port: port)],
-                token: { token },
-                identity: identity,
-                remote: remote
-            )
-        )
+                endpoints: [Endpoint(host: "127.0.0.1", port: port)], token: { token }, identity: identity,
+                remote: remote))
         dial = (number, promise)
         // Over UDP a dial waits for what does not come.
         relay.whenCut = { [unowned self] in
@@ -279,8 +262,7 @@ private final class MemberEnd: @unchecked Sendable {
 @Suite struct CutDialTests {
     @Test(arguments: [false, true], [false, true])
     func `after a thousand cuts at every act, with restarts in between, the first dial opens a link`(
-        overUDP: Bool,
-        isApart: Bool
+        overUDP: Bool, isApart: Bool
     ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()

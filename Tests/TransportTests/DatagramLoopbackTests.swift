@@ -68,15 +68,12 @@ private struct UDPLoopback {
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
     init(
-        host: String = "127.0.0.1",
-        limits: TransportLimits = .patient,
+        host: String = "127.0.0.1", limits: TransportLimits = .patient,
         datagramLimits: DatagramLimits = DatagramLimits()
     ) async throws {
         let loop = group.next()
         func side(_ key: UInt8) async throws -> UDPSide {
-            try await loop.submit {
-                try UDPSide(loop, key: key, limits: limits, datagramLimits: datagramLimits)
-            }.get()
+            try await loop.submit { try UDPSide(loop, key: key, limits: limits, datagramLimits: datagramLimits) }.get()
         }
         near = try await side(0x11)
         far = try await side(0x21)
@@ -92,22 +89,19 @@ private struct UDPLoopback {
     /// These frames wait at the far end, which reads nothing; a word of its own tells that they have been sent.
     func fill(with frames: [[UInt8]]) async throws {
         try await until(
-            near,
-            { $0.frames.count == 1 },
+            near, { $0.frames.count == 1 },
             after: { near, far in
                 far.links[0].pauseReading()
                 near.waiting = frames
                 near.write()
                 try? far.links[0].send([1])
                 far.links[0].flush()
-            }
-        )
+            })
     }
 
     /// Does something on the loop and waits until a side is as it should be.
     func until(
-        _ side: UDPSide,
-        _ isDone: @escaping @Sendable (UDPSide) -> Bool,
+        _ side: UDPSide, _ isDone: @escaping @Sendable (UDPSide) -> Bool,
         after action: @escaping @Sendable (UDPSide, UDPSide) -> Void
     ) async throws {
         let (near, far, loop) = (near, far, group.next())
@@ -126,22 +120,16 @@ private struct UDPLoopback {
 
     func dial(_ endpoint: Endpoint? = nil, _ token: RoutingToken? = nil) async throws {
         let dial = TCPTransport.Dial(
-            endpoint: endpoint ?? self.endpoint,
-            token: token ?? self.token,
-            identity: near.identity,
-            remote: far.identity.publicKey,
-            route: 3
-        )
+            endpoint: endpoint ?? self.endpoint, token: token ?? self.token, identity: near.identity,
+            remote: far.identity.publicKey, route: 3)
         let before = near.links.count + near.failures.count
         try await until(
-            near,
-            { $0.links.count + $0.failures.count > before },
+            near, { $0.links.count + $0.failures.count > before },
             after: { near, _ in
                 let number = near.transport.dial(dial)
                 // Not before the caller knows the dial's number, which is none of TCP's.
                 #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
-            }
-        )
+            })
     }
 
     func end() async throws {
@@ -162,18 +150,14 @@ private struct UDPLoopback {
         try await net.dial()
         #expect(net.near.failures.isEmpty)
         let frames =
-            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [
-                [UInt8](repeating: 1, count: 65_535)
-            ]
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         try await net.until(
-            net.near,
-            { $0.frames.count == frames.count },
+            net.near, { $0.frames.count == frames.count },
             after: { near, far in
                 far.echoes = true
                 near.waiting = frames
                 near.write()
-            }
-        )
+            })
         #expect(net.near.frames == frames && net.far.frames == frames)
         let (near, far) = (net.near.links[0], net.far.links[0])
         #expect(near.carrier == .udp && near.peer.handshakeHash == far.peer.handshakeHash)
@@ -193,14 +177,12 @@ private struct UDPLoopback {
         try await net.dial()
         let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
         try await net.until(
-            net.near,
-            { $0.closed.count == 1 },
+            net.near, { $0.closed.count == 1 },
             after: { near, far in
                 far.echoes = true
                 for frame in frames { try? near.links[0].send(frame) }
                 near.links[0].close()
-            }
-        )
+            })
         try await net.until(net.far, { $0.closed.count == 1 }, after: { _, _ in })
         #expect(net.far.frames == frames && net.near.closed == [.requested] && net.far.closed == [.closedByPeer])
         try await net.end()
@@ -210,13 +192,11 @@ private struct UDPLoopback {
         let net = try await UDPLoopback()
         try await net.dial()
         try await net.until(
-            net.far,
-            { $0.frames.reduce(0) { $0 + $1.count } == 16 << 20 },
+            net.far, { $0.frames.reduce(0) { $0 + $1.count } == 16 << 20 },
             after: { near, _ in
                 near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 512)
                 near.write()
-            }
-        )
+            })
         #expect(net.near.closed.isEmpty && net.far.batches > 0)
         try await net.end()
     }
@@ -227,13 +207,11 @@ private struct UDPLoopback {
         let net = try await UDPLoopback(datagramLimits: limits)
         try await net.dial()
         try await net.until(
-            net.far,
-            { $0.frames.count == 2_048 },
+            net.far, { $0.frames.count == 2_048 },
             after: { near, _ in
                 near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 2_048)
                 near.write()
-            }
-        )
+            })
         #expect(net.near.closed.isEmpty && net.far.closed.isEmpty)
         try await net.end()
     }
@@ -255,13 +233,11 @@ private struct UDPLoopback {
         let frames = (0..<500).map { [UInt8($0 & 255), UInt8($0 >> 8)] }
         try await net.fill(with: frames)
         try await net.until(
-            net.far,
-            { $0.frames.count == 500 },
+            net.far, { $0.frames.count == 500 },
             after: { _, far in
                 far.links[0].resumeReading()
                 #expect(far.frames.count == 128)
-            }
-        )
+            })
         #expect(net.far.frames == frames && net.far.batches >= 4)
         try await net.end()
     }
@@ -272,13 +248,11 @@ private struct UDPLoopback {
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
         try await net.fill(with: frames)
         try await net.until(
-            net.far,
-            { $0.frames.count == 100 },
+            net.far, { $0.frames.count == 100 },
             after: { _, far in
                 far.links[0].close()
                 #expect(far.frames.isEmpty)
-            }
-        )
+            })
         #expect(net.far.frames == frames)
         try await net.end()
     }
@@ -313,15 +287,13 @@ private struct UDPLoopback {
             try #require(pair.near.links.last?.remoteAddress?.ipAddress == host && pair.near.failures.isEmpty)
         }
         try await pair.until(
-            pair.far,
-            { $0.frames.count == 3 },
+            pair.far, { $0.frames.count == 3 },
             after: { near, _ in
                 for link in near.links {
                     try? link.send([1])
                     link.flush()
                 }
-            }
-        )
+            })
         try await pair.end()
     }
 

@@ -39,8 +39,7 @@ import Testing
             order.map(\.0) == [
                 Self.tcp(Self.first), Self.udp(Self.first), Self.tcp(Self.sixth), Self.udp(Self.sixth),
                 Self.tcp(Self.second), Self.udp(Self.second),
-            ]
-        )
+            ])
         #expect(order.map(\.after) == (0..<6).map { .milliseconds(250 * $0) })
         let six = self.order([Self.sixth, Self.first, Self.second], hasDatagrams: false).map(\.0)
         #expect(six == [Self.tcp(Self.sixth), Self.tcp(Self.first), Self.tcp(Self.second)])
@@ -153,15 +152,13 @@ import Testing
         _ = race.begin(now: Self.start)
         // Not begun yet: passed over.
         #expect(
-            race.failed(Self.tcp(Self.first), .closedBeforeActTwo, now: Self.start) == [.start(Self.tcp(Self.second))]
-        )
+            race.failed(Self.tcp(Self.first), .closedBeforeActTwo, now: Self.start) == [.start(Self.tcp(Self.second))])
         // Under way: given up.
         _ = race.advance(now: Self.start + .milliseconds(250))
         #expect(
             race.failed(Self.tcp(Self.second), .closedBeforeActTwo, now: Self.start) == [
                 .cancel(Self.udp(Self.second)), .fail(.closedBeforeActTwo),
-            ]
-        )
+            ])
     }
 
     @Test func `each address of a name is a way of its own`() {
@@ -172,16 +169,14 @@ import Testing
         #expect(
             race.resolved(Self.udp(Self.named), as: [Self.sixth, Self.first], now: now) == [
                 .start(Self.udp(Self.sixth))
-            ]
-        )
+            ])
         #expect(race.advance(now: now + .milliseconds(250)) == [.start(Self.udp(Self.first))])
         #expect(race.resolved(Self.udp(Self.named), as: [Self.second], now: now).isEmpty)
         #expect(
             Set(race.cancel()) == [
                 .cancel(Self.tcp(Self.named)), .cancel(Self.udp(Self.sixth)), .cancel(Self.udp(Self.first)),
                 .fail(.cancelled),
-            ]
-        )
+            ])
     }
 
     @Test func `a name without an address is a way that has failed`() {
@@ -208,10 +203,7 @@ import Testing
         #expect(won.opened(Self.udp(Self.sixth)) == [.cancel(Self.udp(Self.second))])
         #expect(won.found(Self.first, now: Self.start).isEmpty)
         #expect(
-            race.advance(now: end) == [
-                .cancel(Self.udp(Self.second)), .cancel(Self.udp(Self.sixth)), .fail(.timedOut),
-            ]
-        )
+            race.advance(now: end) == [.cancel(Self.udp(Self.second)), .cancel(Self.udp(Self.sixth)), .fail(.timedOut)])
         var none = DialRace(punching: [])
         #expect(none.begin(now: Self.start) == [.fail(.unresolvable)])
         // An ordinary race knows no such thing.

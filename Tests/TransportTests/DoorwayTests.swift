@@ -52,14 +52,10 @@ private struct Street {
     func connect() async throws -> (channel: any Channel, heard: EventLoopFuture<[UInt8]>) {
         let loop = group.next()
         let end = loop.makePromise(of: [UInt8].self)
-        let channel = try await ClientBootstrap(group: loop)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+        let channel = try await ClientBootstrap(group: loop).channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(Ear(end))
-                }
-            }
-            .connect(to: listener.address).get()
+                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Ear(end)) }
+            }.connect(to: listener.address).get()
         return (channel, end.futureResult)
     }
 

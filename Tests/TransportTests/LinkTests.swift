@@ -207,8 +207,9 @@ import Transport
         #expect(wire.responder.closed == [.closedByPeer])
     }
 
-    @Test(arguments: [false, true])
-    func `closing a paused link hands over what waits there, but not within the call`(hasEnded: Bool) throws {
+    @Test(arguments: [false, true]) func `closing a paused link hands over what waits there, but not within the call`(
+        hasEnded: Bool
+    ) throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let link = wire.responder.links[0]
@@ -253,8 +254,7 @@ import Transport
 
     @Test(arguments: [(110, .unacknowledged), (104, .connectionLost(104))] as [(Int32, LinkCloseReason)])
     func `a link that times out with bytes on their way says that they were not acknowledged`(
-        code: Int32,
-        reason: LinkCloseReason
+        code: Int32, reason: LinkCloseReason
     ) throws {
         let wire = try Wire()
         let (near, _) = try wire.link()

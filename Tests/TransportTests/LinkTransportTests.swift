@@ -15,8 +15,7 @@ private struct Firewall: Network {
     }
     let manner: Manner
 
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     {
         switch manner {
         case .resets(let there): Sockets().connect(to: there, limits: limits, on: loop)
@@ -26,14 +25,9 @@ private struct Firewall: Network {
         }
     }
 
-    func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
-    }
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// UDP where other programs have the first port numbers that are tried.
@@ -45,9 +39,7 @@ private final class TakenPorts: DatagramNetwork {
     init(_ takenCount: Int) { self.takenCount = takenCount }
 
     func bind(
-        at endpoint: Endpoint,
-        number: UInt32,
-        on loop: any EventLoop,
+        at endpoint: Endpoint, number: UInt32, on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
         let count = tried.withLock { tried in
@@ -77,8 +69,7 @@ private final class Resetting: ChannelInboundHandler {
 private final class HeldSockets: Network, @unchecked Sendable {
     var channels: [any Channel] = []
 
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     {
         Sockets().connect(to: endpoint, limits: limits, on: loop).map { [self] channel in
             channels.append(channel)
@@ -86,14 +77,9 @@ private final class HeldSockets: Network, @unchecked Sendable {
         }
     }
 
-    func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
-    }
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// A node with links over TCP and UDP, and what it has been told. On its loop alone.
@@ -107,12 +93,8 @@ private final class BothSide: @unchecked Sendable {
     var changed: () -> Void = {}
 
     init(
-        _ loop: any EventLoop,
-        key: UInt8,
-        network: any Network,
-        datagrams: (any DatagramNetwork)?,
-        patience: TimeAmount = .minutes(2),
-        stagger: TimeAmount = TransportLimits().dialStagger
+        _ loop: any EventLoop, key: UInt8, network: any Network, datagrams: (any DatagramNetwork)?,
+        patience: TimeAmount = .minutes(2), stagger: TimeAmount = TransportLimits().dialStagger
     ) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
         var limits = TransportLimits()
@@ -145,21 +127,14 @@ private struct BothWays {
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
     /// - Parameter stagger: the head start of each way. Long where TCP must win: a busy machine is slow over that, too.
-    init(
-        network: any Network = Sockets(),
-        farHasUDP: Bool = true,
-        stagger: TimeAmount = TransportLimits().dialStagger
-    ) async throws {
+    init(network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger)
+        async throws
+    {
         let loop = group.next()
         let near = try await loop.submit {
             try BothSide(
-                loop,
-                key: 0x11,
-                network: network,
-                datagrams: Sockets(),
-                patience: farHasUDP ? .minutes(2) : .milliseconds(50),
-                stagger: stagger
-            )
+                loop, key: 0x11, network: network, datagrams: Sockets(),
+                patience: farHasUDP ? .minutes(2) : .milliseconds(50), stagger: stagger)
         }.get()
         let far = try await loop.submit {
             try BothSide(loop, key: 0x21, network: Sockets(), datagrams: farHasUDP ? Sockets() : nil)
@@ -181,12 +156,7 @@ private struct BothWays {
             let promise = loop.makePromise(of: UInt64.self)
             let number = near.transport.dial(
                 LinkTransport.Dial(
-                    endpoints: endpoints,
-                    token: { token },
-                    identity: near.identity,
-                    remote: far.identity.publicKey
-                )
-            )
+                    endpoints: endpoints, token: { token }, identity: near.identity, remote: far.identity.publicKey))
             #expect(!near.links.contains { $0.route == number } && !near.ended.contains { $0.number == number })
             near.changed = {
                 guard
@@ -217,9 +187,9 @@ private struct BothWays {
     }
 
     /// Knocks at the far side, which answers so.
-    func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws
-        -> Result<[UInt8]?, DialFailure>
-    {
+    func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws -> Result<
+        [UInt8]?, DialFailure
+    > {
         let (near, far, loop) = (near, far, group.next())
         let endpoint = Endpoint(host: host, port: endpoint.port)
         return try await loop.flatSubmit { () -> EventLoopFuture<Result<[UInt8]?, DialFailure>> in
@@ -269,9 +239,7 @@ private struct BothWays {
     {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let firewall = try await ServerBootstrap(group: group).childChannelInitializer { channel in
-            channel.eventLoop.makeCompletedFuture {
-                try channel.pipeline.syncOperations.addHandler(Resetting())
-            }
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Resetting()) }
         }.bind(host: "127.0.0.1", port: 0).get()
         let there = Endpoint(host: "127.0.0.1", port: try #require(firewall.localAddress?.port))
         let net = try await BothWays(network: Firewall(manner: .resets(there)))
@@ -346,11 +314,8 @@ private struct BothWays {
         // Without a pause for this task in between: a dial that takes long is tried over UDP, too.
         try await loop.submit {
             let dial = LinkTransport.Dial(
-                endpoints: [endpoint],
-                token: { BothWays.token },
-                identity: near.identity,
-                remote: far.identity.publicKey
-            )
+                endpoints: [endpoint], token: { BothWays.token }, identity: near.identity,
+                remote: far.identity.publicKey)
             let early = near.transport.dial(dial)
             near.transport.cancelDial(early)
             #expect(near.ended.map(\.number) == [early])
@@ -403,11 +368,8 @@ private struct BothWays {
             }
             // The dialer was told a wrong address, and learns the right one from the packet that comes through.
             let dial = LinkTransport.Dial(
-                endpoints: [Endpoint(host: "127.0.0.1", port: 9)],
-                token: { BothWays.token },
-                identity: near.identity,
-                remote: far.identity.publicKey
-            )
+                endpoints: [Endpoint(host: "127.0.0.1", port: 9)], token: { BothWays.token }, identity: near.identity,
+                remote: far.identity.publicKey)
             _ = near.transport.dial(dial, punchingWith: nonce)
             far.transport.punch(nonce, to: [own])
             return promise.futureResult
@@ -418,16 +380,12 @@ private struct BothWays {
 
     /// Listens on an address of its own, and says what came of it.
     private func listen(
-        at host: String = Loopback.next(),
-        port: Int = 0,
-        _ datagrams: any DatagramNetwork = Sockets(),
+        at host: String = Loopback.next(), port: Int = 0, _ datagrams: any DatagramNetwork = Sockets(),
         _ body: (LinkTransport.Listening) throws -> Void
     ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
-        let side = try await loop.submit {
-            try BothSide(loop, key: 1, network: Sockets(), datagrams: datagrams)
-        }.get()
+        let side = try await loop.submit { try BothSide(loop, key: 1, network: Sockets(), datagrams: datagrams) }.get()
         let listening = try await loop.flatSubmit { side.transport.listen(host: host, port: port) }.get()
         try body(listening)
         try await loop.submit { side.transport.close() }.get()

@@ -37,12 +37,7 @@ private actor Node {
     func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) async throws -> DialFailure? {
         let side = try running
         let dial = TCPTransport.Dial(
-            endpoint: endpoint,
-            token: token,
-            identity: side.identity,
-            remote: remote,
-            route: 1
-        )
+            endpoint: endpoint, token: token, identity: side.identity, remote: remote, route: 1)
         defer {
             side.onOpened = {}
             side.onFailed = {}
@@ -91,9 +86,9 @@ private actor Node {
         return (side.closed, side.frames)
     }
 
-    func knock(_ endpoint: Endpoint, _ token: RoutingToken, _ sealed: [UInt8]) async throws
-        -> Result<[UInt8]?, DialFailure>
-    {
+    func knock(_ endpoint: Endpoint, _ token: RoutingToken, _ sealed: [UInt8]) async throws -> Result<
+        [UInt8]?, DialFailure
+    > {
         let side = try running
         return await withCheckedContinuation { continuation in
             side.transport.knock(at: endpoint, token: token, sealed: sealed) { continuation.resume(returning: $0) }
@@ -103,12 +98,7 @@ private actor Node {
     func cancelled(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) throws -> [DialFailure] {
         let side = try running
         let dial = TCPTransport.Dial(
-            endpoint: endpoint,
-            token: token,
-            identity: side.identity,
-            remote: remote,
-            route: 1
-        )
+            endpoint: endpoint, token: token, identity: side.identity, remote: remote, route: 1)
         side.transport.cancelDial(side.transport.dial(dial))
         return side.failures
     }
@@ -117,9 +107,7 @@ private actor Node {
     func rejections() throws -> [Rejection] { try running.rejections }
     func stop() throws { try running.transport.close() }
 
-    private var running: Side {
-        get throws { try #require(side) }
-    }
+    private var running: Side { get throws { try #require(side) } }
 }
 
 /// Two nodes on one event loop, and the address of the second.
@@ -157,9 +145,7 @@ private struct Loopback {
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
         let frames =
-            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [
-                [UInt8](repeating: 1, count: 65_535)
-            ]
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         #expect(try await net.near.exchange(frames) == frames)
         #expect(try await net.near.sendAndClose([]) == .requested)
         #expect(try await net.far.awaitClosed().reasons == [.closedByPeer])
@@ -294,13 +280,9 @@ private struct Loopback {
     @Test(arguments: [[0], [0, 0], [0, 2, 1], [0, 1, 1, 1], [4, 1, 7], [255, 255]] as [[UInt8]])
     func `a malformed answer to a knock is none`(line: [UInt8]) async throws {
         let net = try await Loopback()
-        let parrot = try await ServerBootstrap(group: net.group)
-            .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(Parrot(line))
-                }
-            }
-            .bind(host: "127.0.0.1", port: 0).get()
+        let parrot = try await ServerBootstrap(group: net.group).childChannelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Parrot(line)) }
+        }.bind(host: "127.0.0.1", port: 0).get()
         let endpoint = Endpoint(host: "127.0.0.1", port: parrot.localAddress?.port ?? 0)
         #expect(try await net.near.knock(endpoint, net.token, [1]) == .failure(.badAnswer))
         // As act 2 it is no better.

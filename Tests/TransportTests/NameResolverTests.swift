@@ -33,8 +33,9 @@ import Transport
 
     private static let both = ["127.0.0.1", "::1"]
 
-    @Test("that take long keep no name waiting that was found soon, and beyond a limit are not found")
-    func slowNames() async throws {
+    @Test("that take long keep no name waiting that was found soon, and beyond a limit are not found") func slowNames()
+        async throws
+    {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()
@@ -46,8 +47,9 @@ import Transport
         for one in waiting { #expect(try await one.get() == Self.both) }
     }
 
-    @Test("are looked up once, whoever asks, and what has taken long is not asked again at once")
-    func once() async throws {
+    @Test("are looked up once, whoever asks, and what has taken long is not asked again at once") func once()
+        async throws
+    {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()

@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 /// Three folders of Transport are told the time and given random bytes, so that their tests replay from a seed.
-@Suite("Folders without I/O")
-struct PureFoldersTests {
+@Suite("Folders without I/O") struct PureFoldersTests {
     private static let allowed: Set<String> = ["Crypto", "DequeModule", "HeapModule"]
 
-    @Test(arguments: ["Datagrams", "LAN/Discovery", "PortMapping"])
-    func importsNoSocketAndNoClock(folder: String) throws {
+    @Test(arguments: ["Datagrams", "LAN/Discovery", "PortMapping"]) func importsNoSocketAndNoClock(folder: String)
+        throws
+    {
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let folder = root.appending(path: "Sources/Transport/\(folder)")

@@ -71,16 +71,12 @@ private final class Carrier: @unchecked Sendable {
     }
 }
 
-@Suite("Channels of relayed streams")
-struct StreamChannelTests {
+@Suite("Channels of relayed streams") struct StreamChannelTests {
     private static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
-        day: 1,
-        counter: 1
-    )
+        day: 1, counter: 1)
 
     private func run(
-        window: Int,
-        knows: Bool = true,
+        window: Int, knows: Bool = true,
         _ begin: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide, _ carrier: Carrier) -> Void,
         until isDone: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Bool,
         check: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Void
@@ -96,17 +92,11 @@ struct StreamChannelTests {
             far.transport.events.route = { _ in knows ? RouteMatch(identity: identity, route: 7, remote: remote) : nil }
             let carrier = Carrier(loop, window: window)
             for side in [near, far] {
-                side.changed = { [unowned near, unowned far] in
-                    if isDone(near, far) { done.succeed(()) }
-                }
+                side.changed = { [unowned near, unowned far] in if isDone(near, far) { done.succeed(()) } }
             }
             try far.transport.accept(carrier.channels[1])
             let dial = LinkTransport.Dial(
-                endpoints: [],
-                token: { Self.token },
-                identity: near.identity,
-                remote: far.identity.publicKey
-            )
+                endpoints: [], token: { Self.token }, identity: near.identity, remote: far.identity.publicKey)
             _ = near.transport.dial(dial, over: carrier.channels[0])
             for channel in carrier.channels { channel.begin() }
             begin(near, far, carrier)
@@ -125,9 +115,8 @@ struct StreamChannelTests {
 
     @Test(
         "a link over a stream carries frames of every length both ways, whatever the window",
-        arguments: [1, 100, 65_536]
-    )
-    func frames(window: Int) async throws {
+        arguments: [1, 100, 65_536]) func frames(window: Int) async throws
+    {
         let counts = [0, 1, 1_000, 65_535]
         try await run(window: window) { near, far, _ in
             let heard = near.changed
@@ -153,8 +142,7 @@ struct StreamChannelTests {
         }
     }
 
-    @Test("a link that is closed loses nothing of what was sent before")
-    func closing() async throws {
+    @Test("a link that is closed loses nothing of what was sent before") func closing() async throws {
         try await run(window: 1_000) { near, _, _ in
             let heard = near.changed
             near.changed = {
@@ -171,8 +159,7 @@ struct StreamChannelTests {
         }
     }
 
-    @Test("a stream that is lost ends its link on both sides, and a dial over it")
-    func lost() async throws {
+    @Test("a stream that is lost ends its link on both sides, and a dial over it") func lost() async throws {
         try await run(window: 1_000) { near, _, carrier in
             let heard = near.changed
             near.changed = {
@@ -195,8 +182,7 @@ struct StreamChannelTests {
         }
     }
 
-    @Test("a token that nobody knows closes the stream")
-    func unknown() async throws {
+    @Test("a token that nobody knows closes the stream") func unknown() async throws {
         try await run(window: 1_000, knows: false) { _, _, _ in
         } until: { near, _ in
             !near.failures.isEmpty

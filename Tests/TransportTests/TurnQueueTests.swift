@@ -89,11 +89,9 @@ import Transport
         let end = loop.makePromise(of: Int.self)
         let queue = TurnQueue(on: loop, pause: pause)
         let worker = Worker(queue, pause, sender: ends[1], end: end)
-        let channel = try await ClientBootstrap(group: loop)
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(worker) }
-            }
-            .withConnectedSocket(ends[0]).get()
+        let channel = try await ClientBootstrap(group: loop).channelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(worker) }
+        }.withConnectedSocket(ends[0]).get()
         // Two pieces at a time, so that one is always due while the other runs.
         try await loop.submit { for _ in 0..<2 { queue.add { worker.work() } } }.get()
         let pieceCount = try await end.futureResult.get()

@@ -123,12 +123,8 @@ final class Wire {
     func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
         let dial = TCPTransport.Dial(
-            endpoint: Endpoint(host: "memory", port: 1),
-            token: token ?? self.token,
-            identity: dialer.identity,
-            remote: remote ?? responder.identity.publicKey,
-            route: 3
-        )
+            endpoint: Endpoint(host: "memory", port: 1), token: token ?? self.token, identity: dialer.identity,
+            remote: remote ?? responder.identity.publicKey, route: 3)
         try dialer.transport.initiate(dial, over: channel)
         try channel.connect(to: SocketAddress(ipAddress: "192.0.2.2", port: 4_000)).wait()
         return channel

@@ -10,8 +10,7 @@ import Wire
         var random = Randomness.seeded(5)
         var contents = [fixtures.content(), fixtures.content(ContentType("example.org/poll:2.1"), "\u{1}")]
         contents.append(
-            fixtures.content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "grüße")))
-        )
+            fixtures.content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "grüße"))))
         let reaction = Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true)
         contents.append(fixtures.content(.reaction, body: .reaction(reaction)))
         var bare = fixtures.content(ContentType("a/b:1.0"))

@@ -15,10 +15,7 @@ struct Fixtures {
 
     mutating func conversation() -> ConversationID { ConversationID.random(&random) }
 
-    mutating func earlierCopies(
-        of conversation: ConversationID,
-        count: Int
-    ) -> [ExplodeStateMachine.EarlierCopy] {
+    mutating func earlierCopies(of conversation: ConversationID, count: Int) -> [ExplodeStateMachine.EarlierCopy] {
         (0..<count).map { _ in
             let receipt = DeletionReceipt(conversation: conversation, destroyedAt: now, key: bob, &random)
             return ExplodeStateMachine.EarlierCopy(receipt: receipt, knock: random.bytes(32))
@@ -27,13 +24,9 @@ struct Fixtures {
 
     mutating func proposal() -> LifetimeProposal {
         LifetimeProposal.Unsigned(
-            conversation: conversation(),
-            membership: 2,
-            epoch: 3,
-            previous: .none,
+            conversation: conversation(), membership: 2, epoch: 3, previous: .none,
             terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
-            proposedAt: now,
-            nonce: random.bytes(16)
+            proposedAt: now, nonce: random.bytes(16)
         ).signed(by: ann, &random)
     }
 
@@ -44,31 +37,18 @@ struct Fixtures {
 
     mutating func content(_ type: ContentType = .text, _ text: String = "grüße") -> Content {
         Content(
-            type: type,
-            id: MessageID.random(&random),
-            sentAt: now,
-            lifetime: .oneDay,
-            agreement: AgreementID.random(&random),
-            fallback: "a text",
-            shouldPush: true,
-            payload: Array(text.utf8)
-        )
+            type: type, id: MessageID.random(&random), sentAt: now, lifetime: .oneDay,
+            agreement: AgreementID.random(&random), fallback: "a text", shouldPush: true, payload: Array(text.utf8))
     }
 
     mutating func invite() -> Invite {
         Invite(
             tag: InviteTag.random(&random),
             conversationToken: ConversationToken.seal(conversation(), key: ann.secret, nonce: random.bytes(12)),
-            creator: InboxID(ann.publicKey),
-            joinSecret: random.bytes(32),
+            creator: InboxID(ann.publicKey), joinSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 7440)],
-            name: "incident room",
-            description: nil,
-            lifetime: .ephemeral,
-            conversationExpiresAt: nil,
-            expiresAt: now + .day,
-            singleUse: true
-        )
+            name: "incident room", description: nil, lifetime: .ephemeral, conversationExpiresAt: nil,
+            expiresAt: now + .day, singleUse: true)
     }
 
     mutating func frames() -> [Frame] {
@@ -77,27 +57,14 @@ struct Fixtures {
         let genesis = Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
         let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
         let member = Member(
-            profile: "ann",
-            endpoints: [Endpoint(host: "example.org", port: 1)],
-            version: 7,
-            key: ann,
-            &random
-        )
+            profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: ann, &random)
         let group = GroupState.Unsigned(
-            conversation: genesis.conversation,
-            version: 3,
-            membership: 2,
-            name: "room",
-            isLocked: true,
+            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
             members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &random)
         let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
         var start = SessionStart(
-            reset: true,
-            inForce: agreement.id,
-            head: agreement,
-            renewable: LifetimeTerms(.oneDay, unopened: .hour)
-        )
+            reset: true, inForce: agreement.id, head: agreement, renewable: LifetimeTerms(.oneDay, unopened: .hour))
         start.member = member
         start.groupDigest = random.bytes(8)
         start.epoch = 9
@@ -105,74 +72,45 @@ struct Fixtures {
         start.undelivered = 3
         (start.run, start.copies) = (.max, true)
         return [
-            .session(start),
-            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
-            .content(content(), age: 5_000),
-            .content(content(ContentType("example.org/poll:2.1")), age: 0),
-            .acknowledgement(MessageID.random(&random), stored: true),
-            .expiredOnArrival(MessageID.random(&random)),
-            .lifetime(.proposal(proposal)),
-            .lifetime(.accept(agreement.accepts[0])),
-            .lifetime(.agreement(agreement)),
+            .session(start), .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
+            .content(content(), age: 5_000), .content(content(ContentType("example.org/poll:2.1")), age: 0),
+            .acknowledgement(MessageID.random(&random), stored: true), .expiredOnArrival(MessageID.random(&random)),
+            .lifetime(.proposal(proposal)), .lifetime(.accept(agreement.accepts[0])), .lifetime(.agreement(agreement)),
             .lifetime(.ended(agreement.id, renewable: agreement.terms)),
-            .lifetime(.ended(agreement.id, renewable: nil)),
-            .lifetime(.reject(proposal.id, .policy)),
+            .lifetime(.ended(agreement.id, renewable: nil)), .lifetime(.reject(proposal.id, .policy)),
             .lifetime(.withdraw(proposal.id)),
             .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
             .welcome(
                 Welcome(
-                    tag: InviteTag.random(&random),
-                    genesis: genesis,
-                    group: group,
-                    members: [member],
-                    expiresAt: nil,
-                    agreement: agreement
-                )
-            ),
+                    tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member], expiresAt: nil,
+                    agreement: agreement)),
             .welcome(
                 Welcome(
-                    tag: InviteTag.random(&random),
-                    genesis: genesis,
-                    group: group,
-                    members: [member],
-                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000),
-                    notice: random.bytes(Limits.noticeByteCount)
-                )
+                    tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member],
+                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000), notice: random.bytes(Limits.noticeByteCount))
             ),
             .joinError(
                 JoinError(
-                    errorType: .singleUseConsumed,
-                    inviteTag: InviteTag.random(&random),
-                    timestamp: Timestamp(milliseconds: 1_795_247_146_000)
-                )
-            ),
+                    errorType: .singleUseConsumed, inviteTag: InviteTag.random(&random),
+                    timestamp: Timestamp(milliseconds: 1_795_247_146_000))),
             .explosion(random.bytes(Limits.noticeByteCount)),
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
-            .memberLeft(departure),
-            .joinCancelled,
-            .ping(.max),
-            .pong(0),
-            .closing(asleep: false),
+            .memberLeft(departure), .joinCancelled, .ping(.max), .pong(0), .closing(asleep: false),
             .closing(asleep: true),
             .content(content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "ja"))), age: 1),
             .content(
                 content(
                     .reaction,
-                    body: .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))
-                ),
-                age: 1
-            ),
+                    body: .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))), age: 1),
             .content(content(.attachment, body: .attachment(attachment())), age: 1),
             .receipt(Receipt(.read, [MessageID.random(&random), MessageID.random(&random)])),
             .attachmentRequest(MessageID.random(&random), first: 7, count: 32),
             .attachmentChunk(
                 AttachmentChunk(message: MessageID.random(&random), index: 3, isDeflated: true, bytes: random.bytes(60))
-            ),
-            .attachmentGone(MessageID.random(&random)),
+            ), .attachmentGone(MessageID.random(&random)),
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
-            .group(GroupUpdate(state: nil, members: [], departures: [])),
-            .profile(member),
+            .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member),
         ] + punches() + relayFrames() + mailboxRequests() + mailboxAnswers() + mailboxMessages()
     }
 
@@ -184,21 +122,14 @@ struct Fixtures {
     }
 
     mutating func relayFrames() -> [Frame] {
-        let grant = RelayGrant(
-            reservationCount: 1_024,
-            streamsPerReservation: 32,
-            streamCount: 128,
-            byteRate: 1 << 20
-        )
-        let pieces: [RelayStreamFrame] = [
-            .data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end,
-        ]
+        let grant = RelayGrant(reservationCount: 1_024, streamsPerReservation: 32, streamCount: 128, byteRate: 1 << 20)
+        let pieces: [RelayStreamFrame] = [.data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end]
         let closings = RelayCloseReason.allCases.map { RelayStreamFrame.close($0) }
         return [
             .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
             .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
-            .relayRequest(.open(.random(&random))),
-            .relayAnswer(.reserved(grant)), .relayAnswer(.incoming(RelayStreamID(.max), .random(&random))),
+            .relayRequest(.open(.random(&random))), .relayAnswer(.reserved(grant)),
+            .relayAnswer(.incoming(RelayStreamID(.max), .random(&random))),
         ] + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) }
             + (pieces + closings).flatMap { piece -> [Frame] in
                 [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
@@ -211,10 +142,9 @@ struct Fixtures {
         let put = SlotPut(id: .random(&random), kind: .disk, keeping: .oneDay, body: random.bytes(1_024))
         let requests: [MailboxRequest] = [
             .claim(owner: ann.publicKey, proof: random.bytes(32), some(2)),
-            .claim(owner: bob.publicKey, proof: random.bytes(32), []),
-            .drop(some(3)), .drop([]), .list(.random(&random)), .purge(.random(&random), some(2)),
-            .put(.random(&random), put), .take(.random(&random), some(2)),
-            .discard(.random(&random), some(2), answer: []),
+            .claim(owner: bob.publicKey, proof: random.bytes(32), []), .drop(some(3)), .drop([]),
+            .list(.random(&random)), .purge(.random(&random), some(2)), .put(.random(&random), put),
+            .take(.random(&random), some(2)), .discard(.random(&random), some(2), answer: []),
             .discard(.random(&random), some(1), answer: random.bytes(Limits.slotAnswerByteCount)),
         ]
         return requests.map { .mailboxRequest($0) }
@@ -254,12 +184,7 @@ struct Fixtures {
 
     mutating func attachment() -> Messaging.Attachment {
         Messaging.Attachment(
-            name: "grüße.txt",
-            mediaType: "text/plain",
-            byteCount: 100_000,
-            hash: random.bytes(32),
-            text: "look",
-            replyTo: MessageID.random(&random)
-        )
+            name: "grüße.txt", mediaType: "text/plain", byteCount: 100_000, hash: random.bytes(32), text: "look",
+            replyTo: MessageID.random(&random))
     }
 }

@@ -6,18 +6,14 @@ import Wire
 @Suite struct FrameCodecTests {
     @Test func `every frame comes back as it was`() throws {
         var fixtures = try Fixtures()
-        for frame in fixtures.frames() {
-            #expect(try FrameCodec.decode(FrameCodec.encode(frame)) == frame)
-        }
+        for frame in fixtures.frames() { #expect(try FrameCodec.decode(FrameCodec.encode(frame)) == frame) }
     }
 
     @Test func `what a later version adds to a frame is skipped`() throws {
         var fixtures = try Fixtures()
         // Field 1000, a varint.
         let added: [UInt8] = [0xc0, 0x3e, 0x01]
-        for frame in fixtures.frames() {
-            #expect(try FrameCodec.decode(FrameCodec.encode(frame) + added) == frame)
-        }
+        for frame in fixtures.frames() { #expect(try FrameCodec.decode(FrameCodec.encode(frame) + added) == frame) }
         #expect(try FrameCodec.decode(added) == .unknown)
     }
 
@@ -94,18 +90,14 @@ import Wire
     @Test(arguments: [
         #""lifetime":"1d","mailbox":"no""#, #""lifetime":"1d","mailbox":"""#, #""lifetime":"1d","mailbox":"tape""#,
         #""lifetime":"ephemeral","mailbox":"disk""#,
-    ])
-    func `a mailbox that we do not know, or that may not be, is a proposal to reject`(_ terms: String) throws {
+    ]) func `a mailbox that we do not know, or that may not be, is a proposal to reject`(_ terms: String) throws {
         let id = String(repeating: "ab", count: 32)
         let json = #"{"type":"lifetime_proposal",\#(terms),"id":"\#(id)"}"#
         #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
     }
 
-    @Test(
-        arguments: [
-            "1e400", "-1", "1e300", "99999999999999999999", "\"1\"", "null",
-        ]
-    ) func `a time that is none is refused`(_ time: String) {
+    @Test(arguments: ["1e400", "-1", "1e300", "99999999999999999999", "\"1\"", "null"])
+    func `a time that is none is refused`(_ time: String) {
         let key = "02" + String(repeating: "ab", count: 32)
         let json = """
             {"type":"lifetime_accept","sessionId":"\(String(repeating: "00", count: 32))","lifetime":"1d",
@@ -122,10 +114,9 @@ import Wire
         #expect(error.errorType.userFacingMessage == JoinErrorType.genericFailure.userFacingMessage)
     }
 
-    @Test(arguments: ["", "{", "[]", "{}", #"{"errorType":1}"#])
-    func `a join error without its fields is refused`(_ json: String) {
-        #expect(throws: WireError.self) { try SeedJSON.decodeJoinError(Array(json.utf8)) }
-    }
+    @Test(arguments: ["", "{", "[]", "{}", #"{"errorType":1}"#]) func `a join error without its fields is refused`(
+        _ json: String
+    ) { #expect(throws: WireError.self) { try SeedJSON.decodeJoinError(Array(json.utf8)) } }
 
     @Test func `all join errors have one size`() throws {
         var random = Randomness.seeded(3)
@@ -175,21 +166,11 @@ import Wire
         var original = fixtures.content(ContentType("x/y:1.0"), body: body)
         original.payload = []
         let known = Content(
-            type: ContentType(type),
-            id: original.id,
-            sentAt: original.sentAt,
-            lifetime: original.lifetime,
-            agreement: original.agreement,
-            fallback: "fallback",
-            shouldPush: true,
-            payload: [],
-            body: body
-        )
+            type: ContentType(type), id: original.id, sentAt: original.sentAt, lifetime: original.lifetime,
+            agreement: original.agreement, fallback: "fallback", shouldPush: true, payload: [], body: body)
         guard case .contents(let contents) = try FrameCodec.decode(FrameCodec.encode(.content(known, age: 0))),
             let decoded = contents.first?.content
-        else {
-            throw WireError.malformed("test")
-        }
+        else { throw WireError.malformed("test") }
         var changed = decoded
         changed.payload = change(decoded.payload)
         return try FrameCodec.decode(FrameCodec.encode(.content(changed, age: 0)))
@@ -275,14 +256,10 @@ import Wire
         attachment.text = String(repeating: "x", count: Limits.textByteCount)
         attachment.name = String(repeating: "x", count: Limits.fileNameByteCount)
         for frame: Frame in [
-            .attachmentChunk(
-                AttachmentChunk(message: id, index: .max, isDeflated: false, bytes: random.bytes(32_768))
-            ),
+            .attachmentChunk(AttachmentChunk(message: id, index: .max, isDeflated: false, bytes: random.bytes(32_768))),
             .content(fixtures.content(.attachment, body: .attachment(attachment)), age: .max),
             .receipt(Receipt(.read, [MessageID](repeating: id, count: Limits.receiptCount))),
-        ] {
-            #expect(FrameCodec.encode(frame).count < 65_535)
-        }
+        ] { #expect(FrameCodec.encode(frame).count < 65_535) }
     }
 
     /// A control message of one type with the payload of another.
@@ -290,15 +267,8 @@ import Wire
         var fixtures = try Fixtures()
         var content = fixtures.content(ContentType("x/y:1.0"))
         content = Content(
-            type: ContentType(type),
-            id: content.id,
-            sentAt: content.sentAt,
-            lifetime: .ephemeral,
-            agreement: nil,
-            fallback: "",
-            shouldPush: true,
-            payload: payload
-        )
+            type: ContentType(type), id: content.id, sentAt: content.sentAt, lifetime: .ephemeral, agreement: nil,
+            fallback: "", shouldPush: true, payload: payload)
         return try FrameCodec.decode(asControl(content))
     }
 
@@ -343,8 +313,7 @@ import Wire
         let accept = SeedJSON.encode(agreement.accepts[0])
         #expect(throws: WireError.malformed("lifetime.type")) { try control(type, bundle(accept)) }
         let unknown = Array(
-            #"{"type":"lifetime_proposal","lifetime":"90d","padding":"\#(String(repeating: "x", count: 90))"}"#.utf8
-        )
+            #"{"type":"lifetime_proposal","lifetime":"90d","padding":"\#(String(repeating: "x", count: 90))"}"#.utf8)
         #expect(try control(type, bundle(unknown)) == .unknown)
     }
 

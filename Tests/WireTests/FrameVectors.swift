@@ -7,8 +7,9 @@ import Wire
 
 /// The page Frames against the codec: the examples are those of `Tests/Vectors/vectors.py`.
 @Suite("Frames") struct FrameVectors {
-    @Test("every example of the page is what the codec writes, and is read as the frame that it is")
-    func examples() throws {
+    @Test("every example of the page is what the codec writes, and is read as the frame that it is") func examples()
+        throws
+    {
         let page = try VectorPage("Frames")
         var specified = try SpecifiedFrames()
         var frames = Dictionary(uniqueKeysWithValues: try specified.all())
@@ -24,8 +25,7 @@ import Wire
         #expect(frames.keys.sorted() == [])
     }
 
-    @Test("the page has every message and field of mayfly.proto")
-    func fields() throws {
+    @Test("the page has every message and field of mayfly.proto") func fields() throws {
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let proto = try String(contentsOf: root.appending(path: "Sources/Wire/mayfly.proto"), encoding: .utf8)
@@ -36,8 +36,7 @@ import Wire
         #expect(specified.subtracting(declared).sorted() == [])
     }
 
-    @Test("a field that is missing, renumbered or of another type is noticed")
-    func comparison() {
+    @Test("a field that is missing, renumbered or of another type is noticed") func comparison() {
         let proto = """
             message One {  // a comment
               message Inner { bytes key = 1; }

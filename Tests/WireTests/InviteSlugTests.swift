@@ -60,9 +60,7 @@ import Wire
         for index in InviteSlug.prefix.utf8.count..<slug.count {
             var changed = slug
             changed[index] = changed[index] == UInt8(ascii: "A") ? UInt8(ascii: "B") : UInt8(ascii: "A")
-            #expect(throws: InviteSlug.Failure.self) {
-                try InviteSlug.decode(String(decoding: changed, as: UTF8.self))
-            }
+            #expect(throws: InviteSlug.Failure.self) { try InviteSlug.decode(String(decoding: changed, as: UTF8.self)) }
         }
     }
 

@@ -8,10 +8,8 @@ import Wire
     @Test func `a join error says the second, and comes back as it was`() throws {
         var random = Randomness.seeded(1)
         let error = JoinError(
-            errorType: .genericFailure,
-            inviteTag: InviteTag.random(&random),
-            timestamp: Timestamp(milliseconds: 1_795_247_146_133)
-        )
+            errorType: .genericFailure, inviteTag: InviteTag.random(&random),
+            timestamp: Timestamp(milliseconds: 1_795_247_146_133))
         #expect(error.timestamp.milliseconds == 1_795_247_146_000)
         #expect(try SeedJSON.decodeJoinError(SeedJSON.encode(error)) == error)
     }

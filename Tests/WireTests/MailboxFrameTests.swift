@@ -13,9 +13,7 @@ import Wire
 
     private func comesBack(_ frame: Frame) throws { #expect(try decoded(frame) == frame) }
 
-    private func isRefused(_ frame: Frame, _ error: WireError) {
-        #expect(throws: error) { try decoded(frame) }
-    }
+    private func isRefused(_ frame: Frame, _ error: WireError) { #expect(throws: error) { try decoded(frame) } }
 
     // MARK: Values
 
@@ -31,39 +29,29 @@ import Wire
 
     private mutating func requests() -> [MailboxRequest] {
         let put = SlotPut(
-            id: name(),
-            kind: one(of: SlotKind.allCases),
-            keeping: one(of: SlotKeeping.allCases),
-            body: body()
-        )
+            id: name(), kind: one(of: SlotKind.allCases), keeping: one(of: SlotKeeping.allCases), body: body())
         let owner = one(of: [fixtures.ann.publicKey, fixtures.bob.publicKey])
         return [
             .claim(owner: owner, proof: fixtures.random.bytes(32), names(upTo: Limits.boxLabelCount)),
             .drop(names(upTo: Limits.boxLabelCount)), .list(name()), .purge(name(), names(upTo: Limits.slotListCount)),
             .put(name(), put), .take(name(), names(upTo: Limits.slotTagCount)),
             .discard(
-                name(),
-                names(upTo: Limits.slotTagCount),
-                answer: fixtures.random.bytes(count(upTo: Limits.slotAnswerByteCount))
-            ),
+                name(), names(upTo: Limits.slotTagCount),
+                answer: fixtures.random.bytes(count(upTo: Limits.slotAnswerByteCount))),
         ]
     }
 
     private mutating func answers() -> [MailboxAnswer] {
         let grant = MailboxGrant(
-            boxCount: count(upTo: Int(UInt32.max)),
-            slotCount: count(upTo: Int(UInt32.max)),
-            byteCount: count(upTo: Int(UInt32.max)),
-            longest: Int64(count(upTo: .max - 1))
-        )
+            boxCount: count(upTo: Int(UInt32.max)), slotCount: count(upTo: Int(UInt32.max)),
+            byteCount: count(upTo: Int(UInt32.max)), longest: Int64(count(upTo: .max - 1)))
         let answer = fixtures.random.bytes(1 + count(upTo: Limits.slotAnswerByteCount - 1))
         return [
             .granted(grant), .refused(one(of: MailboxRefusal.allCases)), .waiting(name()),
-            .slots(name(), names(upTo: Limits.slotListCount)),
-            .put(name(), name(), one(of: PutOutcome.allCases)),
+            .slots(name(), names(upTo: Limits.slotListCount)), .put(name(), name(), one(of: PutOutcome.allCases)),
             .slot(name(), name(), dwell: Int64(count(upTo: .max - 1)), isAnswer: false, body: body()),
-            .slot(name(), name(), dwell: Int64(count(upTo: 9)), isAnswer: true, body: answer),
-            .absent(name(), name()), .discarded(name(), names(upTo: Limits.slotListCount)),
+            .slot(name(), name(), dwell: Int64(count(upTo: 9)), isAnswer: true, body: answer), .absent(name(), name()),
+            .discarded(name(), names(upTo: Limits.slotListCount)),
         ]
     }
 
@@ -96,8 +84,7 @@ import Wire
             .mailboxRequest(.put(name(), put)),
             .mailboxAnswer(.slot(name(), name(), dwell: .max, isAnswer: false, body: body)),
             .mailboxRequest(
-                .claim(owner: fixtures.ann.publicKey, proof: body.suffix(32), fixtures.some(Limits.boxLabelCount))
-            ),
+                .claim(owner: fixtures.ann.publicKey, proof: body.suffix(32), fixtures.some(Limits.boxLabelCount))),
             .mailboxRequest(.take(name(), fixtures.some(Limits.slotTagCount))),
             .mailboxRequest(.discard(name(), fixtures.some(Limits.slotTagCount), answer: body.suffix(256))),
             .mailboxAnswer(.slots(name(), fixtures.some(Limits.slotListCount))),
@@ -118,9 +105,7 @@ import Wire
             // Bodies are long, and each of their bytes is like the others.
             let cuts =
                 bytes.count < 2_000 ? Array(1..<bytes.count) : Array(1..<200) + Array(bytes.count - 200..<bytes.count)
-            for count in cuts {
-                #expect(throws: WireError.self) { try FrameCodec.decode(Array(bytes[..<count])) }
-            }
+            for count in cuts { #expect(throws: WireError.self) { try FrameCodec.decode(Array(bytes[..<count])) } }
         }
     }
 
@@ -133,8 +118,7 @@ import Wire
         try comesBack(.mailboxRequest(.claim(owner: owner, proof: proof, fixtures.some(labels))))
         isRefused(
             .mailboxRequest(.claim(owner: owner, proof: proof, fixtures.some(labels + 1))),
-            .tooLong("mailbox_claim.labels")
-        )
+            .tooLong("mailbox_claim.labels"))
         try comesBack(.mailboxRequest(.drop(fixtures.some(labels))))
         isRefused(.mailboxRequest(.drop(fixtures.some(labels + 1))), .tooLong("mailbox_request.drop"))
         let tags = Limits.slotTagCount
@@ -142,9 +126,7 @@ import Wire
         isRefused(.mailboxRequest(.take(name(), fixtures.some(tags + 1))), .tooLong("mailbox_tags.tags"))
         try comesBack(.mailboxRequest(.discard(name(), fixtures.some(tags), answer: [])))
         isRefused(
-            .mailboxRequest(.discard(name(), fixtures.some(tags + 1), answer: [])),
-            .tooLong("mailbox_discard.tags")
-        )
+            .mailboxRequest(.discard(name(), fixtures.some(tags + 1), answer: [])), .tooLong("mailbox_discard.tags"))
         let slots = Limits.slotListCount
         try comesBack(.mailboxRequest(.purge(name(), fixtures.some(slots))))
         isRefused(.mailboxRequest(.purge(name(), fixtures.some(slots + 1))), .tooLong("mailbox_slots.slots"))
@@ -195,8 +177,7 @@ import Wire
         for dwell: Milliseconds in [-1, .min] {
             isRefused(
                 .mailboxAnswer(.slot(name(), name(), dwell: dwell, isAnswer: false, body: body)),
-                .malformed("mailbox_slot.dwell")
-            )
+                .malformed("mailbox_slot.dwell"))
         }
         let grant = MailboxGrant(boxCount: 1, slotCount: 1, byteCount: 1, longest: -1)
         isRefused(.mailboxAnswer(.granted(grant)), .malformed("mailbox_grant.longest"))
@@ -274,9 +255,7 @@ import Wire
 
     @Test(arguments: [0, 7, 8, 0xffff_ffff] as [UInt64]) func `an outcome of a later version is another one`(
         _ number: UInt64
-    )
-        throws
-    {
+    ) throws {
         guard case .mailboxAnswer(.put(_, _, let outcome)) = try answer(5, Self.box + Self.slot + Self.field(3, number))
         else {
             Issue.record("no answer to a put")

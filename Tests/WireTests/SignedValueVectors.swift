@@ -32,8 +32,9 @@ import Wire
         #expect(genesis.isSignatureValid)
     }
 
-    @Test(arguments: ["member", "member without name and endpoints"])
-    func `descriptions of members`(_ name: String) throws {
+    @Test(arguments: ["member", "member without name and endpoints"]) func `descriptions of members`(_ name: String)
+        throws
+    {
         var values = try SpecifiedValues()
         let member = name == "member" ? try values.annMember() : try values.bobMember()
         #expect(try member.signature.bytes == signed(name, "mayfly/profile", values)[1] && member.isValid)
@@ -45,20 +46,11 @@ import Wire
         #expect(try group.signature.bytes == signed("group state", "mayfly/group_updated", values)[1])
         #expect(group.isValid(for: values.genesis()))
         let record = ConversationRecord(
-            genesis: values.genesis(),
-            group: group,
-            own: try values.annMember(),
-            members: [try values.bobMember()],
-            issuer: nil
-        )
+            genesis: values.genesis(), group: group, own: try values.annMember(), members: [try values.bobMember()],
+            issuer: nil)
         let client = try #require(ClientID([UInt8](repeating: 1, count: 16)))
         let machine = ConversationStateMachine(
-            client: client,
-            key: values.ann,
-            record: record,
-            isFresh: true,
-            now: values.time
-        )
+            client: client, key: values.ann, record: record, isFresh: true, now: values.time)
         let known = try values.page["group digest"]
         #expect(SHA256.tagged("mayfly/group_digest", try known.bytes("transcript")) == (try known.bytes("digest")))
         #expect(machine.groupDigest == (try known.bytes("group_digest")))
@@ -72,9 +64,7 @@ import Wire
         var values = try SpecifiedValues()
         let proposal = try values.proposal(name)
         let vector = try values.page[name]
-        #expect(
-            try [proposal.id.bytes, proposal.signature.bytes] == signed(name, "mayfly/lifetime_proposal", values)
-        )
+        #expect(try [proposal.id.bytes, proposal.signature.bytes] == signed(name, "mayfly/lifetime_proposal", values))
         #expect(AgreementID(proposal.id).bytes == (try vector.bytes("agreement")))
         let json = try vector.text("json")
         #expect(String(decoding: SeedJSON.encode(proposal), as: UTF8.self) == json)
@@ -92,8 +82,7 @@ import Wire
         #expect(try values.agreement().isValid(conversation: values.conversation))
     }
 
-    @Test(arguments: ["notice, immediate", "notice, scheduled"])
-    func `notices`(_ name: String) throws {
+    @Test(arguments: ["notice, immediate", "notice, scheduled"]) func `notices`(_ name: String) throws {
         var values = try SpecifiedValues()
         let notice = values.notice(isImmediate: name == "notice, immediate")
         #expect(try notice.signature.bytes == signed(name, "mayfly/explode_notice", values)[1])
@@ -152,10 +141,8 @@ import Wire
         let values = try SpecifiedValues()
         let vector = try values.page["contact card"]
         let card = ContactCard(
-            key: values.ann.publicKey,
-            routingSecret: try vector.bytes("routing secret"),
-            endpoints: vector.texts("endpoint").compactMap { Endpoint($0) }
-        )
+            key: values.ann.publicKey, routingSecret: try vector.bytes("routing secret"),
+            endpoints: vector.texts("endpoint").compactMap { Endpoint($0) })
         #expect(card.description == (try vector.text("card")))
         #expect(try ContactCard(text: vector.text("card")) == card)
     }

@@ -50,10 +50,7 @@ struct SpecifiedValues {
         return Member(
             profile: try Self.optional(vector.text("name")),
             endpoints: try vector.texts("endpoint").map { try Self.known(Endpoint($0)) },
-            version: UInt64(try vector.number("version")),
-            key: key,
-            &zeros
-        )
+            version: UInt64(try vector.number("version")), key: key, &zeros)
     }
 
     mutating func annMember() throws -> Member { try member("member", ann) }
@@ -62,12 +59,9 @@ struct SpecifiedValues {
     mutating func group() throws -> GroupState {
         let vector = try page["group state"]
         return GroupState.Unsigned(
-            conversation: conversation,
-            version: UInt64(try vector.number("version")),
-            membership: UInt64(try vector.number("membership")),
-            name: try Self.optional(vector.text("name")),
-            isLocked: try vector.number("locked") == 1,
-            members: [ann.publicKey, bob.publicKey]
+            conversation: conversation, version: UInt64(try vector.number("version")),
+            membership: UInt64(try vector.number("membership")), name: try Self.optional(vector.text("name")),
+            isLocked: try vector.number("locked") == 1, members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &zeros)
     }
 
@@ -81,20 +75,15 @@ struct SpecifiedValues {
         let vector = try page[name]
         let unopened = try vector.number("unopened")
         return LifetimeProposal.Unsigned(
-            conversation: conversation,
-            membership: 2,
-            epoch: UInt64(try vector.number("epoch")),
+            conversation: conversation, membership: 2, epoch: UInt64(try vector.number("epoch")),
             previous: try Self.known(AgreementID(try vector.bytes("previous"))),
             terms: LifetimeTerms(
                 try Self.known(Lifetime(rawValue: try vector.text("lifetime"))),
-                attachment: Lifetime(rawValue: try vector.text("attachment")),
-                unopened: unopened == 0 ? nil : unopened,
+                attachment: Lifetime(rawValue: try vector.text("attachment")), unopened: unopened == 0 ? nil : unopened,
                 timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer"))),
                 // Only the vector that has one names it.
-                mailbox: (try? vector.text("mailbox")).flatMap(MailboxConsent.init(rawValue:)) ?? .no
-            ),
-            proposedAt: time,
-            nonce: try vector.bytes("nonce")
+                mailbox: (try? vector.text("mailbox")).flatMap(MailboxConsent.init(rawValue:)) ?? .no),
+            proposedAt: time, nonce: try vector.bytes("nonce")
         ).signed(by: ann, &zeros)
     }
 
@@ -106,9 +95,7 @@ struct SpecifiedValues {
         return LifetimeAccept(try plainProposal(), at: at, by: bob, &zeros)
     }
 
-    mutating func agreement() throws -> Agreement {
-        Agreement(proposal: try plainProposal(), accepts: [try accept()])
-    }
+    mutating func agreement() throws -> Agreement { Agreement(proposal: try plainProposal(), accepts: [try accept()]) }
 
     // MARK: Explosions
 
@@ -137,20 +124,11 @@ struct SpecifiedValues {
         Invite(
             tag: tag,
             conversationToken: ConversationToken.seal(
-                conversation,
-                key: ann.secret,
-                nonce: try page["conversation token"].bytes("nonce")
-            ),
-            creator: InboxID(ann.publicKey),
-            joinSecret: joinSecret,
+                conversation, key: ann.secret, nonce: try page["conversation token"].bytes("nonce")),
+            creator: InboxID(ann.publicKey), joinSecret: joinSecret,
             endpoints: try page["member"].texts("endpoint").map { try Self.known(Endpoint($0)) },
-            name: try page["group state"].text("name"),
-            description: nil,
-            lifetime: .oneDay,
-            conversationExpiresAt: nil,
-            expiresAt: time + .day,
-            singleUse: true
-        )
+            name: try page["group state"].text("name"), description: nil, lifetime: .oneDay, conversationExpiresAt: nil,
+            expiresAt: time + .day, singleUse: true)
     }
 
     func signedInvite() throws -> SignedInvite {

@@ -8,14 +8,9 @@ import Wire
         var fixtures = try Fixtures()
         for (sender, state) in [(nil, DeliveryState.queued), (fixtures.bob.publicKey, .received)] {
             let message = Message(
-                content: fixtures.content(),
-                sender: sender,
-                state: state,
-                expiresAt: fixtures.now + .day
-            )
+                content: fixtures.content(), sender: sender, state: state, expiresAt: fixtures.now + .day)
             let (decoded, arrivedAt) = try StoredCodec.decodeMessage(
-                StoredCodec.encode(message, arrivedAt: fixtures.now)
-            )
+                StoredCodec.encode(message, arrivedAt: fixtures.now))
             #expect(decoded == message && arrivedAt == fixtures.now)
         }
     }
@@ -26,12 +21,8 @@ import Wire
         let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
         for (end, onReading) in cases {
             let message = Message(
-                content: fixtures.content(),
-                sender: fixtures.bob.publicKey,
-                state: .received,
-                expiresAt: end,
-                onReading: onReading
-            )
+                content: fixtures.content(), sender: fixtures.bob.publicKey, state: .received, expiresAt: end,
+                onReading: onReading)
             let (decoded, _) = try StoredCodec.decodeMessage(StoredCodec.encode(message, arrivedAt: fixtures.now))
             #expect(decoded == message)
         }
@@ -40,14 +31,9 @@ import Wire
     @Test func `a tombstone comes back as it was and fits a page of the store`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
-            conversation: fixtures.conversation(),
-            role: .creator,
-            explodedAt: fixtures.now,
-            keepUntil: fixtures.now + 45 * .day,
-            notice: fixtures.random.bytes(Limits.noticeByteCount),
-            receipt: fixtures.random.bytes(177),
-            members: [fixtures.ann.publicKey, fixtures.bob.publicKey]
-        )
+            conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
+            keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
+            receipt: fixtures.random.bytes(177), members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
         record.confirmed[fixtures.bob.publicKey] = fixtures.now
         record.memberKnocks[fixtures.bob.publicKey] = fixtures.random.bytes(32)
         record.earlierCopies = fixtures.earlierCopies(of: record.conversation, count: 2)
@@ -62,14 +48,9 @@ import Wire
     @Test func `a tombstone keeps a creator that had left, and who confirmed at the beginning of time`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
-            conversation: fixtures.conversation(),
-            role: .member,
-            explodedAt: fixtures.now,
-            keepUntil: fixtures.now + 45 * .day,
-            notice: fixtures.random.bytes(Limits.noticeByteCount),
-            receipt: fixtures.random.bytes(177),
-            members: [fixtures.bob.publicKey]
-        )
+            conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
+            keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
+            receipt: fixtures.random.bytes(177), members: [fixtures.bob.publicKey])
         record.creator = fixtures.ann.publicKey
         // It is the member's own word.
         record.confirmed[fixtures.bob.publicKey] = Timestamp(milliseconds: 0)
@@ -92,14 +73,9 @@ import Wire
         ] {
             let members = Array(keys.prefix(count))
             var record = ExplodeStateMachine.Record(
-                conversation: fixtures.conversation(),
-                role: role,
-                explodedAt: fixtures.now,
-                keepUntil: fixtures.now + 45 * .day,
-                notice: fixtures.random.bytes(Limits.noticeByteCount),
-                receipt: role == .member ? fixtures.random.bytes(177) : nil,
-                members: members
-            )
+                conversation: fixtures.conversation(), role: role, explodedAt: fixtures.now,
+                keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
+                receipt: role == .member ? fixtures.random.bytes(177) : nil, members: members)
             record.isPrepared = true
             record.isTraceless = true
             record.name = String(repeating: "n", count: Limits.nameByteCount)
@@ -113,11 +89,8 @@ import Wire
                 for member in members { record.confirmed[member] = .latest }
                 record.inviteKnocks = (0..<invites).map { _ in fixtures.random.bytes(32) }
                 record.statement = ExpiredStatement(
-                    tag: InviteTag.random(&fixtures.random),
-                    timestamp: fixtures.now,
-                    key: fixtures.ann,
-                    &fixtures.random
-                )
+                    tag: InviteTag.random(&fixtures.random), timestamp: fixtures.now, key: fixtures.ann,
+                    &fixtures.random)
             }
             let bytes = StoredCodec.encode(tombstone: record, byteLimit: 4_002)
             #expect(bytes.count <= 4_002, "\(role): \(bytes.count) bytes")
@@ -139,43 +112,24 @@ import Wire
         let invite = fixtures.invite()
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
         let genesis = Genesis(
-            conversation: fixtures.conversation(),
-            createdAt: fixtures.now,
-            key: fixtures.ann,
-            &fixtures.random
-        )
+            conversation: fixtures.conversation(), createdAt: fixtures.now, key: fixtures.ann, &fixtures.random)
         let group = GroupState.Unsigned(
-            conversation: genesis.conversation,
-            version: 1,
-            membership: 1,
-            name: "room",
-            isLocked: false,
-            members: [fixtures.ann.publicKey, fixtures.bob.publicKey]
-        )
+            conversation: genesis.conversation, version: 1, membership: 1, name: "room", isLocked: false,
+            members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
         var conversation = ConversationRecord(
-            genesis: genesis,
-            group: group.signed(by: fixtures.ann, &fixtures.random),
+            genesis: genesis, group: group.signed(by: fixtures.ann, &fixtures.random),
             own: Member(profile: "ann", endpoints: [], version: 1, key: fixtures.ann, &fixtures.random),
             members: [
                 Member(profile: nil, endpoints: invite.endpoints, version: 1, key: fixtures.bob, &fixtures.random)
-            ],
-            issuer: IssuerStateMachine.Record(tag: invite.tag)
-        )
+            ], issuer: IssuerStateMachine.Record(tag: invite.tag))
         conversation.lifetime.head = fixtures.agreement()
         let roles: [InboxRecord.Role] = [
-            .unused,
-            .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),
-            .joining(
-                JoinRecord(try VerifiedInvite(signed, decoded: invite), profile: "bob", startedAt: fixtures.now)
-            ),
+            .unused, .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),
+            .joining(JoinRecord(try VerifiedInvite(signed, decoded: invite), profile: "bob", startedAt: fixtures.now)),
             .conversation(conversation),
         ]
         for role in roles {
-            let record = InboxRecord(
-                client: ClientID.generate(&fixtures.random),
-                createdAt: fixtures.now,
-                role: role
-            )
+            let record = InboxRecord(client: ClientID.generate(&fixtures.random), createdAt: fixtures.now, role: role)
             #expect(try StoredCodec.decode(InboxRecord.self, StoredCodec.encode(record: record)) == record)
         }
     }
@@ -203,15 +157,13 @@ import Wire
             try SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))).publicKey
         }
         let states: [DeliveryState?] = [
-            nil, .queued, .delivered, .expiredUndelivered, .cancelled, .received, .read, .failed,
-            .mailed,
+            nil, .queued, .delivered, .expiredUndelivered, .cancelled, .received, .read, .failed, .mailed,
         ]
         let statuses = (0..<2_000).map { number in
             MessageStatus(
                 message: MessageID(unchecked: Array(repeating: UInt8(number & 0xFF), count: 15) + [UInt8(number >> 8)]),
                 state: states[number % states.count],
-                said: members.prefix(number % 4).map { Delivery(member: $0, state: .read, at: fixtures.now) }
-            )
+                said: members.prefix(number % 4).map { Delivery(member: $0, state: .read, at: fixtures.now) })
         }
         var decoded: [MessageStatus] = []
         var records = 0

@@ -9,12 +9,8 @@ import Wire
     @Test func `a record is written by the conventions of the page`() throws {
         var values = try SpecifiedValues()
         var conversation = ConversationRecord(
-            genesis: values.genesis(),
-            group: try values.group(),
-            own: try values.annMember(),
-            members: [try values.bobMember()],
-            issuer: nil
-        )
+            genesis: values.genesis(), group: try values.group(), own: try values.annMember(),
+            members: [try values.bobMember()], issuer: nil)
         conversation.told = [values.bob.publicKey: 5]
         let client = try #require(ClientID(hex: "00112233-4455-4677-8899-aabbccddeeff"))
         let record = InboxRecord(client: client, createdAt: values.time, role: .conversation(conversation))
@@ -37,10 +33,7 @@ import Wire
 
         // Bytes that are neither identifier nor key, and a choice that is only a word.
         let contact = InboxRecord(
-            client: client,
-            createdAt: values.time,
-            role: .contact(ContactRecord(routingSecret: [1, 2, 255]))
-        )
+            client: client, createdAt: values.time, role: .contact(ContactRecord(routingSecret: [1, 2, 255])))
         let text = String(decoding: StoredCodec.encode(record: contact), as: UTF8.self)
         #expect(text.contains(#""routingSecret":[1,2,255]"#))
         let terms = String(decoding: StoredCodec.encode(record: LifetimeTerms(.oneDay)), as: UTF8.self)

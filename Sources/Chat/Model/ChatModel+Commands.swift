@@ -39,10 +39,8 @@ extension ChatModel {
             let params = ConversationCreateMethod.Params(name: rest, profile: ownName)
             return [
                 .call(
-                    .action(.create(from: currentID)),
-                    method: ConversationCreateMethod.name,
-                    params: JSONValue(of: params)
-                )
+                    .action(.create(from: currentID)), method: ConversationCreateMethod.name,
+                    params: JSONValue(of: params))
             ]
         default:
             guard let room else {
@@ -74,11 +72,8 @@ extension ChatModel {
             if mailbox == .no { mailbox = nil }
             change(room.id) { $0.endedLifetime = nil }
             let params = LifetimeProposeMethod.Params(
-                conversation: room.id,
-                lifetime: value,
-                mailbox: mailbox,
-                renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true
-            )
+                conversation: room.id, lifetime: value, mailbox: mailbox,
+                renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true)
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: nobody else is here" : "proposed: all others have to accept"
@@ -92,10 +87,7 @@ extension ChatModel {
             guard rest.isEmpty || rest == "once" else { return usage(command) }
             let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
             let params = LifetimeAcceptMethod.Params(
-                conversation: room.id,
-                proposal: proposal,
-                renew: rest.isEmpty && isKept ? true : nil
-            )
+                conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
             return [.call(.action(.say("accepted")), method: LifetimeAcceptMethod.name, params: JSONValue(of: params))]
         case .reject: return simple(LifetimeRejectMethod.name, "rejected")
         case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
@@ -276,9 +268,7 @@ extension ChatModel {
     static func terms(_ terms: some LifetimeTermsFields) -> [String] {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
-        if let unopened = terms.unopened {
-            lines.append("unopened: gone after \(Words.left(unopened.milliseconds))")
-        }
+        if let unopened = terms.unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
         if terms.timer == .read { lines.append("the time runs from reading") }
         if let mailbox = terms.mailboxWords { lines.append(mailbox) }
         return lines
@@ -288,8 +278,7 @@ extension ChatModel {
     private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []
-        case .ram:
-            ["A member that is away may have a node of its choice hold messages for it: sealed, in memory only."]
+        case .ram: ["A member that is away may have a node of its choice hold messages for it: sealed, in memory only."]
         case .disk:
             ["A member that is away may have a node of its choice hold messages for it: sealed, on that node's disk."]
         }

@@ -111,9 +111,7 @@ extension ChatModel {
     }
 
     /// Reading marks messages as read: only what is on the screen is.
-    private mutating func refreshMessages(_ id: String) -> [ChatEffect] {
-        currentID == id ? ask(.messages(id)) : []
-    }
+    private mutating func refreshMessages(_ id: String) -> [ChatEffect] { currentID == id ? ask(.messages(id)) : [] }
 
     /// The node has done what a person wanted.
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
@@ -126,11 +124,8 @@ extension ChatModel {
                 title: "Invitation to \(room(id)?.title ?? "the conversation")",
                 lines: [
                     "Valid\(until), for \(invite.singleUse ? "one" : "everybody who has it"). On the other machine:",
-                    "",
-                    "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
-                ],
-                url: invite.url ?? ""
-            )
+                    "", "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
+                ], url: invite.url ?? "")
             return []
         case .code(let id):
             let made = try value.decoded(as: InviteCodeMethod.Result.self)
@@ -139,10 +134,9 @@ extension ChatModel {
             overlay = .text(
                 title: "A code for \(room(id)?.title ?? "the conversation")",
                 lines: [
-                    "Say it aloud, to one person; it admits once, until \(until).",
-                    "", made.code, "", "On the other machine: mayfly join \(made.code) --at \(place)",
-                ]
-            )
+                    "Say it aloud, to one person; it admits once, until \(until).", "", made.code, "",
+                    "On the other machine: mayfly join \(made.code) --at \(place)",
+                ])
             return []
         case .join(let from):
             let join = try value.decoded(as: JoinStatus.self)

@@ -96,15 +96,12 @@ extension ChatModel {
             let length = room.flatMap { Words.milliseconds($0.retention) }
             let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
-        case .escape:
-            if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
+        case .escape: if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
         case .selectUp: return select(-1)
         case .selectDown: return select(1)
         case .tab:
             let matches = editor.complete(
-                completesPath ? paths(editor.word) : candidates,
-                isWhole: { !$0.hasSuffix("/") }
-            )
+                completesPath ? paths(editor.word) : candidates, isWhole: { !$0.hasSuffix("/") })
             if !matches.isEmpty { notice = (matches.map(ShownText.line).joined(separator: "  "), false) }
         case .paste(let text):
             let shown = text.replacing("\r\n", with: "\n").replacing("\r", with: "\n")
@@ -392,11 +389,7 @@ extension ChatModel {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
         let params = ReactMethod.Params(
-            conversation: room.id,
-            message: message,
-            reaction: emoji,
-            remove: isThere ? true : nil
-        )
+            conversation: room.id, message: message, reaction: emoji, remove: isThere ? true : nil)
         let request = ChatRequest.action(.send(room.id, text: nil, reply: nil))
         return [.call(request, method: ReactMethod.name, params: JSONValue(of: params))]
     }

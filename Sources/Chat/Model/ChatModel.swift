@@ -78,10 +78,7 @@ package struct ChatModel {
 
     /// - Parameter room: what is opened first; the list when `nil`.
     package init(
-        room: String?,
-        now: Timestamp,
-        calendar: @escaping LocalCalendar,
-        asksName: Bool = false,
+        room: String?, now: Timestamp, calendar: @escaping LocalCalendar, asksName: Bool = false,
         paths: @escaping @Sendable (String) -> [String] = { _ in [] },
         makeQRCode: @escaping @Sendable (String) -> [String]? = { _ in nil }
     ) {
@@ -263,19 +260,14 @@ package struct ChatModel {
         }
     }
 
-    private mutating func answered(
-        _ request: ChatRequest,
-        _ answer: Result<JSONValue, ControlError>
-    ) -> [ChatEffect] {
+    private mutating func answered(_ request: ChatRequest, _ answer: Result<JSONValue, ControlError>) -> [ChatEffect] {
         let isDirty = pending.removeValue(forKey: request) ?? false
         // The answer is from before the lock.
         if isLocked, case .success = answer { return [] }
         var effects: [ChatEffect]
         switch answer {
         case .success(let value):
-            do throws(JSONMismatch) {
-                effects = try take(value, for: request)
-            } catch {
+            do throws(JSONMismatch) { effects = try take(value, for: request) } catch {
                 notice = ("the node's answer cannot be understood: `\(error.field)` \(error.message)", true)
                 effects = []
             }

@@ -9,9 +9,7 @@ extension Message {
 package struct Room {
     /// The conversation's id, in hex.
     package let id: String
-    package var conversation: Conversation {
-        didSet { unreadCount = conversation.unread }
-    }
+    package var conversation: Conversation { didSet { unreadCount = conversation.unread } }
     package var lifetime: LifetimeStatus?
     /// Of a scheduled explosion, or of one that has happened.
     package var explosion: ExplosionStatus?
@@ -72,13 +70,9 @@ package struct Room {
     }
 
     /// What it is called here.
-    package var title: String {
-        ShownText.line(conversation.alias ?? conversation.name ?? String(id.prefix(12)))
-    }
+    package var title: String { ShownText.line(conversation.alias ?? conversation.name ?? String(id.prefix(12))) }
 
-    package var isExploded: Bool {
-        ["exploding", "exploded", "error"].contains(explosion?.state ?? "")
-    }
+    package var isExploded: Bool { ["exploding", "exploded", "error"].contains(explosion?.state ?? "") }
 
     /// When the whole conversation explodes.
     package var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }

@@ -77,8 +77,7 @@ package struct Transcript {
         proposal = open?.id
         if let over = room.endedLifetime, over != ended {
             lines.append(
-                "* the agreement of \(Words.lifetime(over)) has ended: in memory only now; /propose \(over.rawValue)"
-            )
+                "* the agreement of \(Words.lifetime(over)) has ended: in memory only now; /propose \(over.rawValue)")
         }
         ended = room.endedLifetime
         return lines

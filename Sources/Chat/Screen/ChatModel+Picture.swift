@@ -19,10 +19,8 @@ extension ChatModel {
         // A card that is higher than the screen loses its beginning, not the input.
         let rows = ([headerRow(size.columns)] + body + bottom.suffix(size.rows - 1 - room))
         return Picture(
-            size: size,
-            rows: rows.prefix(size.rows).map { $0.cut(to: size.columns) },
-            cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column))
-        )
+            size: size, rows: rows.prefix(size.rows).map { $0.cut(to: size.columns) },
+            cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column)))
     }
 
     /// Rows between the first line and the last ones.
@@ -114,8 +112,9 @@ extension ChatModel {
 
     /// What this message will get, or what there is to say; and where something unread waits.
     private func statusRow(_ columns: Int) -> Row {
-        let others = rooms.enumerated().filter { $1.id != currentID && $1.unreadCount > 0 }
-            .map { "[\($0 + 1) \($1.title) \($1.unreadCount)]" }.joined(separator: " ")
+        let others = rooms.enumerated().filter { $1.id != currentID && $1.unreadCount > 0 }.map {
+            "[\($0 + 1) \($1.title) \($1.unreadCount)]"
+        }.joined(separator: " ")
         let right = others.isEmpty ? Span("/help", .dim) : Span(others, .strong)
         let (text, tone) = status(columns)
         let width = max(0, columns - CellWidth.of(right.text) - 1)
@@ -165,9 +164,7 @@ extension ChatModel {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
             let isOurs = proposal.member == nil
-            let what =
-                ([Words.lifetime(proposal.lifetime)]
-                + ChatModel.terms(proposal)).joined(separator: ", ")
+            let what = ([Words.lifetime(proposal.lifetime)] + ChatModel.terms(proposal)).joined(separator: ", ")
             let waiting = (proposal.waiting ?? []).map(ChatModel.you)
             let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")
@@ -177,16 +174,12 @@ extension ChatModel {
                     ? "Alt-W withdraw · Alt-D details"
                     : isForUs
                         ? "Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details"
-                        : "Alt-R reject · Alt-D details",
-                columns
-            )
+                        : "Alt-R reject · Alt-D details", columns)
         }
         if let ended = room.endedLifetime, room.retention == .ephemeral {
             return card(
                 "The agreement of \(Words.lifetime(ended)) has ended: in memory only now",
-                "Alt-P propose it again · Alt-X close this",
-                columns
-            )
+                "Alt-P propose it again · Alt-X close this", columns)
         }
         return []
     }
@@ -201,8 +194,7 @@ extension ChatModel {
             rows.append(
                 index == 0
                     ? Row(Span("┌ \(line) \(String(repeating: "─", count: max(0, fill)))┐", .card))
-                    : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card))
-            )
+                    : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card)))
         }
         // Every key is shown: what answers a proposal is not cut off.
         let keyRows = Wrapping.wrap(keys, width: width - 2)
@@ -244,9 +236,7 @@ extension ChatModel {
     /// Behind the last row that is shown, so that the selected message is in sight.
     private func selectedEnd(_ rows: [Row], _ count: Int) -> Int? {
         guard selection != nil, let first = rows.firstIndex(where: { $0.spans.contains { $0.tone == .selected } })
-        else {
-            return nil
-        }
+        else { return nil }
         let last = rows.lastIndex { $0.spans.contains { $0.tone == .selected } } ?? first
         return first >= rows.count - count ? rows.count : min(rows.count, max(last + 1, first + count))
     }
@@ -312,9 +302,7 @@ extension ChatModel {
             let number = index < 9 ? "\(index + 1)" : " "
             let start = " \(number) \(Wrapping.fit(room.title, width: width))  \(Wrapping.fit(unread, width: 7)) "
             let rest = Wrapping.cut(
-                names.joined(separator: " "),
-                width: columns - CellWidth.of(start) - CellWidth.of(right.text) - 1
-            )
+                names.joined(separator: " "), width: columns - CellWidth.of(start) - CellWidth.of(right.text) - 1)
             let tone: Tone = index == listIndex ? .selected : room.unreadCount > 0 ? .strong : .plain
             rows.append(Row(spans: [Span(Wrapping.cut(start, width: columns), tone), Span(rest, .dim)], right: right))
         }
@@ -352,8 +340,6 @@ extension ChatModel {
         if status.waiting.isEmpty, !(status.receipts ?? []).isEmpty {
             rows += [Row(), Row(Span(" Every member has confirmed.", .strong))]
         }
-        return rows.map { row in
-            Row(spans: row.spans.map { Span(Wrapping.cut($0.text, width: columns), $0.tone) })
-        }
+        return rows.map { row in Row(spans: row.spans.map { Span(Wrapping.cut($0.text, width: columns), $0.tone) }) }
     }
 }

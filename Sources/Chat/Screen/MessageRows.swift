@@ -145,8 +145,7 @@ struct MessageRows {
         }
         if let reactions = message.reactions, !reactions.isEmpty {
             let signs = reactions.map { "\(ShownText.line($0.reaction)) \(ShownText.line($0.from))" }.joined(
-                separator: "  "
-            )
+                separator: "  ")
             let text = Wrapping.cut(signs, width: columns - indent)
             rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
         }
@@ -154,9 +153,7 @@ struct MessageRows {
     }
 
     /// The same colour for the same name.
-    private static func number(of name: String) -> Int {
-        name.utf8.reduce(0) { ($0 &* 31 &+ Int($1)) & 0xFFFF }
-    }
+    private static func number(of name: String) -> Int { name.utf8.reduce(0) { ($0 &* 31 &+ Int($1)) & 0xFFFF } }
 
     private func fileLine(_ file: MessageFile, _ message: Message) -> String {
         let state =

@@ -60,8 +60,7 @@ package enum PixelRows {
                 pen.apply(
                     String(body).split(separator: ";", omittingEmptySubsequences: false).map {
                         $0.isEmpty ? 0 : Int($0) ?? -1
-                    }
-                )
+                    })
             }
             flush()
             rows.append(Row(spans: spans).cut(to: size.columns))

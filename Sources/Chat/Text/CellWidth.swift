@@ -19,9 +19,7 @@ package enum CellWidth {
         return scalars.reduce(0) { $0 + of($1) }
     }
 
-    package static func of(_ text: some StringProtocol) -> Int {
-        text.reduce(0) { $0 + of($1) }
-    }
+    package static func of(_ text: some StringProtocol) -> Int { text.reduce(0) { $0 + of($1) } }
 
     private static func of(_ scalar: Unicode.Scalar) -> Int {
         guard let utf8 else { return scalar.properties.generalCategory.isMark ? 0 : 1 }
@@ -38,6 +36,4 @@ extension Unicode.Scalar {
     fileprivate var belongsToEmoji: Bool { properties.isEmoji || value == 0x200D || value == 0xFE0F }
 }
 
-extension Unicode.GeneralCategory {
-    fileprivate var isMark: Bool { self == .nonspacingMark || self == .enclosingMark }
-}
+extension Unicode.GeneralCategory { fileprivate var isMark: Bool { self == .nonspacingMark || self == .enclosingMark } }

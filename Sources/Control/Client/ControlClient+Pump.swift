@@ -88,9 +88,7 @@ struct OwedAnswers {
     }
 
     /// The last line need not end with a newline.
-    mutating func inputEnded() {
-        if let line = outgoing.rest() { asked(line) }
-    }
+    mutating func inputEnded() { if let line = outgoing.rest() { asked(line) } }
 
     mutating func received(_ bytes: [UInt8]) {
         incoming.append(bytes)
@@ -175,7 +173,5 @@ private struct LineCollector {
         return begun.isEmpty ? nil : begun[...]
     }
 
-    private mutating func begin(with bytes: ArraySlice<UInt8>) {
-        begun += bytes.prefix(byteLimit + 1 - begun.count)
-    }
+    private mutating func begin(with bytes: ArraySlice<UInt8>) { begun += bytes.prefix(byteLimit + 1 - begun.count) }
 }

@@ -39,11 +39,9 @@ package final class ControlClient {
     /// Calls a method and waits for its answer.
     /// - Parameter timeout: for the whole call; `nil` waits for ever. A method that waits itself gets longer than that.
     /// - Throws: the node's error, `timedOut`, or `noNode` when the node goes away.
-    package func call(
-        _ method: String,
-        _ params: JSONValue = [:],
-        timeout: Duration? = .seconds(30)
-    ) throws(ControlError) -> JSONValue {
+    package func call(_ method: String, _ params: JSONValue = [:], timeout: Duration? = .seconds(30))
+        throws(ControlError) -> JSONValue
+    {
         let deadline = timeout.map { ContinuousClock.now + $0 }
         return try answer(to: try send(method, params, until: deadline), until: deadline)
     }
@@ -73,21 +71,14 @@ package final class ControlClient {
         }
 
         fileprivate var timedOut: ControlError {
-            ControlError(
-                .timedOut,
-                "the node did not answer `\(method)` in time",
-                hint: "see `mayfly doctor`"
-            )
+            ControlError(.timedOut, "the node did not answer `\(method)` in time", hint: "see `mayfly doctor`")
         }
     }
 
     /// Sends a request without waiting for its answer.
     /// - Parameter body: what follows the request as it is; at most ``ControlLimits/bodyByteCount`` bytes.
     package func send(
-        _ method: String,
-        _ params: JSONValue,
-        body: [UInt8] = [],
-        until deadline: ContinuousClock.Instant?
+        _ method: String, _ params: JSONValue, body: [UInt8] = [], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
         let call = PendingCall(number: takeNumber(), method: method)
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
@@ -100,10 +91,9 @@ package final class ControlClient {
 
     /// Waits for the answer to the first of the requests that have none yet.
     /// - Throws: also the failure of one of the others, which may come first.
-    package func answer(
-        to call: PendingCall,
-        until deadline: ContinuousClock.Instant?
-    ) throws(ControlError) -> JSONValue {
+    package func answer(to call: PendingCall, until deadline: ContinuousClock.Instant?) throws(ControlError)
+        -> JSONValue
+    {
         while true {
             guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
@@ -121,9 +111,7 @@ package final class ControlClient {
     /// Calls a method of the catalogue.
     /// - Returns: the result as the node sent it, fields of newer versions included; see ``JSONValue/decoded(as:)``.
     package func call<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ params: Method.Params,
-        timeout: Duration? = .seconds(30)
+        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30)
     ) throws(ControlError) -> JSONValue {
         let encoded = JSONValue(of: params)
         return try call(method.name, encoded, timeout: timeout)
@@ -143,10 +131,9 @@ package final class ControlClient {
     /// Waits for the next event of a subscription.
     /// - Parameter output: where the events go, a pipe perhaps whose reader ends.
     /// - Throws: `noNode` when the node goes away.
-    package func nextEvent(
-        until deadline: ContinuousClock.Instant?,
-        for output: Int32? = nil
-    ) throws(ControlError) -> StreamStep {
+    package func nextEvent(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
+        -> StreamStep
+    {
         while true {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
@@ -174,13 +161,8 @@ package final class ControlClient {
 extension ControlClient {
     /// Sends a request of the catalogue without waiting for its answer.
     package func send<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ params: Method.Params,
-        body: [UInt8],
-        until deadline: ContinuousClock.Instant?
-    ) throws(ControlError) -> PendingCall {
-        try send(method.name, JSONValue(of: params), body: body, until: deadline)
-    }
+        _ method: Method.Type, _ params: Method.Params, body: [UInt8], until deadline: ContinuousClock.Instant?
+    ) throws(ControlError) -> PendingCall { try send(method.name, JSONValue(of: params), body: body, until: deadline) }
 
     /// - Returns: false when `deadline` passes before all of ``unsent`` is sent.
     private func sendUnsent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
@@ -245,10 +227,9 @@ extension ControlClient {
     }
 
     /// The next line, if it comes before `deadline` and the end of who reads `output`.
-    private func readLine(
-        until deadline: ContinuousClock.Instant?,
-        for output: Int32? = nil
-    ) throws(ControlError) -> ReadStep {
+    private func readLine(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
+        -> ReadStep
+    {
         while true {
             if let line = try nextLine() { return .line(line) }
             switch try wait(for: POLLIN, until: deadline, output: output) {
@@ -274,11 +255,9 @@ extension ControlClient {
     }
 
     /// - Parameter event: `POLLIN` or `POLLOUT`.
-    private func wait(
-        for event: Int32,
-        until deadline: ContinuousClock.Instant?,
-        output: Int32? = nil
-    ) throws(ControlError) -> WaitEnd {
+    private func wait(for event: Int32, until deadline: ContinuousClock.Instant?, output: Int32? = nil)
+        throws(ControlError) -> WaitEnd
+    {
         while true {
             // What has a negative number is left out.
             var polled = [

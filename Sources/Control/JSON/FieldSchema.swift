@@ -41,7 +41,5 @@ struct FieldCollector: FieldVisitor {
         found.append(FieldSchema(name: "\(name)", shape: Value.schema, isOptional: true))
     }
 
-    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
-        field(name, &value)
-    }
+    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) { field(name, &value) }
 }

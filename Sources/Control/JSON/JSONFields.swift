@@ -1,7 +1,5 @@
 /// A value that is written to bytes with nothing in between.
-package protocol JSONWritable {
-    func write(to writer: inout JSONWriter)
-}
+package protocol JSONWritable { func write(to writer: inout JSONWriter) }
 
 /// A value with one form in JSON, which is read from bytes and written to bytes with nothing in between.
 package protocol JSONConvertible: JSONWritable {
@@ -35,9 +33,7 @@ extension JSONRecord {
         try reader.record(&self)
     }
 
-    package func write(to writer: inout JSONWriter) {
-        writer.record(self)
-    }
+    package func write(to writer: inout JSONWriter) { writer.record(self) }
 
     package static var schema: FieldSchema.Shape {
         var fields = FieldCollector()
@@ -113,7 +109,5 @@ extension JSONChoice {
 
     package func write(to writer: inout JSONWriter) { writer.string(rawValue) }
 
-    package static var schema: FieldSchema.Shape {
-        FieldSchema.Shape(type: "string", values: allCases.map(\.rawValue))
-    }
+    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "string", values: allCases.map(\.rawValue)) }
 }

@@ -43,8 +43,7 @@ package struct JSONReader {
 
     /// Checks `text` and reads it.
     package static func read<Value>(
-        _ text: some Collection<UInt8>,
-        depthLimit: Int = ControlLimits.nestingDepth,
+        _ text: some Collection<UInt8>, depthLimit: Int = ControlLimits.nestingDepth,
         _ body: (inout JSONReader) throws(JSONMismatch) -> Value
     ) throws(JSONSyntaxError) -> Result<Value, JSONMismatch> {
         let contiguous = ContiguousArray(text)
@@ -55,9 +54,7 @@ package struct JSONReader {
                 try JSONSyntax.check(bytes, depthLimit: depthLimit)
                 var reader = JSONReader(checked: bytes)
                 value = Result { () throws(JSONMismatch) in try body(&reader) }
-            } catch {
-                syntax = error
-            }
+            } catch { syntax = error }
         }
         if let syntax { throw syntax }
         return value ?? .failure(JSONMismatch("", "is missing"))
@@ -106,9 +103,7 @@ package struct JSONReader {
     }
 
     /// The bytes of a string that has nothing escaped, without its quotation marks; `nil` for one that has.
-    mutating func plainString<Value>(
-        _ body: (UnsafeBufferPointer<UInt8>) -> Value?
-    ) throws(JSONMismatch) -> Value? {
+    mutating func plainString<Value>(_ body: (UnsafeBufferPointer<UInt8>) -> Value?) throws(JSONMismatch) -> Value? {
         guard kind() == .string else { throw mismatch("a string") }
         let (content, hasEscapes) = skipString()
         return hasEscapes ? nil : body(UnsafeBufferPointer(rebasing: bytes[content]))
@@ -179,9 +174,7 @@ package struct JSONReader {
     }
 
     /// Calls `body` before each element, which it has to read.
-    mutating func array(
-        _ body: (inout JSONReader) throws(JSONMismatch) -> Void
-    ) throws(JSONMismatch) {
+    mutating func array(_ body: (inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
         guard kind() == .array else { throw mismatch("an array") }
         offset += 1
         var index = 0
@@ -218,10 +211,9 @@ package struct JSONReader {
 
     /// Reads the members that the record has.
     /// - Throws: also when there is another one; its name is `field`.
-    mutating func strictRecord<Record: JSONRecord>(
-        _ record: inout Record,
-        unknown: (String) -> String
-    ) throws(JSONMismatch) {
+    mutating func strictRecord<Record: JSONRecord>(_ record: inout Record, unknown: (String) -> String)
+        throws(JSONMismatch)
+    {
         let first = try openObject()
         try withUnsafeMutablePointer(to: &self) { reader throws(JSONMismatch) in
             var fields = RecordReader(reader: reader, first: first)
@@ -245,9 +237,7 @@ package struct JSONReader {
     }
 
     /// Calls `body` before the value of each member, which it has to read.
-    mutating func object(
-        _ body: (String, inout JSONReader) throws(JSONMismatch) -> Void
-    ) throws(JSONMismatch) {
+    mutating func object(_ body: (String, inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
         let first = try openObject()
         let end = offset
         let found = Array(members[first...])
@@ -382,19 +372,13 @@ struct RecordReader: FieldVisitor {
     fileprivate let reader: UnsafeMutablePointer<JSONReader>
     fileprivate let first: Int
 
-    mutating func field<Value: JSONConvertible>(
-        _ name: StaticString,
-        _ value: inout Value
-    ) throws(JSONMismatch) {
+    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) throws(JSONMismatch) {
         guard let place = reader.pointee.find(name, after: first) else { throw JSONMismatch("\(name)", "is missing") }
         reader.pointee.move(to: place)
         do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
     }
 
-    mutating func field<Value: JSONConvertible>(
-        _ name: StaticString,
-        _ value: inout Value?
-    ) throws(JSONMismatch) {
+    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(JSONMismatch) {
         value = nil
         guard let place = reader.pointee.find(name, after: first) else { return }
         reader.pointee.move(to: place)
@@ -402,10 +386,7 @@ struct RecordReader: FieldVisitor {
         do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
     }
 
-    mutating func nullable<Value: JSONConvertible>(
-        _ name: StaticString,
-        _ value: inout Value?
-    ) throws(JSONMismatch) {
+    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(JSONMismatch) {
         try field(name, &value)
     }
 

@@ -13,10 +13,9 @@ enum JSONString {
     }
 
     /// - Returns: how many bytes were written.
-    private static func unescape(
-        _ bytes: UnsafeBufferPointer<UInt8>,
-        into decoded: UnsafeMutableBufferPointer<UInt8>
-    ) -> Int {
+    private static func unescape(_ bytes: UnsafeBufferPointer<UInt8>, into decoded: UnsafeMutableBufferPointer<UInt8>)
+        -> Int
+    {
         var (read, written) = (0, 0)
         func append(_ byte: UInt8) {
             decoded[written] = byte
@@ -58,8 +57,7 @@ enum JSONString {
 
 /// A digit of a hexadecimal text.
 enum HexDigit {
-    @inline(__always)
-    static func value(_ byte: UInt8) -> UInt8? {
+    @inline(__always) static func value(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
         case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10

@@ -41,10 +41,9 @@ struct JSONSyntax {
         self.depthLimit = depthLimit
     }
 
-    static func check(
-        _ bytes: UnsafeBufferPointer<UInt8>,
-        depthLimit: Int = ControlLimits.nestingDepth
-    ) throws(JSONSyntaxError) {
+    static func check(_ bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int = ControlLimits.nestingDepth)
+        throws(JSONSyntaxError)
+    {
         var syntax = JSONSyntax(bytes: bytes, depthLimit: depthLimit)
         try syntax.checkValue(depth: 0)
         syntax.skipSpace()
@@ -97,14 +96,10 @@ struct JSONSyntax {
     }
 
     /// - Throws: when the object has a member of that name.
-    private mutating func note(
-        _ name: Range<Int>,
-        after first: Int,
-        _ decoded: inout Set<String>?
-    ) throws(JSONSyntaxError) {
-        if decoded == nil, names.count - first >= Self.linearNameCount {
-            decoded = Set(names[first...].map(text))
-        }
+    private mutating func note(_ name: Range<Int>, after first: Int, _ decoded: inout Set<String>?)
+        throws(JSONSyntaxError)
+    {
+        if decoded == nil, names.count - first >= Self.linearNameCount { decoded = Set(names[first...].map(text)) }
         if decoded != nil {
             let text = text(name)
             guard decoded?.insert(text).inserted ?? false else { throw .duplicateKey(text) }

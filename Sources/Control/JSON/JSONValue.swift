@@ -95,9 +95,7 @@ extension JSONValue: JSONConvertible {
 
 extension JSONValue {
     /// The JSON form of a value.
-    package init(of value: some JSONWritable) {
-        self = (try? JSONReader.read(JSONWriter.bytes(of: value))) ?? .null
-    }
+    package init(of value: some JSONWritable) { self = (try? JSONReader.read(JSONWriter.bytes(of: value))) ?? .null }
 
     /// Reads this value as a `Value`; says which field does not fit.
     package func decoded<Value: JSONConvertible>(as type: Value.Type) throws(JSONMismatch) -> Value {
@@ -105,9 +103,7 @@ extension JSONValue {
         do throws(JSONSyntaxError) {
             read = try JSONReader.read(utf8, depthLimit: .max) { reader throws(JSONMismatch) in try Value(from: &reader)
             }
-        } catch {
-            throw JSONMismatch("", error.message)
-        }
+        } catch { throw JSONMismatch("", error.message) }
         return try read.get()
     }
 
@@ -120,10 +116,9 @@ extension JSONValue {
 
 extension JSONReader {
     /// Reads the one value in `text`.
-    package static func read(
-        _ text: some Collection<UInt8>,
-        depthLimit: Int = ControlLimits.nestingDepth
-    ) throws(JSONSyntaxError) -> JSONValue {
+    package static func read(_ text: some Collection<UInt8>, depthLimit: Int = ControlLimits.nestingDepth)
+        throws(JSONSyntaxError) -> JSONValue
+    {
         switch try read(text, depthLimit: depthLimit, { reader in JSONValue(from: &reader) }) {
         case .success(let value): value
         case .failure: .null

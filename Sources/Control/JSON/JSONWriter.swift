@@ -17,9 +17,7 @@ package struct JSONWriter {
         var bytes: Range<Int>
     }
 
-    package init(_ buffer: ByteBuffer = ByteBuffer()) {
-        self.buffer = buffer
-    }
+    package init(_ buffer: ByteBuffer = ByteBuffer()) { self.buffer = buffer }
 
     /// The text of a value.
     package static func bytes(of value: some JSONWritable) -> [UInt8] {
@@ -73,8 +71,7 @@ package struct JSONWriter {
     }
 
     /// Bytes as lower-case hexadecimal.
-    @inline(__always)
-    mutating func quotedHex(_ byteCount: Int, _ byte: (Int) -> UInt8) {
+    @inline(__always) mutating func quotedHex(_ byteCount: Int, _ byte: (Int) -> UInt8) {
         buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 2 * byteCount + 2) { target in
             target[0] = UInt8(ascii: "\"")
             for index in 0..<byteCount {
@@ -87,14 +84,12 @@ package struct JSONWriter {
         }
     }
 
-    @inline(__always)
-    private static func hexDigit(_ value: UInt8) -> UInt8 {
+    @inline(__always) private static func hexDigit(_ value: UInt8) -> UInt8 {
         value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
     }
 
     package mutating func array<Elements: Sequence>(
-        _ elements: Elements,
-        _ write: (inout JSONWriter, Elements.Element) -> Void
+        _ elements: Elements, _ write: (inout JSONWriter, Elements.Element) -> Void
     ) {
         buffer.writeInteger(UInt8(ascii: "["))
         var isFirst = true
@@ -130,10 +125,7 @@ package struct JSONWriter {
 
     /// Writes a member, unless it is one that is there and may be there once only.
     fileprivate mutating func member(
-        _ name: UnsafeBufferPointer<UInt8>,
-        after first: Int,
-        isOnce: Bool,
-        _ write: (inout JSONWriter) -> Void
+        _ name: UnsafeBufferPointer<UInt8>, after first: Int, isOnce: Bool, _ write: (inout JSONWriter) -> Void
     ) {
         if isOnce, members[first...].contains(where: { isNamed(name, $0) }) { return }
         if members.count > first { buffer.writeInteger(UInt8(ascii: ",")) }
@@ -181,8 +173,8 @@ package struct JSONWriter {
     private func precedes(_ one: Range<Int>, _ other: Range<Int>) -> Bool {
         buffer.withUnsafeReadableBytes { bytes in
             let offset = buffer.readerIndex
-            return bytes[one.lowerBound - offset..<one.upperBound - offset]
-                .lexicographicallyPrecedes(bytes[other.lowerBound - offset..<other.upperBound - offset])
+            return bytes[one.lowerBound - offset..<one.upperBound - offset].lexicographicallyPrecedes(
+                bytes[other.lowerBound - offset..<other.upperBound - offset])
         }
     }
 
@@ -231,10 +223,9 @@ package struct JSONWriter {
     }
 
     /// The character of two or three bytes that begins there, and how many they are.
-    private static func character(
-        at position: Int,
-        in text: UnsafeBufferPointer<UInt8>
-    ) -> (unit: UInt16?, byteCount: Int) {
+    private static func character(at position: Int, in text: UnsafeBufferPointer<UInt8>) -> (
+        unit: UInt16?, byteCount: Int
+    ) {
         let count = text[position] < 0xE0 ? 2 : 3
         guard position + count <= text.endIndex else { return (nil, 1) }
         var unit = UInt16(text[position] & (count == 2 ? 0x1F : 0x0F))

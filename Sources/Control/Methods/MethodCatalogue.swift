@@ -3,13 +3,10 @@ package enum MethodCatalogue {
     package static let methods: [any ControlMethod.Type] =
         NodeMethods.all + PassphraseMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all
         + JoinMethods.all + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all
-        + InboxMethods.all + MailboxMethods.all
-        + EventMethods.all + AttachmentMethods.all
+        + InboxMethods.all + MailboxMethods.all + EventMethods.all + AttachmentMethods.all
 
     /// The method of that name.
-    package static func method(named name: String) -> (any ControlMethod.Type)? {
-        methods.first { $0.name == name }
-    }
+    package static func method(named name: String) -> (any ControlMethod.Type)? { methods.first { $0.name == name } }
 
     /// The machine-readable list of methods, events and failures.
     package static var schema: JSONValue {
@@ -20,24 +17,20 @@ package enum MethodCatalogue {
                 Dictionary(
                     uniqueKeysWithValues: EventKind.allCases.map { kind in
                         (kind.rawValue, .array((EventKind.commonFields + kind.fields).map { .string($0) }))
-                    }
-                )
-            ),
+                    })),
             "failures": .array(
                 FailureKind.allCases.map { kind in
                     [
                         "kind": .string(kind.rawValue), "exitCode": .integer(Int64(kind.exitCode)),
                         "code": .integer(kind.rpcCode),
                     ]
-                }
-            ),
+                }),
         ]
     }
 
     private static func describe<Method: ControlMethod>(_ method: Method.Type) -> JSONValue {
         [
-            "name": .string(method.name),
-            "summary": .string(method.summary),
+            "name": .string(method.name), "summary": .string(method.summary),
             "params": .array(FieldSchema.fields(of: Method.Params.self).map(\.jsonValue)),
             "result": .array(FieldSchema.fields(of: Method.Result.self).map(\.jsonValue)),
         ]

@@ -38,10 +38,8 @@ final class ControlBridge: @unchecked Sendable {
 
     /// - Parameter later: runs its argument in a later turn of the service's loop.
     init(
-        from controlLoop: any EventLoop,
-        to serviceLoop: any EventLoop,
-        later: @escaping @Sendable (@escaping () -> Void) -> Void,
-        _ service: any ControlService
+        from controlLoop: any EventLoop, to serviceLoop: any EventLoop,
+        later: @escaping @Sendable (@escaping () -> Void) -> Void, _ service: any ControlService
     ) {
         self.later = later
         self.controlLoop = controlLoop
@@ -98,14 +96,9 @@ final class ControlBridge: @unchecked Sendable {
         if !incoming.isEmpty { later { self.performSome() } }
     }
 
-    func makeCall(
-        _ method: String,
-        id: RequestID?,
-        params: inout JSONReader,
-        session: ControlSession
-    ) throws(ControlError) -> ControlCall {
-        try service.call(method, id: id, params: &params, session: session)
-    }
+    func makeCall(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
+        throws(ControlError) -> ControlCall
+    { try service.call(method, id: id, params: &params, session: session) }
 
     /// On the service's loop.
     func deliver(_ delivery: Delivery) {
@@ -130,9 +123,7 @@ final class ControlBridge: @unchecked Sendable {
 
         func deliver() {
             var touched: [ControlConnection] = []
-            func touch(_ connection: ControlConnection) {
-                if connection.touch() { touched.append(connection) }
-            }
+            func touch(_ connection: ControlConnection) { if connection.touch() { touched.append(connection) } }
             for delivery in deliveries {
                 switch delivery {
                 case .answer(let call):

@@ -75,21 +75,11 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
 
     /// - Parameter name: of the method, as it was asked for.
     package init(
-        id: RequestID?,
-        name: String = Method.name,
-        session: ControlSession,
-        params: Method.Params,
-        body: @escaping Body
+        id: RequestID?, name: String = Method.name, session: ControlSession, params: Method.Params, body: @escaping Body
     ) {
         self.params = params
         answer = body
-        super.init(
-            id: id,
-            method: name,
-            takesBody: Method.takesBody,
-            waits: Method.waits(params),
-            session: session
-        )
+        super.init(id: id, method: name, takesBody: Method.takesBody, waits: Method.waits(params), session: session)
     }
 
     override package func perform() {

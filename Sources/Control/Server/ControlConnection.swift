@@ -24,9 +24,7 @@ final class ControlConnection: @unchecked Sendable {
     /// Called when the kernel has the answers of that many calls. For the handler of the connection.
     var written: ((_ callCount: Int) -> Void)?
 
-    init(channel: any Channel) {
-        self.channel = channel
-    }
+    init(channel: any Channel) { self.channel = channel }
 
     /// Lines wait, here or in the channel.
     var hasUnwritten: Bool { writesInFlight > 0 || pending.buffer.readableBytes > 0 }

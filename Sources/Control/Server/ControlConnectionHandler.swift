@@ -53,12 +53,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private(set) var wasAnswered = false
 
     init(
-        connection: ControlConnection,
-        session: ControlSession,
-        bridge: ControlBridge,
-        connections: ControlConnections,
-        user: UInt32,
-        whenRead: @escaping @Sendable () -> Void
+        connection: ControlConnection, session: ControlSession, bridge: ControlBridge, connections: ControlConnections,
+        user: UInt32, whenRead: @escaping @Sendable () -> Void
     ) {
         self.connection = connection
         self.session = session
@@ -72,9 +68,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         connection.written = { [unowned self] callCount in finish(callCount) }
     }
 
-    func handlerRemoved(context: ChannelHandlerContext) {
-        connection.written = nil
-    }
+    func handlerRemoved(context: ChannelHandlerContext) { connection.written = nil }
 
     func channelActive(context: ChannelHandlerContext) {
         context.fireChannelActive()
@@ -91,9 +85,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
             preconditionFailure("the control socket is a socket channel")
         }
         let credentials: EventLoopFuture<ControlSocket.PeerCredentials> = options.unsafeGetSocketOption(
-            level: .socket,
-            name: .init(rawValue: ControlSocket.peerCredentialsOption)
-        )
+            level: .socket, name: .init(rawValue: ControlSocket.peerCredentialsOption))
         credentials.assumeIsolated().whenComplete { [self, user] outcome in
             guard case .accepted = state else { return }
             switch outcome {
@@ -160,9 +152,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         // The body first: its request counts against the limit already.
         while isServing, takeBody(), requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
-            do {
-                line = try nextLine()
-            } catch {
+            do { line = try nextLine() } catch {
                 submit()
                 refuse(.parse("the line is longer than \(ControlLimits.requestByteCount) bytes"))
                 return
@@ -275,10 +265,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         guard !mayWait else { return }
         guard connections.waitingCount < ControlLimits.waitingConnections else {
             throw ControlError(
-                .failed,
-                "\(ControlLimits.waitingConnections) clients of the node wait already",
-                hint: "end one: a --wait, a watch, a chat or a read --follow"
-            )
+                .failed, "\(ControlLimits.waitingConnections) clients of the node wait already",
+                hint: "end one: a --wait, a watch, a chat or a read --follow")
         }
         mayWait = true
     }
@@ -289,9 +277,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
             ControlError(
                 .failed,
                 "the node closed this idle connection: it has no room for more than \(ControlLimits.connections)",
-                hint: "connect again"
-            )
-        )
+                hint: "connect again"))
     }
 
     /// The kernel has the answers of so many requests.

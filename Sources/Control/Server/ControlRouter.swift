@@ -2,12 +2,8 @@
 package protocol ControlService: Sendable {
     /// Makes a call of a request. On the control loop.
     /// - Parameter params: of which the service reads one value; an empty object when the request has none.
-    func call(
-        _ method: String,
-        id: RequestID?,
-        params: inout JSONReader,
-        session: ControlSession
-    ) throws(ControlError) -> ControlCall
+    func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
+        -> ControlCall
 
     /// Performs all calls that one read of a connection brought, in their order. On the service's loop.
     func perform(_ calls: [ControlCall])
@@ -33,46 +29,34 @@ package struct ControlRouter: ControlService {
     }
 
     /// Methods of the catalogue without a body are answered "not supported by this version", all others "unknown".
-    package func call(
-        _ method: String,
-        id: RequestID?,
-        params: inout JSONReader,
-        session: ControlSession
-    ) throws(ControlError) -> ControlCall {
+    package func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
+        throws(ControlError) -> ControlCall
+    {
         if let served = methods[method] { return try served.call(id, &params, session) }
         guard MethodCatalogue.method(named: method) == nil else { throw .unsupportedMethod(method) }
         throw .unknownMethod(method)
     }
 
-    package func perform(_ calls: [ControlCall]) {
-        batch { for call in calls { call.perform() } }
-    }
+    package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
 }
 
 /// A method with what answers it.
 private protocol ServedMethod: Sendable {
-    func call(
-        _ id: RequestID?,
-        _ params: inout JSONReader,
-        _ session: ControlSession
-    ) throws(ControlError) -> ControlCall
+    func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
+        -> ControlCall
 }
 
 private struct MethodBody<Method: ControlMethod>: ServedMethod {
     let body: MethodCall<Method>.Body
 
-    func call(
-        _ id: RequestID?,
-        _ params: inout JSONReader,
-        _ session: ControlSession
-    ) throws(ControlError) -> ControlCall {
+    func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
+        -> ControlCall
+    {
         var read = Method.Params()
         do throws(JSONMismatch) {
             // A misspelled option is never ignored.
             try params.strictRecord(&read) { _ in "`\(Method.name)` has no such parameter" }
-        } catch {
-            throw ControlError.invalidParameter(error)
-        }
+        } catch { throw ControlError.invalidParameter(error) }
         return MethodCall<Method>(id: id, session: session, params: read, body: body)
     }
 }

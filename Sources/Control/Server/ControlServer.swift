@@ -11,11 +11,8 @@ package final class ControlServer: Sendable {
     private let bridge: ControlBridge
 
     private init(
-        socket: ControlSocket,
-        identity: ControlSocket.FileIdentity?,
-        listener: any Channel,
-        connections: NIOLoopBound<ControlConnections>,
-        bridge: ControlBridge
+        socket: ControlSocket, identity: ControlSocket.FileIdentity?, listener: any Channel,
+        connections: NIOLoopBound<ControlConnections>, bridge: ControlBridge
     ) {
         self.bridge = bridge
         self.socket = socket
@@ -36,13 +33,9 @@ package final class ControlServer: Sendable {
     ///   - whenRead: called on the control loop after requests were read.
     /// - Returns: fails with a ``ControlError``: "home in use" when a living node answers on the socket.
     package static func start(
-        home: String,
-        on loop: any EventLoop,
-        for serviceLoop: any EventLoop,
-        later: @escaping @Sendable (@escaping () -> Void) -> Void,
-        user: UInt32 = geteuid(),
-        whenRead: @escaping @Sendable () -> Void = {},
-        service: any ControlService
+        home: String, on loop: any EventLoop, for serviceLoop: any EventLoop,
+        later: @escaping @Sendable (@escaping () -> Void) -> Void, user: UInt32 = geteuid(),
+        whenRead: @escaping @Sendable () -> Void = {}, service: any ControlService
     ) -> EventLoopFuture<ControlServer> {
         let bridge = ControlBridge(from: loop, to: serviceLoop, later: later, service)
         return loop.submit { () -> EventLoopFuture<ControlServer> in
@@ -51,51 +44,32 @@ package final class ControlServer: Sendable {
             let connections = NIOLoopBound(ControlConnections(), eventLoop: loop)
             return ServerBootstrap(group: loop)
                 // Another accept(2) after the last connection would fail when that had the last descriptor.
-                .serverChannelOption(.maxMessagesPerRead, value: 1)
-                .serverChannelInitializer { channel in
+                .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandlers(
-                            ControlAcceptHandler(connections.value),
-                            AcceptPause()
-                        )
+                            ControlAcceptHandler(connections.value), AcceptPause())
                     }
-                }
-                .childChannelOption(.allowRemoteHalfClosure, value: true)
-                .childChannelInitializer { channel in
+                }.childChannelOption(.allowRemoteHalfClosure, value: true).childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try admit(channel, to: connections.value, user: user, bridge: bridge, whenRead: whenRead)
                     }
-                }
-                .withBoundSocket(descriptor)
-                .map { listener in
+                }.withBoundSocket(descriptor).map { listener in
                     ControlServer(
-                        socket: socket,
-                        identity: socket.fileIdentity,
-                        listener: listener,
-                        connections: connections,
-                        bridge: bridge
-                    )
+                        socket: socket, identity: socket.fileIdentity, listener: listener, connections: connections,
+                        bridge: bridge)
                 }
         }.flatMap { $0 }
     }
 
     private static func admit(
-        _ channel: any Channel,
-        to connections: ControlConnections,
-        user: UInt32,
-        bridge: ControlBridge,
+        _ channel: any Channel, to connections: ControlConnections, user: UInt32, bridge: ControlBridge,
         whenRead: @escaping @Sendable () -> Void
     ) throws {
         let connection = ControlConnection(channel: channel)
         let session = ControlSession(bridge: bridge, connection: connection)
         let handler = ControlConnectionHandler(
-            connection: connection,
-            session: session,
-            bridge: bridge,
-            connections: connections,
-            user: user,
-            whenRead: whenRead
-        )
+            connection: connection, session: session, bridge: bridge, connections: connections, user: user,
+            whenRead: whenRead)
         connections.add(channel, handler)
         let bound = NIOLoopBound(connections, eventLoop: channel.eventLoop)
         let key = ObjectIdentifier(channel)

@@ -116,9 +116,7 @@ package final class ControlSession: @unchecked Sendable {
         guard backlog + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
             endStream(as: .dropped)
             let error = ControlError(
-                .failed,
-                "events were read too slowly",
-                hint: "subscribe again with `since` set to the last cursor seen"
+                .failed, "events were read too slowly", hint: "subscribe again with `since` set to the last cursor seen"
             )
             var writer = JSONWriter()
             writer.notification(ControlResponse.droppedMethod, error.jsonValue)

@@ -12,9 +12,7 @@ struct LineSplitter {
     /// Bytes of ``buffer`` known to hold no newline, so that a slow long line is not searched again and again.
     private var searchedByteCount = 0
 
-    init(byteLimit: Int) {
-        self.byteLimit = byteLimit
-    }
+    init(byteLimit: Int) { self.byteLimit = byteLimit }
 
     /// Whether part of a line has arrived.
     var holdsBytes: Bool { buffer.readableBytes > 0 }

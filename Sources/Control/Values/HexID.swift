@@ -46,8 +46,7 @@ package struct HexID: Hashable, Sendable {
         self = id
     }
 
-    @inline(__always)
-    fileprivate func byte(_ index: Int) -> UInt8 {
+    @inline(__always) fileprivate func byte(_ index: Int) -> UInt8 {
         let word =
             switch index >> 3 {
             case 0: words.0

@@ -15,12 +15,7 @@ package struct Link: JSONRecord, Hashable, Sendable {
     package var bytesOut: Int64 = 0
 
     package init(
-        transport: String,
-        family: String,
-        address: String,
-        since: Timestamp,
-        rttMs: Double? = nil,
-        bytesIn: Int64,
+        transport: String, family: String, address: String, since: Timestamp, rttMs: Double? = nil, bytesIn: Int64,
         bytesOut: Int64
     ) {
         self.transport = transport

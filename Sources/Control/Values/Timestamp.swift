@@ -6,9 +6,7 @@ import Messaging
 package struct Timestamp: Hashable, Sendable, Comparable {
     package let milliseconds: Int64
 
-    package init(milliseconds: Int64) {
-        self.milliseconds = milliseconds
-    }
+    package init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
     package static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
 
@@ -41,9 +39,7 @@ extension Timestamp: JSONConvertible {
 package struct Interval: Hashable, Sendable {
     package let milliseconds: Int64
 
-    package init(milliseconds: Int64) {
-        self.milliseconds = milliseconds
-    }
+    package init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
     package var duration: Duration { .milliseconds(milliseconds) }
 
@@ -71,9 +67,7 @@ extension Interval: JSONConvertible {
         let parsed =
             reader.kind() == .string
             ? Interval(text: try reader.string()) : Interval(bounding: try reader.double() * 1000)
-        guard let parsed else {
-            throw JSONMismatch("", "expected seconds or a length of time such as 90s, 24h or 7d")
-        }
+        guard let parsed else { throw JSONMismatch("", "expected seconds or a length of time such as 90s, 24h or 7d") }
         self = parsed
     }
 

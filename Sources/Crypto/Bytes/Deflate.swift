@@ -14,15 +14,8 @@ package enum Deflate {
         var stream = z_stream()
         let (window, memory) = sizes(for: bytes.count)
         let started = deflateInit2_(
-            &stream,
-            level,
-            Z_DEFLATED,
-            -window,
-            memory,
-            Z_DEFAULT_STRATEGY,
-            ZLIB_VERSION,
-            Int32(MemoryLayout<z_stream>.size)
-        )
+            &stream, level, Z_DEFLATED, -window, memory, Z_DEFAULT_STRATEGY, ZLIB_VERSION,
+            Int32(MemoryLayout<z_stream>.size))
         precondition(started == Z_OK, "zlib could not be initialised")
         defer { deflateEnd(&stream) }
         let capacity = Int(deflateBound(&stream, UInt(bytes.count)))

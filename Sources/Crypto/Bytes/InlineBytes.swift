@@ -44,15 +44,13 @@ extension InlineBytes {
 
 extension UnsafeRawBufferPointer {
     /// The big-endian word at a byte offset.
-    @inline(__always)
-    fileprivate func word(at offset: Int) -> UInt64 {
+    @inline(__always) fileprivate func word(at offset: Int) -> UInt64 {
         UInt64(bigEndian: loadUnaligned(fromByteOffset: offset, as: UInt64.self))
     }
 }
 
 extension UnsafeMutableRawBufferPointer {
-    @inline(__always)
-    fileprivate func store(_ word: UInt64, at offset: Int) {
+    @inline(__always) fileprivate func store(_ word: UInt64, at offset: Int) {
         storeBytes(of: word.bigEndian, toByteOffset: offset, as: UInt64.self)
     }
 }
@@ -101,8 +99,7 @@ package struct Bytes16: InlineBytes {
         return Int(truncatingIfNeeded: Self.fold(mixed ^ keys.third, keys.fourth))
     }
 
-    @inline(__always)
-    private static func fold(_ left: UInt64, _ right: UInt64) -> UInt64 {
+    @inline(__always) private static func fold(_ left: UInt64, _ right: UInt64) -> UInt64 {
         let product = left.multipliedFullWidth(by: right)
         return product.high ^ product.low
     }

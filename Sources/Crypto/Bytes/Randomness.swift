@@ -25,9 +25,7 @@ extension RandomNumberGenerator {
     package mutating func bytes(_ count: Int) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(count + 7)
-        while bytes.count < count {
-            withUnsafeBytes(of: next().littleEndian) { bytes.append(contentsOf: $0) }
-        }
+        while bytes.count < count { withUnsafeBytes(of: next().littleEndian) { bytes.append(contentsOf: $0) } }
         bytes.removeLast(bytes.count - count)
         return bytes
     }

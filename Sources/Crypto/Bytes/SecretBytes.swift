@@ -13,15 +13,12 @@ package struct SecretBytes: ~Copyable, @unchecked Sendable {
     package let byteCount: Int
 
     /// Allocates `byteCount` zeroed bytes and lets `fill` write them.
-    package init<Failure: Error>(
-        byteCount: Int,
-        fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void
-    ) throws(Failure) {
+    package init<Failure: Error>(byteCount: Int, fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void)
+        throws(Failure)
+    {
         precondition(byteCount > 0, "a secret has at least one byte")
         let base = LockedMemory.allocate(byteCount)
-        do throws(Failure) {
-            try fill(UnsafeMutableRawBufferPointer(start: base, count: byteCount))
-        } catch {
+        do throws(Failure) { try fill(UnsafeMutableRawBufferPointer(start: base, count: byteCount)) } catch {
             LockedMemory.free(base, byteCount)
             throw error
         }
@@ -31,35 +28,25 @@ package struct SecretBytes: ~Copyable, @unchecked Sendable {
 
     /// A copy of `bytes` in locked memory. The caller's bytes are not wiped.
     package init(copying bytes: some Collection<UInt8>) {
-        self.init(byteCount: bytes.count) { destination in
-            destination.copyBytes(from: bytes)
-        }
+        self.init(byteCount: bytes.count) { destination in destination.copyBytes(from: bytes) }
     }
 
     /// Fresh bytes from the operating system's generator.
     package init(randomByteCount byteCount: Int) {
-        self.init(byteCount: byteCount) { destination in
-            randombytes_buf(destination.baseAddress!, byteCount)
-        }
+        self.init(byteCount: byteCount) { destination in randombytes_buf(destination.baseAddress!, byteCount) }
     }
 
     /// A copy in locked memory of its own.
     package borrowing func clone() -> SecretBytes {
-        withBytes { source in
-            SecretBytes(byteCount: byteCount) { $0.copyMemory(from: source) }
-        }
+        withBytes { source in SecretBytes(byteCount: byteCount) { $0.copyMemory(from: source) } }
     }
 
     /// The bytes, for the duration of `body` only.
     package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
-    ) throws(Failure) -> Result {
-        try body(UnsafeRawBufferPointer(start: base, count: byteCount))
-    }
+    ) throws(Failure) -> Result { try body(UnsafeRawBufferPointer(start: base, count: byteCount)) }
 
-    deinit {
-        LockedMemory.free(base, byteCount)
-    }
+    deinit { LockedMemory.free(base, byteCount) }
 }
 
 /// Allocator of locked memory. One slab is one `sodium_malloc` region divided into 64-byte slots.
@@ -68,9 +55,7 @@ private enum LockedMemory {
     private static let slotsPerSlab = 1_024
 
     // @unchecked: plain addresses, guarded by the mutex that holds them.
-    private struct FreeList: @unchecked Sendable {
-        var slots: [UnsafeMutableRawPointer] = []
-    }
+    private struct FreeList: @unchecked Sendable { var slots: [UnsafeMutableRawPointer] = [] }
     private static let freeList = Mutex(FreeList())
 
     static func allocate(_ byteCount: Int) -> UnsafeMutableRawPointer {
@@ -94,9 +79,7 @@ private enum LockedMemory {
     }
 
     private static func guarded(_ byteCount: Int) -> UnsafeMutableRawPointer {
-        guard let base = sodium_malloc(byteCount) else {
-            fatalError("out of memory for \(byteCount) secret bytes")
-        }
+        guard let base = sodium_malloc(byteCount) else { fatalError("out of memory for \(byteCount) secret bytes") }
         sodium_memzero(base, byteCount)
         return base
     }

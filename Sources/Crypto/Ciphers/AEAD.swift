@@ -9,9 +9,7 @@ package enum ChaChaPoly {
 
     /// - Precondition: `key` has 32 bytes and `nonce` 12.
     package static func seal(
-        _ plaintext: some Collection<UInt8>,
-        key: UnsafeRawBufferPointer,
-        nonce: [UInt8],
+        _ plaintext: some Collection<UInt8>, key: UnsafeRawBufferPointer, nonce: [UInt8],
         authenticating data: [UInt8] = []
     ) -> [UInt8] {
         precondition(key.count == 32 && nonce.count == 12)
@@ -20,12 +18,8 @@ package enum ChaChaPoly {
                 nonce.withUnsafeBytes { nonce in
                     data.withUnsafeBytes { data in
                         RawChaChaPoly.seal(
-                            UnsafeRawBufferPointer(plaintext),
-                            into: output.baseAddress!,
-                            key: key.baseAddress!,
-                            nonce: nonce,
-                            authenticating: data
-                        )
+                            UnsafeRawBufferPointer(plaintext), into: output.baseAddress!, key: key.baseAddress!,
+                            nonce: nonce, authenticating: data)
                     }
                 }
                 count = plaintext.count + tagByteCount
@@ -35,9 +29,7 @@ package enum ChaChaPoly {
 
     /// - Throws: ``AEADError/authenticationFailed``, also for input shorter than a tag.
     package static func open(
-        _ ciphertext: some Collection<UInt8>,
-        key: UnsafeRawBufferPointer,
-        nonce: [UInt8],
+        _ ciphertext: some Collection<UInt8>, key: UnsafeRawBufferPointer, nonce: [UInt8],
         authenticating data: [UInt8] = []
     ) throws(AEADError) -> [UInt8] {
         precondition(key.count == 32 && nonce.count == 12)
@@ -58,10 +50,7 @@ package enum ChaChaPoly {
     ///   - counter: the nonce is 32 zero bits and this number, little-endian (Noise, section 12.3).
     /// - Precondition: `key` has 32 bytes, and the packet its header.
     package static func seal(
-        _ packet: inout [UInt8],
-        headerByteCount: Int,
-        key: UnsafeRawBufferPointer,
-        counter: UInt64
+        _ packet: inout [UInt8], headerByteCount: Int, key: UnsafeRawBufferPointer, counter: UInt64
     ) {
         precondition(key.count == 32 && headerByteCount >= 0 && headerByteCount <= packet.count)
         let plaintextByteCount = packet.count - headerByteCount
@@ -70,12 +59,8 @@ package enum ChaChaPoly {
             withNonce(counter) { nonce in
                 let body = packet.baseAddress! + headerByteCount
                 RawChaChaPoly.seal(
-                    UnsafeRawBufferPointer(start: body, count: plaintextByteCount),
-                    into: body,
-                    key: key.baseAddress!,
-                    nonce: nonce,
-                    authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
-                )
+                    UnsafeRawBufferPointer(start: body, count: plaintextByteCount), into: body, key: key.baseAddress!,
+                    nonce: nonce, authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount]))
             }
         }
     }
@@ -83,10 +68,7 @@ package enum ChaChaPoly {
     /// Opens in place what ``seal(_:headerByteCount:key:counter:)`` has made, and takes the tag off.
     /// - Throws: ``AEADError/authenticationFailed``; the bytes after the header are then worth nothing.
     package static func open(
-        _ packet: inout [UInt8],
-        headerByteCount: Int,
-        key: UnsafeRawBufferPointer,
-        counter: UInt64
+        _ packet: inout [UInt8], headerByteCount: Int, key: UnsafeRawBufferPointer, counter: UInt64
     ) throws(AEADError) {
         precondition(key.count == 32 && headerByteCount >= 0)
         guard packet.count - tagByteCount >= headerByteCount else { throw .authenticationFailed }
@@ -94,12 +76,8 @@ package enum ChaChaPoly {
             withNonce(counter) { nonce in
                 let body = UnsafeRawBufferPointer(rebasing: packet[headerByteCount...])
                 return RawChaChaPoly.open(
-                    body,
-                    into: packet.baseAddress! + headerByteCount,
-                    key: key.baseAddress!,
-                    nonce: nonce,
-                    authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
-                )
+                    body, into: packet.baseAddress! + headerByteCount, key: key.baseAddress!, nonce: nonce,
+                    authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount]))
             }
         }
         guard isOpened else { throw .authenticationFailed }
@@ -123,10 +101,7 @@ package enum XChaChaPoly {
     /// - Returns: nonce ‖ ciphertext ‖ tag.
     /// - Precondition: `key` has 32 bytes and `nonce` 24.
     package static func seal(
-        _ plaintext: [UInt8],
-        key: borrowing SecretBytes,
-        nonce: [UInt8],
-        authenticating data: [UInt8] = []
+        _ plaintext: [UInt8], key: borrowing SecretBytes, nonce: [UInt8], authenticating data: [UInt8] = []
     ) -> [UInt8] {
         precondition(key.byteCount == 32 && nonce.count == nonceByteCount)
         return key.withBytes { key in
@@ -135,12 +110,9 @@ package enum XChaChaPoly {
                 plaintext.withUnsafeBytes { plaintext in
                     data.withUnsafeBytes { data in
                         RawChaChaPoly.seal(
-                            plaintext,
-                            into: output.baseAddress! + nonceByteCount,
-                            key: key.baseAddress!,
+                            plaintext, into: output.baseAddress! + nonceByteCount, key: key.baseAddress!,
                             nonce: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(output)[..<nonceByteCount]),
-                            authenticating: data
-                        )
+                            authenticating: data)
                     }
                 }
                 count = plaintext.count + overheadByteCount
@@ -151,28 +123,22 @@ package enum XChaChaPoly {
     /// Seals a record where it lies: nonce (24) ‖ plaintext ‖ room for the tag (16).
     /// - Precondition: `key` has 32 bytes, and `record` at least those of nonce and tag.
     package static func seal(
-        inPlace record: UnsafeMutableRawBufferPointer,
-        key: borrowing SecretBytes,
+        inPlace record: UnsafeMutableRawBufferPointer, key: borrowing SecretBytes,
         authenticating data: UnsafeRawBufferPointer
     ) {
         precondition(key.byteCount == 32 && record.count >= overheadByteCount)
         key.withBytes { key in
             RawChaChaPoly.seal(
                 UnsafeRawBufferPointer(rebasing: record[nonceByteCount..<(record.count - tagByteCount)]),
-                into: record.baseAddress! + nonceByteCount,
-                key: key.baseAddress!,
-                nonce: UnsafeRawBufferPointer(rebasing: record[..<nonceByteCount]),
-                authenticating: data
-            )
+                into: record.baseAddress! + nonceByteCount, key: key.baseAddress!,
+                nonce: UnsafeRawBufferPointer(rebasing: record[..<nonceByteCount]), authenticating: data)
         }
     }
 
     /// Opens nonce ‖ ciphertext ‖ tag.
     /// - Throws: ``AEADError/authenticationFailed``, also for input shorter than nonce and tag.
     package static func open(
-        _ sealed: some Collection<UInt8>,
-        key: borrowing SecretBytes,
-        authenticating data: [UInt8] = []
+        _ sealed: some Collection<UInt8>, key: borrowing SecretBytes, authenticating data: [UInt8] = []
     ) throws(AEADError) -> [UInt8] {
         let plaintext = key.withBytes { key in
             withContiguousBytes(sealed) { sealed in
@@ -185,26 +151,19 @@ package enum XChaChaPoly {
 
     /// The same, in the caller's memory.
     package static func open(
-        _ sealed: UnsafeRawBufferPointer,
-        key: borrowing SecretBytes,
-        authenticating data: UnsafeRawBufferPointer
+        _ sealed: UnsafeRawBufferPointer, key: borrowing SecretBytes, authenticating data: UnsafeRawBufferPointer
     ) throws(AEADError) -> [UInt8] {
         guard let plaintext = key.withBytes({ opened(sealed, $0, data) }) else { throw .authenticationFailed }
         return plaintext
     }
 
     private static func opened(
-        _ sealed: UnsafeRawBufferPointer,
-        _ key: UnsafeRawBufferPointer,
-        _ data: UnsafeRawBufferPointer
+        _ sealed: UnsafeRawBufferPointer, _ key: UnsafeRawBufferPointer, _ data: UnsafeRawBufferPointer
     ) -> [UInt8]? {
         precondition(key.count == 32)
         guard sealed.count >= overheadByteCount else { return nil }
         return RawChaChaPoly.opened(
-            UnsafeRawBufferPointer(rebasing: sealed[nonceByteCount...]),
-            key.baseAddress!,
-            UnsafeRawBufferPointer(rebasing: sealed[..<nonceByteCount]),
-            data
-        )
+            UnsafeRawBufferPointer(rebasing: sealed[nonceByteCount...]), key.baseAddress!,
+            UnsafeRawBufferPointer(rebasing: sealed[..<nonceByteCount]), data)
     }
 }

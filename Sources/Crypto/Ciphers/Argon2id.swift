@@ -13,26 +13,16 @@ package enum Argon2id {
     ///   - iterations: passes over the memory, t.
     ///   - memoryByteCount: size of the memory, m, in bytes.
     package static func derive(
-        passphrase: borrowing SecretBytes,
-        salt: [UInt8],
-        iterations: UInt64,
-        memoryByteCount: Int,
-        byteCount: Int = 32
+        passphrase: borrowing SecretBytes, salt: [UInt8], iterations: UInt64, memoryByteCount: Int, byteCount: Int = 32
     ) throws(Failure) -> SecretBytes {
         precondition(salt.count == saltByteCount)
         Sodium.start()
         return try passphrase.withBytes { passphrase throws(Failure) in
             try SecretBytes(byteCount: byteCount) { output throws(Failure) in
                 let result = crypto_pwhash(
-                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    UInt64(byteCount),
-                    passphrase.baseAddress!.assumingMemoryBound(to: CChar.self),
-                    UInt64(passphrase.count),
-                    salt,
-                    iterations,
-                    memoryByteCount,
-                    crypto_pwhash_ALG_ARGON2ID13
-                )
+                    output.baseAddress!.assumingMemoryBound(to: UInt8.self), UInt64(byteCount),
+                    passphrase.baseAddress!.assumingMemoryBound(to: CChar.self), UInt64(passphrase.count), salt,
+                    iterations, memoryByteCount, crypto_pwhash_ALG_ARGON2ID13)
                 guard result == 0 else { throw .outOfMemory }
             }
         }

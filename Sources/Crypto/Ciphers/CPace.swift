@@ -135,10 +135,7 @@ package final class CPaceShare: Sendable {
     /// `nil` for a scalar that is a multiple of the group's order, which no generator of random numbers ever draws.
     /// - Parameter scalar: 32 bytes, of ``CPace/scalar(random:)``.
     package init?(
-        _ role: Role,
-        password: borrowing SecretBytes,
-        _ context: CPace.Context,
-        scalar: consuming SecretBytes
+        _ role: Role, password: borrowing SecretBytes, _ context: CPace.Context, scalar: consuming SecretBytes
     ) {
         let generator = CPace.generator(password: password, context)
         let point = generator.withBytes { CPace.multiply(scalar, $0) }
@@ -169,12 +166,8 @@ package final class CPaceKey: Sendable {
     private let initiatorMessage: [UInt8]
     private let responderMessage: [UInt8]
 
-    fileprivate init(
-        product: UnsafeRawBufferPointer,
-        _ context: CPace.Context,
-        initiator: [UInt8],
-        responder: [UInt8]
-    ) {
+    fileprivate init(product: UnsafeRawBufferPointer, _ context: CPace.Context, initiator: [UInt8], responder: [UInt8])
+    {
         let messages = (
             CPace.concatenation(initiator, context.initiator), CPace.concatenation(responder, context.responder)
         )

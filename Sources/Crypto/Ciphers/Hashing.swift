@@ -108,9 +108,7 @@ package enum HMACSHA256 {
 
     package static func authenticate(key: [UInt8], _ parts: [UInt8]...) -> [UInt8] {
         key.withUnsafeBytes { key in
-            parts.count == 1
-                ? authenticate(key: key, parts[0])
-                : authenticate(key: key, parts.flatMap { $0 })
+            parts.count == 1 ? authenticate(key: key, parts[0]) : authenticate(key: key, parts.flatMap { $0 })
         }
     }
 }
@@ -119,12 +117,9 @@ package enum HMACSHA256 {
 package enum HKDF {
     /// Extract-and-expand into locked memory.
     /// - Parameter byteCount: at most 8,160 (255 blocks).
-    package static func derive(
-        secret: UnsafeRawBufferPointer,
-        salt: [UInt8] = [],
-        info: [UInt8],
-        byteCount: Int = 32
-    ) -> SecretBytes {
+    package static func derive(secret: UnsafeRawBufferPointer, salt: [UInt8] = [], info: [UInt8], byteCount: Int = 32)
+        -> SecretBytes
+    {
         var block: [UInt8] = []
         var pseudorandomKey = salt.withUnsafeBytes { HMACSHA256.authenticate(key: $0, Array(secret)) }
         defer {
@@ -144,14 +139,9 @@ package enum HKDF {
         }
     }
 
-    package static func derive(
-        secret: borrowing SecretBytes,
-        salt: [UInt8] = [],
-        info: String,
-        byteCount: Int = 32
-    ) -> SecretBytes {
-        secret.withBytes { derive(secret: $0, salt: salt, info: Array(info.utf8), byteCount: byteCount) }
-    }
+    package static func derive(secret: borrowing SecretBytes, salt: [UInt8] = [], info: String, byteCount: Int = 32)
+        -> SecretBytes
+    { secret.withBytes { derive(secret: $0, salt: salt, info: Array(info.utf8), byteCount: byteCount) } }
 }
 
 /// BLAKE2b (RFC 7693).
@@ -168,21 +158,14 @@ package enum BLAKE2b {
         precondition((16...64).contains(digest.count), "BLAKE2b digests have 16 to 64 bytes")
         Sodium.start()
         crypto_generichash_blake2b(
-            digest.baseAddress!.assumingMemoryBound(to: UInt8.self),
-            digest.count,
-            message.baseAddress?.assumingMemoryBound(to: UInt8.self),
-            UInt64(message.count),
-            nil,
-            0
-        )
+            digest.baseAddress!.assumingMemoryBound(to: UInt8.self), digest.count,
+            message.baseAddress?.assumingMemoryBound(to: UInt8.self), UInt64(message.count), nil, 0)
     }
 
     /// Keyed digest into locked memory: our key derivation inside the store.
     /// - Parameter key: 16 to 64 bytes.
     package static func derive(key: borrowing SecretBytes, _ parts: [UInt8]..., byteCount: Int = 32) -> SecretBytes {
-        key.withBytes { key in
-            SecretBytes(byteCount: byteCount) { compute(key: key, parts, into: $0) }
-        }
+        key.withBytes { key in SecretBytes(byteCount: byteCount) { compute(key: key, parts, into: $0) } }
     }
 
     /// Keyed digest for values that are not secret (names, tags, message authentication codes).
@@ -195,21 +178,14 @@ package enum BLAKE2b {
     }
 
     private static func compute(
-        key: UnsafeRawBufferPointer?,
-        _ parts: [[UInt8]],
-        into output: UnsafeMutableRawBufferPointer
+        key: UnsafeRawBufferPointer?, _ parts: [[UInt8]], into output: UnsafeMutableRawBufferPointer
     ) {
         precondition((16...64).contains(output.count), "BLAKE2b digests have 16 to 64 bytes")
         Sodium.start()
         var message = parts.count == 1 ? parts[0] : parts.flatMap { $0 }
         crypto_generichash_blake2b(
-            output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-            output.count,
-            message,
-            UInt64(message.count),
-            key?.baseAddress?.assumingMemoryBound(to: UInt8.self),
-            key?.count ?? 0
-        )
+            output.baseAddress!.assumingMemoryBound(to: UInt8.self), output.count, message, UInt64(message.count),
+            key?.baseAddress?.assumingMemoryBound(to: UInt8.self), key?.count ?? 0)
         if key != nil { wipe(&message) }
     }
 }
@@ -225,9 +201,7 @@ package enum SipHash {
                 _ = crypto_shorthash_siphash24(
                     output.baseAddress!.assumingMemoryBound(to: UInt8.self),
                     (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
-                    UInt64(bytes.count),
-                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
-                )
+                    UInt64(bytes.count), key.baseAddress!.assumingMemoryBound(to: UInt8.self))
             }
         }
         return UInt64(littleEndian: output)
@@ -236,9 +210,7 @@ package enum SipHash {
 
 /// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
 package func wipe(_ bytes: inout [UInt8]) {
-    bytes.withUnsafeMutableBytes { buffer in
-        if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
-    }
+    bytes.withUnsafeMutableBytes { buffer in if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) } }
 }
 
 /// Overwrites what earlier calls have left on the calling thread's stack, 512 KiB below the caller: the deepest copy seen was 182 KiB down.
@@ -249,10 +221,9 @@ package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
     left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)
 }
 
-func withContiguousBytes<Result>(
-    _ bytes: some Collection<UInt8>,
-    _ body: (UnsafeBufferPointer<UInt8>) -> Result
-) -> Result {
+func withContiguousBytes<Result>(_ bytes: some Collection<UInt8>, _ body: (UnsafeBufferPointer<UInt8>) -> Result)
+    -> Result
+{
     if let result = bytes.withContiguousStorageIfAvailable(body) { return result }
     return Array(bytes).withUnsafeBufferPointer(body)
 }

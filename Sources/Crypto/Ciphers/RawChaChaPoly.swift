@@ -16,11 +16,8 @@ enum RawChaChaPoly {
     ///   - key: 32 bytes.
     ///   - nonce: 12 bytes, or 24 for XChaCha20-Poly1305.
     static func seal(
-        _ plaintext: UnsafeRawBufferPointer,
-        into output: UnsafeMutableRawPointer,
-        key: UnsafeRawPointer,
-        nonce: UnsafeRawBufferPointer,
-        authenticating data: UnsafeRawBufferPointer
+        _ plaintext: UnsafeRawBufferPointer, into output: UnsafeMutableRawPointer, key: UnsafeRawPointer,
+        nonce: UnsafeRawBufferPointer, authenticating data: UnsafeRawBufferPointer
     ) {
         Sodium.start()
         if plaintext.count >= largeByteCount,
@@ -29,19 +26,10 @@ enum RawChaChaPoly {
             return
         }
         let seal =
-            nonce.count == 12
-            ? crypto_aead_chacha20poly1305_ietf_encrypt : crypto_aead_xchacha20poly1305_ietf_encrypt
+            nonce.count == 12 ? crypto_aead_chacha20poly1305_ietf_encrypt : crypto_aead_xchacha20poly1305_ietf_encrypt
         _ = seal(
-            output.bytes,
-            nil,
-            plaintext.baseAddress?.bytes,
-            UInt64(plaintext.count),
-            data.baseAddress?.bytes,
-            UInt64(data.count),
-            nil,
-            nonce.baseAddress!.bytes,
-            key.bytes
-        )
+            output.bytes, nil, plaintext.baseAddress?.bytes, UInt64(plaintext.count), data.baseAddress?.bytes,
+            UInt64(data.count), nil, nonce.baseAddress!.bytes, key.bytes)
     }
 
     /// - Parameters:
@@ -49,11 +37,8 @@ enum RawChaChaPoly {
     ///   - output: has the bytes of the plaintext; may be where the ciphertext lies. Zeros when the tag does not match.
     /// - Returns: whether the tag matches.
     static func open(
-        _ ciphertext: UnsafeRawBufferPointer,
-        into output: UnsafeMutableRawPointer,
-        key: UnsafeRawPointer,
-        nonce: UnsafeRawBufferPointer,
-        authenticating data: UnsafeRawBufferPointer
+        _ ciphertext: UnsafeRawBufferPointer, into output: UnsafeMutableRawPointer, key: UnsafeRawPointer,
+        nonce: UnsafeRawBufferPointer, authenticating data: UnsafeRawBufferPointer
     ) -> Bool {
         Sodium.start()
         guard ciphertext.count >= tagByteCount else { return false }
@@ -66,28 +51,17 @@ enum RawChaChaPoly {
             if let isOpened { return isOpened }
         }
         let open =
-            nonce.count == 12
-            ? crypto_aead_chacha20poly1305_ietf_decrypt : crypto_aead_xchacha20poly1305_ietf_decrypt
+            nonce.count == 12 ? crypto_aead_chacha20poly1305_ietf_decrypt : crypto_aead_xchacha20poly1305_ietf_decrypt
         return open(
-            output.bytes,
-            nil,
-            nil,
-            ciphertext.baseAddress!.bytes,
-            UInt64(ciphertext.count),
-            data.baseAddress?.bytes,
-            UInt64(data.count),
-            nonce.baseAddress!.bytes,
-            key.bytes
-        ) == 0
+            output.bytes, nil, nil, ciphertext.baseAddress!.bytes, UInt64(ciphertext.count), data.baseAddress?.bytes,
+            UInt64(data.count), nonce.baseAddress!.bytes, key.bytes) == 0
     }
 }
 
 extension RawChaChaPoly {
     /// - Returns: the plaintext; `nil` when the tag does not match.
     static func opened(
-        _ ciphertext: UnsafeRawBufferPointer,
-        _ key: UnsafeRawPointer,
-        _ nonce: UnsafeRawBufferPointer,
+        _ ciphertext: UnsafeRawBufferPointer, _ key: UnsafeRawPointer, _ nonce: UnsafeRawBufferPointer,
         _ data: UnsafeRawBufferPointer
     ) -> [UInt8]? {
         guard ciphertext.count >= tagByteCount else { return nil }
@@ -115,11 +89,8 @@ struct LargeChaChaPoly {
 
     /// - Parameter body: says whether libcrypto has done its work.
     /// - Returns: false when it has not, and nothing was written.
-    static func run(
-        _ nonce: UnsafeRawBufferPointer,
-        _ key: UnsafeRawPointer,
-        _ body: (LargeChaChaPoly) -> Bool
-    ) -> Bool {
+    static func run(_ nonce: UnsafeRawBufferPointer, _ key: UnsafeRawPointer, _ body: (LargeChaChaPoly) -> Bool) -> Bool
+    {
         // libcrypto overwrites a context, which has a copy of the key, when it frees it.
         guard cipher != nil, let context = EVP_CIPHER_CTX_new() else { return false }
         defer { EVP_CIPHER_CTX_free(context) }
@@ -138,9 +109,7 @@ struct LargeChaChaPoly {
     }
 
     func seal(
-        _ plaintext: UnsafeRawBufferPointer,
-        into output: UnsafeMutablePointer<UInt8>,
-        _ data: UnsafeRawBufferPointer
+        _ plaintext: UnsafeRawBufferPointer, into output: UnsafeMutablePointer<UInt8>, _ data: UnsafeRawBufferPointer
     ) -> Bool {
         var written: Int32 = 0
         guard let length = Int32(exactly: plaintext.count), let dataLength = Int32(exactly: data.count),
@@ -159,9 +128,7 @@ struct LargeChaChaPoly {
 
     /// - Returns: whether the tag matches; `nil` when libcrypto has changed nothing.
     func open(
-        _ ciphertext: UnsafeRawBufferPointer,
-        into output: UnsafeMutablePointer<UInt8>,
-        _ data: UnsafeRawBufferPointer
+        _ ciphertext: UnsafeRawBufferPointer, into output: UnsafeMutablePointer<UInt8>, _ data: UnsafeRawBufferPointer
     ) -> Bool? {
         let count = ciphertext.count - RawChaChaPoly.tagByteCount
         var written: Int32 = 0
@@ -184,9 +151,7 @@ struct LargeChaChaPoly {
     }
 }
 
-extension UnsafeRawPointer {
-    fileprivate var bytes: UnsafePointer<UInt8> { assumingMemoryBound(to: UInt8.self) }
-}
+extension UnsafeRawPointer { fileprivate var bytes: UnsafePointer<UInt8> { assumingMemoryBound(to: UInt8.self) } }
 
 extension UnsafeMutableRawPointer {
     fileprivate var bytes: UnsafeMutablePointer<UInt8> { assumingMemoryBound(to: UInt8.self) }

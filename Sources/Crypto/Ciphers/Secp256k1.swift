@@ -100,13 +100,7 @@ package struct XOnlyPublicKey: Sendable {
 
     package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
         var key = key
-        return secp256k1_schnorrsig_verify(
-            Secp256k1.context,
-            signature.bytes,
-            message,
-            message.count,
-            &key
-        ) == 1
+        return secp256k1_schnorrsig_verify(Secp256k1.context, signature.bytes, message, message.count, &key) == 1
     }
 }
 
@@ -134,12 +128,8 @@ package struct RecoverableSignature: Hashable, Sendable {
         guard bytes.count == Self.byteCount, bytes[64] < 4 else { throw .invalidSignature }
         var parsed = secp256k1_ecdsa_recoverable_signature()
         guard
-            secp256k1_ecdsa_recoverable_signature_parse_compact(
-                Secp256k1.context,
-                &parsed,
-                bytes,
-                Int32(bytes[64])
-            ) == 1
+            secp256k1_ecdsa_recoverable_signature_parse_compact(Secp256k1.context, &parsed, bytes, Int32(bytes[64]))
+                == 1
         else { throw .invalidSignature }
         var plain = secp256k1_ecdsa_signature()
         secp256k1_ecdsa_recoverable_signature_convert(Secp256k1.context, &plain, &parsed)
@@ -187,9 +177,7 @@ package struct SecretKey: ~Copyable, Sendable {
     }
 
     /// A second owner of the same key.
-    package borrowing func clone() -> SecretKey {
-        SecretKey(secret: secret.clone(), publicKey: publicKey)
-    }
+    package borrowing func clone() -> SecretKey { SecretKey(secret: secret.clone(), publicKey: publicKey) }
 
     private init(secret: consuming SecretBytes, publicKey: PublicKey) {
         self.secret = secret
@@ -202,13 +190,8 @@ package struct SecretKey: ~Copyable, Sendable {
         return secret.withBytes { secret in
             SecretBytes(byteCount: 32) { output in
                 let result = secp256k1_ecdh(
-                    Secp256k1.context,
-                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    &point,
-                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    nil,
-                    nil
-                )
+                    Secp256k1.context, output.baseAddress!.assumingMemoryBound(to: UInt8.self), &point,
+                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil)
                 precondition(result == 1, "both keys are valid by construction")
             }
         }
@@ -220,13 +203,7 @@ package struct SecretKey: ~Copyable, Sendable {
         precondition(digest.count == 32 && auxiliaryRandomness.count == 32)
         var signature = [UInt8](repeating: 0, count: SchnorrSignature.byteCount)
         withKeyPair { pair in
-            let result = secp256k1_schnorrsig_sign32(
-                Secp256k1.context,
-                &signature,
-                digest,
-                &pair,
-                auxiliaryRandomness
-            )
+            let result = secp256k1_schnorrsig_sign32(Secp256k1.context, &signature, digest, &pair, auxiliaryRandomness)
             precondition(result == 1)
         }
         return try! SchnorrSignature(signature)
@@ -238,23 +215,12 @@ package struct SecretKey: ~Copyable, Sendable {
         var signature = secp256k1_ecdsa_recoverable_signature()
         let result = secret.withBytes {
             secp256k1_ecdsa_sign_recoverable(
-                Secp256k1.context,
-                &signature,
-                digest,
-                $0.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                nil,
-                nil
-            )
+                Secp256k1.context, &signature, digest, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil)
         }
         precondition(result == 1)
         var bytes = [UInt8](repeating: 0, count: RecoverableSignature.byteCount)
         var recoveryID: Int32 = 0
-        secp256k1_ecdsa_recoverable_signature_serialize_compact(
-            Secp256k1.context,
-            &bytes,
-            &recoveryID,
-            &signature
-        )
+        secp256k1_ecdsa_recoverable_signature_serialize_compact(Secp256k1.context, &bytes, &recoveryID, &signature)
         bytes[64] = UInt8(truncatingIfNeeded: recoveryID)
         return try! RecoverableSignature(bytes)
     }
@@ -262,9 +228,7 @@ package struct SecretKey: ~Copyable, Sendable {
     /// The raw bytes, for derivations and sealing only.
     package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
-    ) throws(Failure) -> Result {
-        try secret.withBytes(body)
-    }
+    ) throws(Failure) -> Result { try secret.withBytes(body) }
 
     private borrowing func withKeyPair(_ body: (inout secp256k1_keypair) -> Void) {
         var pair = secp256k1_keypair()

@@ -15,33 +15,27 @@ package struct CipherState: ~Copyable, Sendable {
 
     /// Seals `plaintext`: as many bytes and a tag of 16.
     /// - Throws: ``NoiseError/nonceExhausted``.
-    package mutating func encrypt(
-        _ plaintext: some Collection<UInt8>,
-        authenticating data: [UInt8] = []
-    ) throws(NoiseError) -> [UInt8] {
+    package mutating func encrypt(_ plaintext: some Collection<UInt8>, authenticating data: [UInt8] = [])
+        throws(NoiseError) -> [UInt8]
+    {
         guard nonce < .max else { throw .nonceExhausted }
-        let ciphertext = key.withBytes {
-            ChaChaPoly.seal(plaintext, key: $0, nonce: nonceBytes, authenticating: data)
-        }
+        let ciphertext = key.withBytes { ChaChaPoly.seal(plaintext, key: $0, nonce: nonceBytes, authenticating: data) }
         nonce += 1
         return ciphertext
     }
 
     /// Opens `ciphertext`. The counter moves only if it opens.
     /// - Throws: ``NoiseError/notAuthentic``, ``NoiseError/nonceExhausted``.
-    package mutating func decrypt(
-        _ ciphertext: some Collection<UInt8>,
-        authenticating data: [UInt8] = []
-    ) throws(NoiseError) -> [UInt8] {
+    package mutating func decrypt(_ ciphertext: some Collection<UInt8>, authenticating data: [UInt8] = [])
+        throws(NoiseError) -> [UInt8]
+    {
         guard nonce < .max else { throw .nonceExhausted }
         let plaintext: [UInt8]
         do {
             plaintext = try key.withBytes { key throws(AEADError) in
                 try ChaChaPoly.open(ciphertext, key: key, nonce: nonceBytes, authenticating: data)
             }
-        } catch {
-            throw .notAuthentic
-        }
+        } catch { throw .notAuthentic }
         nonce += 1
         return plaintext
     }

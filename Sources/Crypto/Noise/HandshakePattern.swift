@@ -24,14 +24,8 @@ package struct HandshakePattern: Hashable, Sendable {
     ///     <- e, ee
     ///     -> s, se
     package static let xk = HandshakePattern(
-        name: "XK",
-        initiatorIsKnown: false,
-        responderIsKnown: true,
-        messages: [[.e, .es], [.e, .ee], [.s, .se]]
-    )
+        name: "XK", initiatorIsKnown: false, responderIsKnown: true, messages: [[.e, .es], [.e, .ee], [.s, .se]])
 }
 
 /// A side of a handshake.
-package enum Role: Hashable, Sendable {
-    case initiator, responder
-}
+package enum Role: Hashable, Sendable { case initiator, responder }

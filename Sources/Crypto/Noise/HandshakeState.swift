@@ -29,11 +29,7 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
     ///   - prologue: what both sides must agree on beforehand; any length.
     /// - Throws: ``NoiseError/reflection`` if `remoteStatic` is our own key.
     package init(
-        pattern: HandshakePattern,
-        role: Role,
-        prologue: [UInt8],
-        ownStatic: consuming Key,
-        ownEphemeral: consuming Key,
+        pattern: HandshakePattern, role: Role, prologue: [UInt8], ownStatic: consuming Key, ownEphemeral: consuming Key,
         remoteStatic: Key.Point?
     ) throws(NoiseError) {
         let knowsRemote = role == .initiator ? pattern.responderIsKnown : pattern.initiatorIsKnown
@@ -73,10 +69,8 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
                 let bytes = Key.bytes(of: ownEphemeral.publicKey)
                 message += bytes
                 next.symmetric.mixHash(bytes)
-            case .s:
-                message += try next.symmetric.encryptAndHash(Key.bytes(of: ownStatic.publicKey))
-            case .ee, .es, .se, .ss:
-                try mixProduct(token, into: &next)
+            case .s: message += try next.symmetric.encryptAndHash(Key.bytes(of: ownStatic.publicKey))
+            case .ee, .es, .se, .ss: try mixProduct(token, into: &next)
             }
         }
         message += try next.symmetric.encryptAndHash(payload)
@@ -105,17 +99,14 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
                 let byteCount = Key.pointByteCount + next.symmetric.tagByteCount
                 guard rest.count >= byteCount else { throw .truncated }
                 let bytes: [UInt8]
-                do {
-                    bytes = try next.symmetric.decryptAndHash(rest.prefix(byteCount))
-                } catch {
+                do { bytes = try next.symmetric.decryptAndHash(rest.prefix(byteCount)) } catch {
                     throw error == .notAuthentic ? .staticKeyNotAuthentic : error
                 }
                 rest = rest.dropFirst(byteCount)
                 let point = try Self.point(bytes[...])
                 guard point != ownStatic.publicKey else { throw .reflection }
                 next.remoteStatic = point
-            case .ee, .es, .se, .ss:
-                try mixProduct(token, into: &next)
+            case .ee, .es, .se, .ss: try mixProduct(token, into: &next)
             }
         }
         guard rest.count >= next.symmetric.tagByteCount else { throw .truncated }
@@ -138,20 +129,12 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         switch role {
         case .initiator:
             return Finished(
-                sending: CipherState(key: keys.first()),
-                receiving: CipherState(key: keys.second()),
-                chainingKey: chainingKey,
-                handshakeHash: hash,
-                remoteStatic: remoteStatic
-            )
+                sending: CipherState(key: keys.first()), receiving: CipherState(key: keys.second()),
+                chainingKey: chainingKey, handshakeHash: hash, remoteStatic: remoteStatic)
         case .responder:
             return Finished(
-                sending: CipherState(key: keys.second()),
-                receiving: CipherState(key: keys.first()),
-                chainingKey: chainingKey,
-                handshakeHash: hash,
-                remoteStatic: remoteStatic
-            )
+                sending: CipherState(key: keys.second()), receiving: CipherState(key: keys.first()),
+                chainingKey: chainingKey, handshakeHash: hash, remoteStatic: remoteStatic)
         }
     }
 
@@ -171,10 +154,7 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
     }
 
     /// MixKey(DH(…)) of the token, whose first letter is the initiator's key and whose second is the responder's.
-    private borrowing func mixProduct(
-        _ token: HandshakePattern.Token,
-        into next: inout Progress
-    ) throws(NoiseError) {
+    private borrowing func mixProduct(_ token: HandshakePattern.Token, into next: inout Progress) throws(NoiseError) {
         let usesOwnEphemeral: Bool
         let usesRemoteEphemeral: Bool
         switch (token, role) {
@@ -190,11 +170,8 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         let product: SecretBytes
         do {
             product =
-                try usesOwnEphemeral
-                ? ownEphemeral.sharedSecret(with: remote) : ownStatic.sharedSecret(with: remote)
-        } catch {
-            throw .invalidKey
-        }
+                try usesOwnEphemeral ? ownEphemeral.sharedSecret(with: remote) : ownStatic.sharedSecret(with: remote)
+        } catch { throw .invalidKey }
         next.symmetric.mixKey(product)
     }
 }

@@ -47,45 +47,28 @@ package struct LinkHandshake: ~Copyable, Sendable {
     ///   - prologue: `lightning` in the vectors; ours names magic, version, transport kind and routing token.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     package static func initiator(
-        identity: borrowing SecretKey,
-        remote: PublicKey,
-        ephemeral: consuming SecretKey,
-        prologue: [UInt8]
+        identity: borrowing SecretKey, remote: PublicKey, ephemeral: consuming SecretKey, prologue: [UInt8]
     ) throws(HandshakeError) -> LinkHandshake {
         try LinkHandshake(.initiator, identity.clone(), remote, ephemeral, prologue)
     }
 
-    package static func responder(
-        identity: borrowing SecretKey,
-        ephemeral: consuming SecretKey,
-        prologue: [UInt8]
-    ) -> LinkHandshake {
+    package static func responder(identity: borrowing SecretKey, ephemeral: consuming SecretKey, prologue: [UInt8])
+        -> LinkHandshake
+    {
         do throws(HandshakeError) {
             return try LinkHandshake(.responder, identity.clone(), nil, ephemeral, prologue)
-        } catch {
-            preconditionFailure("without a remote key there is nothing to refuse: \(error)")
-        }
+        } catch { preconditionFailure("without a remote key there is nothing to refuse: \(error)") }
     }
 
     private init(
-        _ role: Role,
-        _ identity: consuming SecretKey,
-        _ remote: PublicKey?,
-        _ ephemeral: consuming SecretKey,
+        _ role: Role, _ identity: consuming SecretKey, _ remote: PublicKey?, _ ephemeral: consuming SecretKey,
         _ prologue: [UInt8]
     ) throws(HandshakeError) {
         do throws(NoiseError) {
             state = try HandshakeState(
-                pattern: .xk,
-                role: role,
-                prologue: prologue,
-                ownStatic: identity,
-                ownEphemeral: ephemeral,
-                remoteStatic: remote
-            )
-        } catch {
-            throw .reflection
-        }
+                pattern: .xk, role: role, prologue: prologue, ownStatic: identity, ownEphemeral: ephemeral,
+                remoteStatic: remote)
+        } catch { throw .reflection }
     }
 
     package var isFinished: Bool { state.isFinished }
@@ -97,11 +80,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
     /// - Throws: ``HandshakeError/outOfTurn``.
     package mutating func write() throws(HandshakeError) -> [UInt8] {
         guard let act = nextAct, state.isOurTurn else { throw .outOfTurn }
-        do {
-            return [Self.version] + (try state.write())
-        } catch {
-            throw Self.failure(error, act)
-        }
+        do { return [Self.version] + (try state.write()) } catch { throw Self.failure(error, act) }
     }
 
     /// Reads ``nextAct``.
@@ -110,11 +89,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
         guard let act = nextAct, !state.isOurTurn else { throw .outOfTurn }
         guard bytes.count == act.byteCount else { throw .badLength(act) }
         guard bytes[0] == Self.version else { throw .badVersion(act, bytes[0]) }
-        do {
-            _ = try state.read(Array(bytes.dropFirst()))
-        } catch {
-            throw Self.failure(error, act)
-        }
+        do { _ = try state.read(Array(bytes.dropFirst())) } catch { throw Self.failure(error, act) }
     }
 
     /// The link that both sides now share.
@@ -124,11 +99,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
         return Link(
             peer: AuthenticatedPeer(publicKey: finished.remoteStatic, handshakeHash: finished.handshakeHash),
             transport: TransportState(
-                sending: finished.sending,
-                receiving: finished.receiving,
-                chainingKey: finished.chainingKey
-            )
-        )
+                sending: finished.sending, receiving: finished.receiving, chainingKey: finished.chainingKey))
     }
 
     /// The link that both sides now share, for packets that may be lost or come in another order.
@@ -137,10 +108,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
         let finished = state.finish()
         let peer = AuthenticatedPeer(publicKey: finished.remoteStatic, handshakeHash: finished.handshakeHash)
         return PacketLink(
-            peer: peer,
-            sending: finished.sending.packetCipher(),
-            receiving: finished.receiving.packetCipher()
-        )
+            peer: peer, sending: finished.sending.packetCipher(), receiving: finished.receiving.packetCipher())
     }
 
     /// Who is there, and the keys of the packets to and from them.
@@ -152,9 +120,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
         /// Hands the keys over.
         package consuming func takeKeys<Result: ~Copyable>(
             _ body: (consuming PacketCipher, consuming PacketCipher) -> Result
-        ) -> Result {
-            body(sending, receiving)
-        }
+        ) -> Result { body(sending, receiving) }
     }
 
     /// Who is there, and the keys to talk to them.

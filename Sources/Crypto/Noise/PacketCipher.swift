@@ -23,8 +23,6 @@ package struct PacketCipher: ~Copyable, Sendable {
             try key.withBytes { key throws(AEADError) in
                 try ChaChaPoly.open(&packet, headerByteCount: headerByteCount, key: key, counter: number)
             }
-        } catch {
-            throw .notAuthentic
-        }
+        } catch { throw .notAuthentic }
     }
 }

@@ -21,11 +21,7 @@ package struct TransportState: ~Copyable, Sendable {
     private var receiving: RotatingCipher
     private var expected = Expected.length
 
-    package init(
-        sending: consuming CipherState,
-        receiving: consuming CipherState,
-        chainingKey: consuming SecretBytes
-    ) {
+    package init(sending: consuming CipherState, receiving: consuming CipherState, chainingKey: consuming SecretBytes) {
         self.sending = RotatingCipher(cipher: sending, chainingKey: chainingKey.clone())
         self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
     }
@@ -90,7 +86,5 @@ private struct RotatingCipher: ~Copyable, Sendable {
         return plaintext
     }
 
-    private mutating func rotateIfDue() {
-        if cipher.nonce == Self.usesPerKey { cipher.rotate(&chainingKey) }
-    }
+    private mutating func rotateIfDue() { if cipher.nonce == Self.usesPerKey { cipher.rotate(&chainingKey) } }
 }

@@ -29,13 +29,8 @@ struct IncomingFiles: Sendable {
 
     /// A file that we did not know.
     mutating func receive(
-        _ attachment: Attachment,
-        _ message: Message,
-        _ keeping: NodeAction.Keeping,
-        on link: LinkID,
-        of members: Members,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, on link: LinkID,
+        of members: Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
         guard let sender = message.sender else { return [] }
         let id = message.content.id
@@ -54,8 +49,7 @@ struct IncomingFiles: Sendable {
             message.state = .failed
             message.onReading = nil
             return [
-                .keep(names.client, [message], keeping),
-                .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
+                .keep(names.client, [message], keeping), .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
                 names.event(.message(id), turn),
             ]
         }
@@ -66,26 +60,17 @@ struct IncomingFiles: Sendable {
         }
         message.state = .receiving
         files[id] = File(
-            sender: sender,
-            attachment: attachment,
-            keeping: keeping,
-            expiresAt: message.expiresAt,
+            sender: sender, attachment: attachment, keeping: keeping, expiresAt: message.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
-            stallsAt: turn.now + Limits.transferPatience
-        )
+            stallsAt: turn.now + Limits.transferPatience)
         return [.keep(names.client, [message], keeping), names.event(.message(id), turn)]
             + resume(id, on: link, of: members, turn)
     }
 
     /// A file that we know, and that is not whole, is named again.
     mutating func receiveAgain(
-        _ known: Message,
-        _ attachment: Attachment,
-        isStored: Bool,
-        on link: LinkID,
-        of members: Members,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ known: Message, _ attachment: Attachment, isStored: Bool, on link: LinkID, of members: Members,
+        _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
         guard let member = known.sender else { return [] }
         let id = known.content.id
@@ -98,17 +83,12 @@ struct IncomingFiles: Sendable {
         }
         // After a restart: what is here need not come again.
         files[id] = File(
-            sender: member,
-            attachment: attachment,
-            keeping: known.expiresAt.flatMap { end in
-                isStored ? .disk(.holding(end - turn.now)) : nil
-            } ?? .memory,
+            sender: member, attachment: attachment,
+            keeping: known.expiresAt.flatMap { end in isStored ? .disk(.holding(end - turn.now)) : nil } ?? .memory,
             expiresAt: known.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
                 turn.contents.hasChunk(names.client, id, $0)
-            },
-            stallsAt: turn.now + Limits.transferPatience
-        )
+            }, stallsAt: turn.now + Limits.transferPatience)
         return resume(id, on: link, of: members, turn)
     }
 
@@ -120,12 +100,7 @@ struct IncomingFiles: Sendable {
         return waiting.sorted().flatMap { resume($0, on: link, of: members, turn) }
     }
 
-    private mutating func resume(
-        _ id: MessageID,
-        on link: LinkID,
-        of members: Members,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func resume(_ id: MessageID, on link: LinkID, of members: Members, _ turn: Turn) -> [NodeAction] {
         guard let file = files[id], members[file.sender]?.link.link == link else { return [] }
         let window = window(for: file.sender)
         let actions = files[id]?.machine.linkUp(now: turn.now, window: window) ?? []
@@ -139,11 +114,7 @@ struct IncomingFiles: Sendable {
     // MARK: Chunks
 
     mutating func receive(
-        _ chunk: AttachmentChunk,
-        from member: PublicKey,
-        over link: LinkID,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ chunk: AttachmentChunk, from member: PublicKey, over link: LinkID, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
         // Nothing is inflated that was not asked for.
         guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
@@ -189,8 +160,9 @@ struct IncomingFiles: Sendable {
         files[id] = nil
         let isStored = if case .disk = file.keeping { true } else { false }
         return [.setState(names.client, [id], .received)]
-            + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? [])
-            + [names.event(.messageState(id, .received, stored: isStored), turn)]
+            + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? []) + [
+                names.event(.messageState(id, .received, stored: isStored), turn)
+            ]
     }
 
     private mutating func fail(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
@@ -201,11 +173,8 @@ struct IncomingFiles: Sendable {
     }
 
     private func perform(
-        _ actions: [AttachmentReceiverStateMachine.Action],
-        _ id: MessageID,
-        _ chunk: AttachmentChunk?,
-        over link: LinkID?,
-        _ turn: Turn
+        _ actions: [AttachmentReceiverStateMachine.Action], _ id: MessageID, _ chunk: AttachmentChunk?,
+        over link: LinkID?, _ turn: Turn
     ) -> [NodeAction] {
         guard let file = files[id] else { return [] }
         return actions.flatMap { action -> [NodeAction] in
@@ -218,8 +187,7 @@ struct IncomingFiles: Sendable {
                 [
                     names.event(
                         .attachmentProgress(id, file.sender, count: file.machine.count, of: file.machine.chunkCount),
-                        turn
-                    )
+                        turn)
                 ]
             }
         }

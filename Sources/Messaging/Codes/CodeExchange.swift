@@ -43,10 +43,7 @@ package enum CodeExchange {
     /// The roles are in it, so that nobody's message is good in the other direction.
     static func context(_ greeting: Greeting) -> CPace.Context {
         CPace.Context(
-            channel: channel,
-            session: greeting.bytes,
-            initiator: Array("joiner".utf8),
-            responder: Array("creator".utf8)
+            channel: channel, session: greeting.bytes, initiator: Array("joiner".utf8), responder: Array("creator".utf8)
         )
     }
 
@@ -76,8 +73,7 @@ package enum CodeExchange {
 
     /// - Returns: the invite's text; `nil` unless whoever has sealed it knows the code.
     static func open(invite message: [UInt8], _ key: CPaceKey) -> [UInt8]? {
-        guard message.count == inviteByteCount,
-            key.isAuthentic(Array(message.prefix(tagByteCount)), of: .responder)
+        guard message.count == inviteByteCount, key.isAuthentic(Array(message.prefix(tagByteCount)), of: .responder)
         else { return nil }
         let sealed = message.dropFirst(tagByteCount)
         let opened = key.derive("mayfly/1 code invite").withBytes {

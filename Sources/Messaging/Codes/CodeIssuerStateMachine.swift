@@ -83,20 +83,14 @@ package struct CodeIssuerStateMachine {
     /// An attempt has begun. What is no element of the group is not answered, costs no multiplication, and changes nothing.
     /// - Parameter random: for our scalar.
     package mutating func receive(
-        share: [UInt8],
-        _ greeting: CodeExchange.Greeting,
-        from attempt: CodeAttempt,
-        _ random: inout Randomness
+        share: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt, _ random: inout Randomness
     ) -> [Action] {
         switch state {
         case .open:
             guard CPace.isElement(share) else { return [.refuse(attempt)] }
             let own = CPaceShare(
-                .responder,
-                password: code.password,
-                CodeExchange.context(greeting),
-                scalar: CodeExchange.scalar(&random)
-            )
+                .responder, password: code.password, CodeExchange.context(greeting),
+                scalar: CodeExchange.scalar(&random))
             guard let own, let key = own.key(with: share) else { return [.refuse(attempt)] }
             state = .answered(attempt, key)
             return [.answer(attempt, own.bytes)]

@@ -41,11 +41,7 @@ package struct CodeJoinerStateMachine {
     package init?(_ code: SpokenCode, _ random: inout Randomness) {
         greeting = CodeExchange.Greeting(slot: code.slot, &random)
         let own = CPaceShare(
-            .initiator,
-            password: code.password,
-            CodeExchange.context(greeting),
-            scalar: CodeExchange.scalar(&random)
-        )
+            .initiator, password: code.password, CodeExchange.context(greeting), scalar: CodeExchange.scalar(&random))
         guard let own else { return nil }
         share = own.bytes
         state = .asking(own)

@@ -42,10 +42,7 @@ package struct OpenCodes {
     /// Makes a code.
     /// - Returns: `nil` when there are ``Limits/codeCount``.
     package mutating func open(
-        _ client: ClientID,
-        _ conversation: ConversationID,
-        now: Timestamp,
-        _ random: inout Randomness
+        _ client: ClientID, _ conversation: ConversationID, now: Timestamp, _ random: inout Randomness
     ) -> Entry? {
         guard entries.count < Limits.codeCount else { return nil }
         let taken = Set(entries.map(\.code.slot))
@@ -53,12 +50,8 @@ package struct OpenCodes {
         guard !free.isEmpty else { return nil }
         let slot = free[Int(random.next(upperBound: UInt64(free.count)))]
         let entry = Entry(
-            number: Number(next),
-            client: client,
-            conversation: conversation,
-            expiresAt: now + Limits.codeLifetime,
-            machine: CodeIssuerStateMachine(.random(slot: slot, &random))
-        )
+            number: Number(next), client: client, conversation: conversation, expiresAt: now + Limits.codeLifetime,
+            machine: CodeIssuerStateMachine(.random(slot: slot, &random)))
         next += 1
         entries.append(entry)
         return entry
@@ -75,10 +68,7 @@ package struct OpenCodes {
     // MARK: Events
 
     package mutating func receive(
-        share: [UInt8],
-        _ greeting: CodeExchange.Greeting,
-        from attempt: CodeAttempt,
-        _ random: inout Randomness
+        share: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt, _ random: inout Randomness
     ) -> [Action] {
         guard let index = entries.firstIndex(where: { $0.code.slot == greeting.slot }) else {
             return [Action(entry: nil, action: .refuse(attempt))]
@@ -87,11 +77,9 @@ package struct OpenCodes {
     }
 
     /// - Parameter greeting: what the attempt has begun with.
-    package mutating func receive(
-        proof: [UInt8],
-        _ greeting: CodeExchange.Greeting,
-        from attempt: CodeAttempt
-    ) -> [Action] {
+    package mutating func receive(proof: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt)
+        -> [Action]
+    {
         guard let index = entries.firstIndex(where: { $0.code.slot == greeting.slot }) else {
             return [Action(entry: nil, action: .refuse(attempt))]
         }
@@ -131,9 +119,9 @@ package struct OpenCodes {
 
     // MARK: Changes
 
-    private mutating func changeAll(
-        _ event: (inout CodeIssuerStateMachine, Entry) -> [CodeIssuerStateMachine.Action]
-    ) -> [Action] {
+    private mutating func changeAll(_ event: (inout CodeIssuerStateMachine, Entry) -> [CodeIssuerStateMachine.Action])
+        -> [Action]
+    {
         var actions: [Action] = []
         for number in entries.map(\.number) {
             guard let index = entries.firstIndex(where: { $0.number == number }) else { continue }
@@ -144,8 +132,7 @@ package struct OpenCodes {
     }
 
     private mutating func change(
-        _ index: Int,
-        _ event: (inout CodeIssuerStateMachine) -> [CodeIssuerStateMachine.Action]
+        _ index: Int, _ event: (inout CodeIssuerStateMachine) -> [CodeIssuerStateMachine.Action]
     ) -> [Action] {
         let actions = event(&entries[index].machine)
         let entry = entries[index]

@@ -74,13 +74,9 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
 
     package init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()
-        do {
-            self = try ContactCard(text: try container.decode(String.self))
-        } catch let failure as Failure {
+        do { self = try ContactCard(text: try container.decode(String.self)) } catch let failure as Failure {
             throw DecodingError.dataCorruptedError(
-                in: container,
-                debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
-            )
+                in: container, debugDescription: "expected a contact card (mayfly:card/…): \(failure)")
         }
     }
 

@@ -17,13 +17,9 @@ extension ContactStateMachine {
         remotes.values.sorted { $0.card.key < $1.card.key }.compactMap { remote in
             guard let rendezvous = remote.rendezvous, rendezvous.reservation.advertised != nil else { return nil }
             return RelayPlace(
-                addresses: remote.card.endpoints.filter { $0.relay == nil && $0.port > 0 },
-                key: remote.card.key,
-                routingSecret: remote.card.routingSecret,
-                secret: rendezvous.secret,
-                reservations: rendezvous.reservations,
-                isFull: rendezvous.reservation.isFull
-            )
+                addresses: remote.card.endpoints.filter { $0.relay == nil && $0.port > 0 }, key: remote.card.key,
+                routingSecret: remote.card.routingSecret, secret: rendezvous.secret,
+                reservations: rendezvous.reservations, isFull: rendezvous.reservation.isFull)
         }
     }
 
@@ -97,8 +93,7 @@ extension ContactStateMachine {
                 let remembered = record.granted.first { $0.rendezvous == card.key }?.grant
                 remotes[card.key]?.rendezvous = Rendezvous(
                     reservation: RelayReservationStateMachine(remembered: remembered, now: turn.now),
-                    secret: RelaySecret(rendezvous: card.key, user: key.publicKey, own: key)
-                )
+                    secret: RelaySecret(rendezvous: card.key, user: key.publicKey, own: key))
                 result += want(card.key)
                 if let link = remotes[card.key]?.link.link { result += reservationLinked(link, to: card.key, turn) }
             }

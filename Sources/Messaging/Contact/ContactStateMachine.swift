@@ -187,8 +187,7 @@ package struct ContactStateMachine: Sendable {
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
                 result += reservationLinked(link, to: remote, turn)
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
-            case .dial, .ping, .drop, .upgrade:
-                preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return dismissing(result)
@@ -201,8 +200,7 @@ package struct ContactStateMachine: Sendable {
     }
 
     /// A frame from another contact inbox. What is neither invitation nor ping ends the link.
-    package mutating func receive(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn)
-        -> [NodeAction]
+    package mutating func receive(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction]
     {
         remotes[remote]?.link.heard(link, now: turn.now)
         relay.heard(link, now: turn.now)
@@ -227,10 +225,9 @@ package struct ContactStateMachine: Sendable {
             guard record.outgoing.count != before else { return [] }
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
-        case .session, .contents, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
-            .deletionReceipt,
-            .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
-            .attachmentChunk, .attachmentGone, .punch, .mailboxAnswer, .mailbox:
+        case .session, .contents, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
+            .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest, .attachmentChunk,
+            .attachmentGone, .punch, .mailboxAnswer, .mailbox:
             return [.close(link)]
         case .mailboxRequest(let request):
             // A node that has business with us in its own name is served under a key of a link alone.
@@ -238,37 +235,24 @@ package struct ContactStateMachine: Sendable {
             return mailbox.receive(request, from: remote, on: link, client: client, own: key, turn)
         case .relayRequest(let request):
             return relay.receive(
-                request,
-                from: remote,
-                on: link,
-                own: key,
-                isPeer: turn.isNamedPeer(remote),
-                source: turn.sourceOf(link),
-                now: turn.now
-            )
+                request, from: remote, on: link, own: key, isPeer: turn.isNamedPeer(remote),
+                source: turn.sourceOf(link), now: turn.now)
         case .relayAnswer(let answer): return receive(answer, from: remote, on: link, turn)
         }
     }
 
-    private mutating func receive(
-        _ invitation: Invitation,
-        from remote: PublicKey,
-        on link: LinkID,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func receive(_ invitation: Invitation, from remote: PublicKey, on link: LinkID, _ turn: Turn)
+        -> [NodeAction]
+    {
         let answer: NodeAction = .transmit(link, .acknowledgement(invitation.id, stored: true))
         if record.received.contains(where: { $0.invitation.id == invitation.id }) { return [answer] }
         // Full, or locked: not acknowledged, so it comes again.
         guard hasRoom(for: remote, turn), !turn.isLocked else { return [] }
-        record.received.append(
-            ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now)
-        )
+        record.received.append(ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now))
         return [
-            .save(client),
-            answer,
+            .save(client), answer,
             .notify(
-                Event(client: client, conversation: nil, at: turn.now, kind: .invited(invitation.id, from: remote))
-            ),
+                Event(client: client, conversation: nil, at: turn.now, kind: .invited(invitation.id, from: remote))),
         ]
     }
 
@@ -367,8 +351,7 @@ package struct ContactStateMachine: Sendable {
 
     /// Ends our interest in a remote with which there is nothing left to do.
     /// - Returns: its link, to be closed; `nil` also when the relay serves it.
-    @discardableResult
-    mutating func release(_ remote: PublicKey) -> LinkID? {
+    @discardableResult mutating func release(_ remote: PublicKey) -> LinkID? {
         guard let state = remotes[remote], state.pings.isEmpty, state.rendezvous == nil,
             !record.outgoing.contains(where: { $0.card.key == remote })
         else { return nil }

@@ -50,15 +50,8 @@ package struct Content: Hashable, Sendable {
     package var body: ContentBody
 
     package init(
-        type: ContentType,
-        id: MessageID,
-        sentAt: Timestamp,
-        lifetime: Lifetime,
-        agreement: AgreementID?,
-        fallback: String,
-        shouldPush: Bool,
-        payload: [UInt8],
-        body: ContentBody = .opaque
+        type: ContentType, id: MessageID, sentAt: Timestamp, lifetime: Lifetime, agreement: AgreementID?,
+        fallback: String, shouldPush: Bool, payload: [UInt8], body: ContentBody = .opaque
     ) {
         self.type = type
         self.id = id
@@ -132,10 +125,7 @@ package struct Message: Hashable, Sendable {
     package var onReading: Retention.OnReading?
 
     package init(
-        content: Content,
-        sender: PublicKey?,
-        state: DeliveryState,
-        expiresAt: Timestamp?,
+        content: Content, sender: PublicKey?, state: DeliveryState, expiresAt: Timestamp?,
         onReading: Retention.OnReading? = nil
     ) {
         self.content = content
@@ -146,7 +136,5 @@ package struct Message: Hashable, Sendable {
     }
 
     /// Roughly what it takes in memory, in bytes.
-    package var byteCount: Int {
-        content.payload.count + content.body.byteCount + content.fallback.utf8.count + 256
-    }
+    package var byteCount: Int { content.payload.count + content.body.byteCount + content.fallback.utf8.count + 256 }
 }

@@ -66,12 +66,7 @@ package struct Attachment: Hashable, Sendable {
     package var replyTo: MessageID?
 
     package init(
-        name: String,
-        mediaType: String,
-        byteCount: Int64,
-        hash: [UInt8],
-        text: String,
-        replyTo: MessageID? = nil
+        name: String, mediaType: String, byteCount: Int64, hash: [UInt8], text: String, replyTo: MessageID? = nil
     ) {
         self.name = name
         self.mediaType = mediaType
@@ -282,9 +277,7 @@ extension ContentType {
         let authority = description[..<slash]
         let name = description[description.index(after: slash)..<colon]
         let version = description[description.index(after: colon)...].split(
-            separator: ".",
-            omittingEmptySubsequences: false
-        )
+            separator: ".", omittingEmptySubsequences: false)
         guard version.count == 2, let major = Self.number(version[0]), let minor = Self.number(version[1]),
             Self.isWord(authority), Self.isWord(name)
         else { return nil }

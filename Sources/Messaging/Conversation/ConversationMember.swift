@@ -62,9 +62,7 @@ struct ConversationMember: Sendable {
         let description = laterDescription == nil ? nil : profileBucket.readyAt
         for deadline in [
             outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt, description, movesUntil,
-        ] {
-            if let deadline { earliest = min(earliest ?? deadline, deadline) }
-        }
+        ] { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
         return earliest
     }
 
@@ -135,12 +133,6 @@ struct ConversationNames: Hashable, Sendable {
     func events(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: Turn) -> NodeAction {
         .notifyMessages(
             MessageEvents(
-                client: client,
-                conversation: conversation,
-                at: turn.now,
-                messages: messages,
-                happening: happening
-            )
-        )
+                client: client, conversation: conversation, at: turn.now, messages: messages, happening: happening))
     }
 }

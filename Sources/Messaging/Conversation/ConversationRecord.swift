@@ -83,11 +83,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var schedule: ExplosionSchedule?
 
     package init(
-        genesis: Genesis,
-        group: GroupState,
-        own: Member,
-        members: [Member],
-        issuer: IssuerStateMachine.Record?
+        genesis: Genesis, group: GroupState, own: Member, members: [Member], issuer: IssuerStateMachine.Record?
     ) {
         self.genesis = genesis
         self.group = group

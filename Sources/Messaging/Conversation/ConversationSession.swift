@@ -31,9 +31,7 @@ package final class ConversationSession: Sendable {
     let deferredNotice: ConversationEnding.DeferredNotice?
 
     init(
-        sides: [PublicKey: Side] = [:],
-        lifetimeMachine: LifetimeStateMachine? = nil,
-        unconfirmed: Set<MessageID> = [],
+        sides: [PublicKey: Side] = [:], lifetimeMachine: LifetimeStateMachine? = nil, unconfirmed: Set<MessageID> = [],
         deferredNotice: ConversationEnding.DeferredNotice? = nil
     ) {
         self.sides = sides

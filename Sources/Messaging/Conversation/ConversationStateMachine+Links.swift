@@ -6,11 +6,7 @@ extension ConversationStateMachine {
 
     /// A handshake with a member has ended.
     package mutating func linkOpened(
-        _ link: LinkID,
-        to member: PublicKey,
-        weDialled: Bool,
-        isRelayed: Bool = false,
-        _ turn: inout Turn
+        _ link: LinkID, to member: PublicKey, weDialled: Bool, isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
         guard members[member] != nil else { return [.close(link)] }
         guard !isShunned(member, now: turn.now) else {
@@ -36,19 +32,15 @@ extension ConversationStateMachine {
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
-            case .dial, .ping, .drop, .upgrade:
-                preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
     }
 
-    private mutating func startSession(
-        with member: PublicKey,
-        on link: LinkID,
-        wasAway: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private mutating func startSession(with member: PublicKey, on link: LinkID, wasAway: Bool, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard let state = members[member] else { return [] }
         let moved = endpointsChanged(&turn)
         // What has come to its end meanwhile is a gap that is told now.
@@ -68,12 +60,9 @@ extension ConversationStateMachine {
         return moved + ended + [.transmit(link, .session(start))]
     }
 
-    mutating func receive(
-        _ start: SessionStart,
-        from member: PublicKey,
-        on link: LinkID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    mutating func receive(_ start: SessionStart, from member: PublicKey, on link: LinkID, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = start.member.map { receive($0, from: member, &turn) } ?? []
         result += noteMissed(start.undelivered, of: member, turn)
@@ -90,14 +79,9 @@ extension ConversationStateMachine {
         members[member]!.movesUntil = nil
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimes.machine?.sessionEstablished(
-            with: member,
-            sent: sent,
-            received: start,
-            hasRestarted: hasRestarted,
-            now: turn.now,
-            key: key,
-            random: &turn.random
-        ) {
+            with: member, sent: sent, received: start, hasRestarted: hasRestarted, now: turn.now, key: key,
+            random: &turn.random)
+        {
             result += perform(actions, &turn)
         }
         result += ending.showSchedule(on: link, record, &turn)
@@ -187,11 +171,7 @@ extension ConversationStateMachine {
 
     /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token, or over UDP, where
     ///   such a node is silent, nobody answered.
-    package mutating func dialFailed(
-        to member: PublicKey,
-        isUnknownThere: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package mutating func dialFailed(to member: PublicKey, isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         guard members[member] != nil else { return [] }
         members[member]!.link.dialFailed(now: turn.now, random: &turn.random)
         guard isUnknownThere, let endpoints = record.members.first(where: { $0.key == member })?.endpoints else {
@@ -301,11 +281,9 @@ extension ConversationStateMachine {
         members[member]!.heard.note(endpoint, now: turn.now)
         return members[member]!.link.found(now: turn.now).map { action in
             switch action {
-            case .dial:
-                .dial(client, NodeAction.Dial(remote: member, endpoints: [endpoint], route: .member))
+            case .dial: .dial(client, NodeAction.Dial(remote: member, endpoints: [endpoint], route: .member))
             case .ping(let link): .transmit(link, .ping(turn.random.next()))
-            case .use, .retire, .drop, .upgrade:
-                preconditionFailure("who was found is dialled or asked, not \(action)")
+            case .use, .retire, .drop, .upgrade: preconditionFailure("who was found is dialled or asked, not \(action)")
             }
         }
     }
@@ -318,9 +296,7 @@ extension ConversationStateMachine {
     /// The machine's addresses have changed: who is still there?
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        for member in memberKeys {
-            result += ask(members[member]!.link.addressesChanged(now: turn.now, &dials), &turn)
-        }
+        for member in memberKeys { result += ask(members[member]!.link.addressesChanged(now: turn.now, &dials), &turn) }
         return result
     }
 
@@ -370,13 +346,8 @@ extension ConversationStateMachine {
     ///   - session: `nil` when it has ended since, by a restart.
     ///   - dials: it dials its members at once; otherwise those for whom there is something, and the others a little later.
     package init(
-        client: ClientID,
-        key: IdentityKey,
-        record: ConversationRecord,
-        session: ConversationSession?,
-        undelivered: [Message],
-        dials: Bool,
-        now: Timestamp
+        client: ClientID, key: IdentityKey, record: ConversationRecord, session: ConversationSession?,
+        undelivered: [Message], dials: Bool, now: Timestamp
     ) {
         self.init(client: client, key: key, record: record, isFresh: session != nil, now: now)
         for message in undelivered { restoreOutbox(message) }
@@ -430,15 +401,10 @@ extension ConversationStateMachine {
         let isQuiet =
             pendingProposal == nil && lifetimes.machine?.renewsAt == nil && !sides.values.contains(where: \.owesWord)
         let machine = isQuiet ? nil : lifetimes.machine
-        if sides.isEmpty, machine == nil, lifetimes.unconfirmed.isEmpty, ending.deferredNotice == nil {
-            return .quiet
-        }
+        if sides.isEmpty, machine == nil, lifetimes.unconfirmed.isEmpty, ending.deferredNotice == nil { return .quiet }
         return ConversationSession(
-            sides: sides,
-            lifetimeMachine: machine,
-            unconfirmed: lifetimes.unconfirmed,
-            deferredNotice: ending.deferredNotice
-        )
+            sides: sides, lifetimeMachine: machine, unconfirmed: lifetimes.unconfirmed,
+            deferredNotice: ending.deferredNotice)
     }
 
     /// Every member has heard where we are now. Until then it is we who must dial.
@@ -446,9 +412,7 @@ extension ConversationStateMachine {
 
     /// A file is under way over a link. One of which nothing moves does not count: a member that names a file and sends
     /// nothing, or asks for chunks and takes none, keeps no inbox awake.
-    package var isTransferring: Bool {
-        files.isMoving(of: members) || members.values.contains(where: \.isTaking)
-    }
+    package var isTransferring: Bool { files.isMoving(of: members) || members.values.contains(where: \.isTaking) }
 
     /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.
     var holdsUndelivered: Bool { members.values.contains { $0.outbox.holdsMemoryOnly } }
@@ -480,9 +444,7 @@ extension ConversationStateMachine {
     package var isReached: Bool { members.values.allSatisfy(\.isEstablished) }
 
     /// A member for which there is something has a link, or is being dialled.
-    func isDelivering(now: Timestamp) -> Bool {
-        members.contains { hasNews(for: $0) && $1.link.isReaching(now: now) }
-    }
+    func isDelivering(now: Timestamp) -> Bool { members.contains { hasNews(for: $0) && $1.link.isReaching(now: now) } }
 
     /// A member is being dialled, or says where it stands: worth waiting for.
     package func isReaching(now: Timestamp) -> Bool {

@@ -64,19 +64,12 @@ extension ConversationStateMachine {
         return describe(record.own.profile, &turn)
     }
 
-    private mutating func describe(
-        _ profile: String?,
-        after version: UInt64 = 0,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private mutating func describe(_ profile: String?, after version: UInt64 = 0, _ turn: inout Turn) -> [NodeAction] {
         record.own = Member(
-            profile: profile,
-            endpoints: turn.fittingEndpoints(of: relaySeed),
+            profile: profile, endpoints: turn.fittingEndpoints(of: relaySeed),
             mailbox: usesMailbox ? turn.mailbox?.address(of: relaySeed) : nil,
-            version: max(UInt64(clamping: turn.now.milliseconds), max(record.own.version, version) + 1),
-            key: key,
-            &turn.random
-        )
+            version: max(UInt64(clamping: turn.now.milliseconds), max(record.own.version, version) + 1), key: key,
+            &turn.random)
         return [.save(client)] + broadcast(.profile(record.own))
     }
 
@@ -84,9 +77,7 @@ extension ConversationStateMachine {
 
     /// Signs a new state and tells everyone.
     mutating func changeGroup(
-        _ turn: inout Turn,
-        adding newcomer: Member? = nil,
-        _ change: (inout GroupState.Unsigned) -> Void
+        _ turn: inout Turn, adding newcomer: Member? = nil, _ change: (inout GroupState.Unsigned) -> Void
     ) -> [NodeAction] {
         var state = record.group.unsigned
         state.version += 1
@@ -178,12 +169,9 @@ extension ConversationStateMachine {
 
     /// The creator has signed two states of one version. Watchers are told once for each version, and who has the one that
     /// does not count is sent ours.
-    private mutating func noteConflict(
-        of state: GroupState,
-        isNews: Bool,
-        from sender: PublicKey,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func noteConflict(of state: GroupState, isNews: Bool, from sender: PublicKey, _ turn: Turn)
+        -> [NodeAction]
+    {
         var result: [NodeAction] = []
         if conflictTold != state.version {
             conflictTold = state.version
@@ -366,8 +354,7 @@ extension ConversationStateMachine {
     /// Tells the others and destroys one's own copy.
     package func leave(_ turn: inout Turn) -> [NodeAction] {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
-        return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) }
-            + [.destroy(client)]
+        return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) } + [.destroy(client)]
             // What was prepared for a scheduled explosion goes with it.
             + (record.schedule == nil ? [] : [.removeTombstone(conversation)])
     }
@@ -480,12 +467,7 @@ extension ConversationStateMachine {
 
     var mailContext: ConversationMailbox.Context {
         ConversationMailbox.Context(
-            members: members,
-            described: record.members,
-            own: record.own,
-            told: record.told,
-            agreement: agreement
-        )
+            members: members, described: record.members, own: record.own, told: record.told, agreement: agreement)
     }
 
     /// Whether contents for this member would go to its mailbox, were it away.

@@ -6,11 +6,7 @@ extension ConversationStateMachine {
 
     /// A frame from a member. `memoryAvailable`: what all inboxes may still hold in memory, in bytes.
     package mutating func receive(
-        _ frame: Frame,
-        from member: PublicKey,
-        on link: LinkID,
-        memoryAvailable: Int,
-        _ turn: inout Turn
+        _ frame: Frame, from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: inout Turn
     ) -> [NodeAction] {
         guard let isShunned = members[member]?.isShunned(now: turn.now) else { return [.close(link)] }
         var result: [NodeAction] = []
@@ -36,11 +32,7 @@ extension ConversationStateMachine {
     }
 
     private mutating func answer(
-        _ frame: Frame,
-        from member: PublicKey,
-        on link: LinkID,
-        memoryAvailable: Int,
-        _ turn: inout Turn
+        _ frame: Frame, from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: inout Turn
     ) -> [NodeAction] {
         switch frame {
         case .session(let start): return receive(start, from: member, on: link, &turn)
@@ -100,11 +92,7 @@ extension ConversationStateMachine {
 
     /// What one frame brings is answered by one acknowledgement.
     private mutating func receive(
-        _ contents: [AgedContent],
-        from member: PublicKey,
-        on link: LinkID,
-        memoryAvailable: Int,
-        _ turn: Turn
+        _ contents: [AgedContent], from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: Turn
     ) -> [NodeAction] {
         guard contents.count <= Limits.contentsCount, members[member]!.isEstablished else {
             tally.dropped += contents.count
@@ -126,11 +114,7 @@ extension ConversationStateMachine {
     /// Elements of a frame that change nothing count like frames of their own: to put many into one makes none of them
     /// cheaper for its sender. The caller counts those of a frame of which no element changes anything.
     private mutating func noteIdle(
-        _ count: Int,
-        beside actions: [NodeAction],
-        of member: PublicKey,
-        on link: LinkID,
-        _ turn: Turn
+        _ count: Int, beside actions: [NodeAction], of member: PublicKey, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
         guard count > 0, !actions.isIdle(on: link),
             let pause = members[member]?.idleFrames.note(elements: count, now: turn.now)
@@ -140,10 +124,7 @@ extension ConversationStateMachine {
 
     /// - Returns: what it comes to, without its acknowledgement, which goes into `batch`.
     private mutating func receive(
-        _ aged: AgedContent,
-        from member: PublicKey,
-        _ batch: inout ReceivedBatch,
-        _ turn: Turn
+        _ aged: AgedContent, from member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> ReceivedContent {
         let (content, age, link) = (aged.content, aged.age, batch.link)
         let id = content.id
@@ -162,8 +143,7 @@ extension ConversationStateMachine {
         }
         // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
         var expiresAt =
-            retention?.expiresAt
-            ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
+            retention?.expiresAt ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
             guard !batch.isAgeDoubtful else {
                 tally.dropped += 1
@@ -178,12 +158,7 @@ extension ConversationStateMachine {
             onReading = nil
         }
         let message = Message(
-            content: content,
-            sender: member,
-            state: .received,
-            expiresAt: expiresAt,
-            onReading: onReading
-        )
+            content: content, sender: member, state: .received, expiresAt: expiresAt, onReading: onReading)
         let keeping = ConversationAgreement.keeping(retention, turn)
         let isStored = if case .disk = keeping { true } else { false }
         // Beyond the bound nothing is acknowledged, so the sender keeps it.
@@ -214,10 +189,7 @@ extension ConversationStateMachine {
 
     /// A content that we have: the acknowledgement was lost, or it is a file that is not whole yet.
     private mutating func receiveAgain(
-        _ content: Content,
-        from member: PublicKey,
-        _ batch: inout ReceivedBatch,
-        _ turn: Turn
+        _ content: Content, from member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> [NodeAction] {
         let id = content.id
         let known = turn.contents.message(client, id)
@@ -237,15 +209,7 @@ extension ConversationStateMachine {
         }
         switch known.state {
         case .receiving:
-            return files.receiveAgain(
-                known,
-                attachment,
-                isStored: isStored,
-                on: batch.link,
-                of: members,
-                &tally,
-                turn
-            )
+            return files.receiveAgain(known, attachment, isStored: isStored, on: batch.link, of: members, &tally, turn)
         case .failed:
             let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
             return [.transmit(batch.link, .receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])))]
@@ -257,10 +221,7 @@ extension ConversationStateMachine {
 
     /// A content that is past its time: its sender is told that it was not shown, unless it was. Watchers are told once.
     private mutating func answerExpired(
-        _ id: MessageID,
-        of member: PublicKey,
-        _ batch: inout ReceivedBatch,
-        _ turn: Turn
+        _ id: MessageID, of member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> [NodeAction] {
         if turn.contents.wasShown(client, id) {
             batch.said.held.append(id)
@@ -279,11 +240,7 @@ extension ConversationStateMachine {
     /// What a member has put into our box: contents, acknowledgements, its own description.
     /// - Returns: whether the slot is needed no longer.
     mutating func receiveMailed(
-        _ frame: Frame,
-        from member: PublicKey,
-        age: SlotAge,
-        memoryAvailable: Int,
-        _ turn: inout Turn
+        _ frame: Frame, from member: PublicKey, age: SlotAge, memoryAvailable: Int, _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
         switch frame {
         case .contents(let contents):
@@ -328,12 +285,9 @@ extension ConversationStateMachine {
         return []
     }
 
-    private mutating func receive(
-        _ message: MailboxMessage,
-        from member: PublicKey,
-        on link: LinkID,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func receive(_ message: MailboxMessage, from member: PublicKey, on link: LinkID, _ turn: Turn)
+        -> [NodeAction]
+    {
         guard members[member]?.establishedLink == link else {
             tally.dropped += 1
             return []
@@ -347,12 +301,9 @@ extension ConversationStateMachine {
 
     /// What a member says of many messages of ours. Each that is no longer waited for counts as a frame that changes
     /// nothing, so a batch of them is no cheaper for its sender than single ones.
-    private mutating func receive(
-        _ said: Acknowledgement,
-        from member: PublicKey,
-        on link: LinkID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private mutating func receive(_ said: Acknowledgement, from member: PublicKey, on link: LinkID, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard said.count <= Limits.acknowledgementCount else {
             tally.dropped += 1
             return []
@@ -420,9 +371,7 @@ extension ConversationStateMachine {
     // MARK: Reading
 
     /// Whether the others are told what we have read.
-    package func sendsReadReceipts(_ turn: Turn) -> Bool {
-        record.sendsReadReceipts ?? turn.contents.sendsReadReceipts
-    }
+    package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.contents.sendsReadReceipts }
 
     /// - Parameter isOn: `nil` follows the node's default.
     package mutating func setReadReceipts(_ isOn: Bool?) -> [NodeAction] {

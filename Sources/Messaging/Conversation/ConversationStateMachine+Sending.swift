@@ -5,20 +5,18 @@ extension ConversationStateMachine {
     // MARK: Sending
 
     /// Sends a text to every other member.
-    package mutating func send(
-        _ text: String,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    package mutating func send(_ text: String, _ turn: inout Turn) throws(CommandError) -> (
+        message: Message, actions: [NodeAction]
+    ) {
         let (made, actions) = send([text], &turn)
         return (try made[0].get(), actions)
     }
 
     /// Sends texts to every other member, each as a message of its own.
     /// - Returns: the message of each, or why there is none.
-    package mutating func send(
-        _ texts: [String],
-        _ turn: inout Turn
-    ) -> (made: [Result<Message, CommandError>], actions: [NodeAction]) {
+    package mutating func send(_ texts: [String], _ turn: inout Turn) -> (
+        made: [Result<Message, CommandError>], actions: [NodeAction]
+    ) {
         var posted = Posted()
         posted.numbers = turn.random.numbers(texts.count)
         let made = texts.map { text in
@@ -61,10 +59,9 @@ extension ConversationStateMachine {
     }
 
     /// Keeps a content and puts it into every member's outbox.
-    mutating func post(
-        _ draft: Draft,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    mutating func post(_ draft: Draft, _ turn: inout Turn) throws(CommandError) -> (
+        message: Message, actions: [NodeAction]
+    ) {
         var posted = Posted()
         let message = try make(draft, &posted, &turn)
         return (message, finish(posted, &turn))
@@ -79,11 +76,9 @@ extension ConversationStateMachine {
     }
 
     /// Puts a content into every member's outbox.
-    private mutating func make(
-        _ draft: Draft,
-        _ posted: inout Posted,
-        _ turn: inout Turn
-    ) throws(CommandError) -> Message {
+    private mutating func make(_ draft: Draft, _ posted: inout Posted, _ turn: inout Turn) throws(CommandError)
+        -> Message
+    {
         guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
         let id =
@@ -101,20 +96,9 @@ extension ConversationStateMachine {
         let memberKeys = memberKeys
         var message = Message(
             content: Content(
-                type: draft.type,
-                id: id,
-                sentAt: sentAt,
-                lifetime: kept.lifetime,
-                agreement: kept.agreement,
-                fallback: draft.fallback,
-                shouldPush: draft.shouldPush,
-                payload: draft.payload,
-                body: draft.body
-            ),
-            sender: nil,
-            state: .queued,
-            expiresAt: expiresAt
-        )
+                type: draft.type, id: id, sentAt: sentAt, lifetime: kept.lifetime, agreement: kept.agreement,
+                fallback: draft.fallback, shouldPush: draft.shouldPush, payload: draft.payload, body: draft.body),
+            sender: nil, state: .queued, expiresAt: expiresAt)
         // For whom it is: whoever joins later does not get it.
         message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
@@ -124,12 +108,8 @@ extension ConversationStateMachine {
         let unsentDeadline = unsentDeadline(of: message.content)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
-                id,
-                sentAt: sentAt,
-                deadline: deadline,
-                unsentDeadline: unsentDeadline,
-                isStored: kept.keeping != .memory
-            )
+                id, sentAt: sentAt, deadline: deadline, unsentDeadline: unsentDeadline,
+                isStored: kept.keeping != .memory)
         }
         lifetimes.noteUnconfirmed(message.content)
         posted.messages.append(message)
@@ -153,12 +133,8 @@ extension ConversationStateMachine {
         let waiting = mailed.union(message.deliveries.filter { $0.state == .queued }.map(\.member))
         for member in memberKeys where waiting.contains(member) {
             _ = members[member]!.outbox.enqueue(
-                message.content.id,
-                sentAt: message.content.sentAt,
-                deadline: deadline,
-                isStored: true,
-                isMailed: mailed.contains(member)
-            )
+                message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true,
+                isMailed: mailed.contains(member))
         }
     }
 
@@ -188,12 +164,9 @@ extension ConversationStateMachine {
         return perform(actions, to: member, on: link, turn)
     }
 
-    mutating func perform(
-        _ actions: OutboxStateMachine.Actions,
-        to member: PublicKey,
-        on link: LinkID?,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    mutating func perform(_ actions: OutboxStateMachine.Actions, to member: PublicKey, on link: LinkID?, _ turn: Turn)
+        -> [NodeAction]
+    {
         var result: [NodeAction] = []
         if !actions.expired.isEmpty {
             // The member will see that something is missing.
@@ -208,45 +181,32 @@ extension ConversationStateMachine {
     }
 
     /// Answers a message, which need not be known here.
-    package mutating func reply(
-        _ text: String,
-        to message: MessageID,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    package mutating func reply(_ text: String, to message: MessageID, _ turn: inout Turn) throws(CommandError) -> (
+        message: Message, actions: [NodeAction]
+    ) {
         try check(text)
         let draft = Draft(
-            type: .reply,
-            fallback: text.shortened(toByteCount: Limits.fallbackByteCount),
-            body: .reply(Reply(replyTo: message, text: text))
-        )
+            type: .reply, fallback: text.shortened(toByteCount: Limits.fallbackByteCount),
+            body: .reply(Reply(replyTo: message, text: text)))
         return try post(draft, &turn)
     }
 
     /// Puts a sign at a message, or takes it back.
-    package mutating func react(
-        _ emoji: String,
-        to message: MessageID,
-        isRemoved: Bool,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    package mutating func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn)
+        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    {
         guard Reaction.isEmoji(emoji) else { throw .invalidReaction(limit: Limits.reactionByteCount) }
         guard turn.contents.message(client, message) != nil else { throw .unknownMessage }
         let draft = Draft(
-            type: .reaction,
-            fallback: isRemoved ? "took back \(emoji)" : "reacted \(emoji)",
-            shouldPush: false,
-            body: .reaction(Reaction(message: message, emoji: emoji, isRemoved: isRemoved))
-        )
+            type: .reaction, fallback: isRemoved ? "took back \(emoji)" : "reacted \(emoji)", shouldPush: false,
+            body: .reaction(Reaction(message: message, emoji: emoji, isRemoved: isRemoved)))
         return try post(draft, &turn)
     }
 
     /// Sends a content of a type that this program does not make itself.
-    package mutating func send(
-        _ type: ContentType,
-        payload: [UInt8],
-        fallback: String,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    package mutating func send(_ type: ContentType, payload: [UInt8], fallback: String, _ turn: inout Turn)
+        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    {
         guard let parts = type.parts, type.description.utf8.count <= Limits.contentTypeByteCount else {
             throw .invalidContentType(type.description)
         }
@@ -267,29 +227,18 @@ extension ConversationStateMachine {
 
     /// Begins to take a file from its user.
     /// - Parameter byteCount: as far as it is known.
-    package func prepareAttachment(
-        byteCount: Int64,
-        _ turn: inout Turn
-    ) throws(CommandError) -> PreparedAttachment {
+    package func prepareAttachment(byteCount: Int64, _ turn: inout Turn) throws(CommandError) -> PreparedAttachment {
         guard !members.isEmpty else { throw .noOtherMember }
         let kept = lifetimes.placement(of: .attachment, record, turn)
         let prepared = PreparedAttachment(
-            message: MessageID.make(by: key.publicKey, in: conversation, &turn.random),
-            sentAt: turn.now,
-            agreement: kept.agreement,
-            expiresAt: kept.expiresAt,
-            keeping: kept.keeping
-        )
+            message: MessageID.make(by: key.publicKey, in: conversation, &turn.random), sentAt: turn.now,
+            agreement: kept.agreement, expiresAt: kept.expiresAt, keeping: kept.keeping)
         try checkPrepared(prepared, byteCount: byteCount, turn)
         return prepared
     }
 
     /// Whether a file may go on to be taken, now that it has so many bytes.
-    package func checkPrepared(
-        _ prepared: PreparedAttachment,
-        byteCount: Int64,
-        _ turn: Turn
-    ) throws(CommandError) {
+    package func checkPrepared(_ prepared: PreparedAttachment, byteCount: Int64, _ turn: Turn) throws(CommandError) {
         guard prepared.agreement == lifetimes.placement(of: .attachment, record, turn).agreement else {
             throw .agreementChanged
         }
@@ -301,30 +250,20 @@ extension ConversationStateMachine {
     }
 
     /// Sends a file whose chunks are all in the archive.
-    package mutating func send(
-        _ attachment: Attachment,
-        _ prepared: PreparedAttachment,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+    package mutating func send(_ attachment: Attachment, _ prepared: PreparedAttachment, _ turn: inout Turn)
+        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    {
         if !attachment.text.isEmpty { try check(attachment.text) }
         try checkPrepared(prepared, byteCount: attachment.byteCount, turn)
         let draft = Draft(
-            type: .attachment,
-            fallback: attachment.fallback.shortened(toByteCount: Limits.fallbackByteCount),
-            body: .attachment(attachment),
-            prepared: prepared
-        )
+            type: .attachment, fallback: attachment.fallback.shortened(toByteCount: Limits.fallbackByteCount),
+            body: .attachment(attachment), prepared: prepared)
         return try post(draft, &turn)
     }
 
     /// A member asks for chunks of a file of ours.
     mutating func receiveRequest(
-        _ id: MessageID,
-        first: Int,
-        count: Int,
-        from member: PublicKey,
-        on link: LinkID,
-        _ turn: Turn
+        _ id: MessageID, first: Int, count: Int, from member: PublicKey, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
         guard members[member]!.isEstablished, members[member]!.link.link == link else {
             tally.dropped += 1
@@ -336,14 +275,7 @@ extension ConversationStateMachine {
             let attachment = message.content.attachment
         else { return turn.isLocked ? [] : [.transmit(link, .attachmentGone(id))] }
         let wasIdle = members[member]!.serving.isIdle
-        guard
-            members[member]!.serving.request(
-                id,
-                first: first,
-                count: count,
-                chunkCount: attachment.chunkCount
-            )
-        else {
+        guard members[member]!.serving.request(id, first: first, count: count, chunkCount: attachment.chunkCount) else {
             tally.dropped += 1
             return []
         }

@@ -102,9 +102,7 @@ package struct ConversationStateMachine: Sendable {
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
         var earliest = lifetimes.machine?.nextDeadline
         if let end = lifetimes.nextDeadline { earliest = min(earliest ?? end, end) }
-        func consider(_ deadline: Timestamp?) {
-            if let deadline { earliest = min(earliest ?? deadline, deadline) }
-        }
+        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
         consider(ending.deadline(record) { endingContext })
         consider(places.deadline)
         consider(files.nextDeadline)
@@ -152,9 +150,7 @@ package struct ConversationStateMachine: Sendable {
     /// The members in a fixed order: the order of a dictionary must not reach an action.
     var memberKeys: [PublicKey] { members.keys.sorted() }
 
-    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
-        names.event(kind, turn)
-    }
+    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction { names.event(kind, turn) }
 
     // MARK: Agreements about keeping messages (Lifetime.md)
 
@@ -170,10 +166,8 @@ package struct ConversationStateMachine: Sendable {
 
     /// Accepts the open proposal. Throws as ``propose(_:_:)``.
     /// - Parameter seen: what our user has looked at; `nil` for whatever is open.
-    package mutating func accept(
-        only seen: ProposalID? = nil,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
+    package mutating func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) -> [NodeAction]
+    {
         try checkProposer()
         return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
@@ -215,16 +209,12 @@ package struct ConversationStateMachine: Sendable {
 
     private mutating func negotiate(
         _ turn: inout Turn,
-        _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal)
-            -> [LifetimeStateMachine.Action]
+        _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine
+            .Action]
     ) throws(CommandError) -> [NodeAction] {
         guard var machine = lifetimes.machine else { throw .noOtherMember }
         let actions: [LifetimeStateMachine.Action]
-        do throws(LifetimeStateMachine.Refusal) {
-            actions = try step(&machine, &turn)
-        } catch {
-            throw .lifetime(error)
-        }
+        do throws(LifetimeStateMachine.Refusal) { actions = try step(&machine, &turn) } catch { throw .lifetime(error) }
         lifetimes.machine = machine
         return perform(actions, &turn)
     }
@@ -239,21 +229,11 @@ package struct ConversationStateMachine: Sendable {
         guard isOnline(pending.proposal.proposer) else { throw .notConnected }
     }
 
-    mutating func receive(
-        _ message: LifetimeMessage,
-        from member: PublicKey,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    mutating func receive(_ message: LifetimeMessage, from member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         let policy = lifetimes.policy(record, turn)
         guard
             let actions = lifetimes.machine?.receive(
-                message,
-                from: member,
-                policy: policy,
-                now: turn.now,
-                key: key,
-                random: &turn.random
-            )
+                message, from: member, policy: policy, now: turn.now, key: key, random: &turn.random)
         else { return [] }
         return perform(actions, &turn)
     }
@@ -305,26 +285,17 @@ package struct ConversationStateMachine: Sendable {
 
     var endingContext: ConversationEnding.Context {
         ConversationEnding.Context(
-            names: names,
-            key: key,
-            isCreator: isCreator,
-            members: members,
-            issuer: issuer?.record,
-            relaySeeds: places.seeds
-        )
+            names: names, key: key, isCreator: isCreator, members: members, issuer: issuer?.record,
+            relaySeeds: places.seeds)
     }
 
     /// Ends the conversation for everyone: see `ConversationEnding`.
     /// - Parameters:
     ///   - time: when; now if `nil` or past.
     ///   - isTraceless: keep no list of whom to tell.
-    package mutating func explode(
-        at time: Timestamp? = nil,
-        isTraceless: Bool = false,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
-        try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn)
-    }
+    package mutating func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn)
+        throws(CommandError) -> [NodeAction]
+    { try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn) }
 
     mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
         ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
@@ -336,11 +307,9 @@ package struct ConversationStateMachine: Sendable {
     }
 
     /// The creator's sealed word, from whomever.
-    mutating func receiveExplosion(
-        _ sealed: [UInt8],
-        _ path: ConversationEnding.Path,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    mutating func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         let (actions, isCostly) = ending.receive(sealed, path, &record, endingContext, &tally, &turn)
         if isCostly, case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
         return actions
@@ -364,40 +333,23 @@ extension ConversationStateMachine {
     // MARK: Invites
 
     /// Makes an invite. The shell encodes and signs it.
-    package mutating func invite(
-        lifetime: Milliseconds,
-        singleUse: Bool,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (invite: Invite, actions: [NodeAction]) {
+    package mutating func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> (
+        invite: Invite, actions: [NodeAction]
+    ) {
         guard issuer != nil else { throw .notCreator }
         guard !issuer!.record.isLocked else { throw .conversationLocked }
         let invite = Invite(
             tag: issuer!.record.tag,
-            conversationToken: ConversationToken.seal(
-                conversation,
-                key: key.secret,
-                nonce: turn.random.bytes(12)
-            ),
-            creator: InboxID(key.publicKey),
-            joinSecret: turn.random.bytes(32),
-            endpoints: turn.endpoints(of: relaySeed, atMost: Limits.inviteEndpointCount),
-            name: record.name,
-            description: nil,
-            lifetime: self.lifetime,
-            conversationExpiresAt: record.schedule?.expiresAt,
+            conversationToken: ConversationToken.seal(conversation, key: key.secret, nonce: turn.random.bytes(12)),
+            creator: InboxID(key.publicKey), joinSecret: turn.random.bytes(32),
+            endpoints: turn.endpoints(of: relaySeed, atMost: Limits.inviteEndpointCount), name: record.name,
+            description: nil, lifetime: self.lifetime, conversationExpiresAt: record.schedule?.expiresAt,
             expiresAt: min(
                 turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
-                record.schedule?.expiresAt ?? .latest
-            ),
-            singleUse: singleUse
-        )
+                record.schedule?.expiresAt ?? .latest), singleUse: singleUse)
         let issued = IssuerStateMachine.IssuedInvite(
-            id: invite.id,
-            tag: invite.tag,
-            expiresAt: invite.expiresAt,
-            singleUse: singleUse,
-            relayGeneration: record.relay.current
-        )
+            id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse,
+            relayGeneration: record.relay.current)
         let over = forgetInvites(turn)
         guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
         return (invite, over + [.save(client), .register(client, .invite(invite.id))])
@@ -432,12 +384,8 @@ extension ConversationStateMachine {
 
     /// A join request over a link that came by an invite's token.
     package mutating func receiveJoinRequest(
-        _ request: JoinRequest,
-        verified: VerifiedInvite?,
-        from joiner: PublicKey,
-        on link: LinkID,
-        isRelayed: Bool = false,
-        _ turn: inout Turn
+        _ request: JoinRequest, verified: VerifiedInvite?, from joiner: PublicKey, on link: LinkID,
+        isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
         // An admission is durable before the welcome leaves; a locked node cannot make it so, and the joiner asks again.
         guard issuer != nil, !turn.isLocked else { return [.close(link)] }
@@ -446,22 +394,15 @@ extension ConversationStateMachine {
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
         guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
         let answer = issuer!.decide(
-            request,
-            verified: ours,
-            opensToken: opensToken,
-            joiner: joiner,
-            isMember: members[joiner] != nil,
-            memberCount: members.count + 1,
-            now: turn.now
-        )
+            request, verified: ours, opensToken: opensToken, joiner: joiner, isMember: members[joiner] != nil,
+            memberCount: members.count + 1, now: turn.now)
         switch answer {
         case .silence: return [.close(link)]
         case .refuse(let type):
             guard let tag = verified?.invite.tag else { return [.close(link)] }
             let error = JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)
             return [.transmit(link, .joinError(error)), .close(link)]
-        case .welcomeAgain:
-            return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
+        case .welcomeAgain: return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         case .admit:
             issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
@@ -472,28 +413,19 @@ extension ConversationStateMachine {
                 state.members.append(joiner)
                 state.membership += 1
             }
-            return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told
-                + lifetimeMembersChanged(&turn)
+            return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told + lifetimeMembersChanged(&turn)
                 + welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         }
     }
 
     private mutating func welcome(
-        _ joiner: PublicKey,
-        on link: LinkID,
-        isRelayed: Bool,
-        tag: InviteTag,
-        _ turn: inout Turn
+        _ joiner: PublicKey, on link: LinkID, isRelayed: Bool, tag: InviteTag, _ turn: inout Turn
     ) -> [NodeAction] {
         let welcome = Welcome(
-            tag: tag,
-            genesis: record.genesis,
-            group: record.group,
+            tag: tag, genesis: record.genesis, group: record.group,
             members: [record.own] + currentMembers.filter { $0.key != joiner },
-            expiresAt: record.schedule?.notice.expiresAt,
-            notice: record.schedule?.notice.sealed(&turn.random),
-            agreement: standing?.keeping(memberKeys + [key.publicKey])
-        )
+            expiresAt: record.schedule?.notice.expiresAt, notice: record.schedule?.notice.sealed(&turn.random),
+            agreement: standing?.keeping(memberKeys + [key.publicKey]))
         // The link of the join is the first link of the member.
         return [.transmit(link, .welcome(welcome))]
             + linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)

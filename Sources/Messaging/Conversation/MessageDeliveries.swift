@@ -13,13 +13,9 @@ struct MessageDeliveries: Sendable {
     // MARK: Our messages
 
     /// A member has acknowledged messages of ours. A message is delivered when every member has acknowledged it.
-    func delivered(
-        _ messages: [MessageID],
-        to member: PublicKey,
-        stored: Bool,
-        of members: Members,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    func delivered(_ messages: [MessageID], to member: PublicKey, stored: Bool, of members: Members, _ turn: Turn)
+        -> [NodeAction]
+    {
         guard !messages.isEmpty else { return [] }
         return said(messages, .delivered, by: member, of: members, turn)
             + settle(messages, stored: stored, of: members, turn)
@@ -55,11 +51,7 @@ struct MessageDeliveries: Sendable {
     /// Final states of messages for which no member is waited any more. Of the others nothing is said.
     /// - Parameter areMissed: the member of this turn will never get them, which the archive does not know yet.
     private func settle(
-        _ messages: [MessageID],
-        stored: Bool?,
-        areMissed: Bool = false,
-        of members: Members,
-        _ turn: Turn
+        _ messages: [MessageID], stored: Bool?, areMissed: Bool = false, of members: Members, _ turn: Turn
     ) -> [NodeAction] {
         var delivered: [MessageID] = []
         delivered.reserveCapacity(messages.count)
@@ -92,17 +84,11 @@ struct MessageDeliveries: Sendable {
     /// Messages are in another state, for the disk and for watchers.
     func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
-        return [
-            .setState(names.client, messages, state), names.events(.state(state, stored: stored), messages, turn),
-        ]
+        return [.setState(names.client, messages, state), names.events(.state(state, stored: stored), messages, turn)]
     }
 
     private func said(
-        _ messages: [MessageID],
-        _ state: DeliveryState,
-        by member: PublicKey,
-        of members: Members,
-        _ turn: Turn
+        _ messages: [MessageID], _ state: DeliveryState, by member: PublicKey, of members: Members, _ turn: Turn
     ) -> [NodeAction] {
         let noted = NodeAction.setDelivery(names.client, messages, Delivery(member: member, state: state, at: turn.now))
         return members.count > 1 ? [noted, names.events(.delivery(member, state), messages, turn)] : [noted]
@@ -112,11 +98,7 @@ struct MessageDeliveries: Sendable {
 
     /// - Returns: what it comes to, and how many of the messages that it names it changes nothing of.
     func receive(
-        _ receipt: Receipt,
-        from member: PublicKey,
-        of members: inout Members,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ receipt: Receipt, from member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> (actions: [NodeAction], idleCount: Int) {
         // It needs no session, and is said once: over a link whose place another has taken meanwhile, too.
         guard receipt.messages.count <= Limits.receiptCount else {
@@ -138,11 +120,7 @@ struct MessageDeliveries: Sendable {
     }
 
     private func wasRead(
-        _ id: MessageID,
-        by member: PublicKey,
-        of members: inout Members,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ id: MessageID, by member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
         guard let message = turn.contents.message(names.client, id), message.sender == nil,
             message.content.type != .systemMessage,
@@ -165,14 +143,10 @@ struct MessageDeliveries: Sendable {
 
     /// A member does not take our file.
     private func wasRefused(
-        _ id: MessageID,
-        by member: PublicKey,
-        of members: inout Members,
-        _ tally: inout FrameTally,
-        _ turn: Turn
+        _ id: MessageID, by member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
-        guard members[member]?.outbox[id] != nil,
-            turn.contents.message(names.client, id)?.content.attachment != nil, members[member]?.settle(id) == true
+        guard members[member]?.outbox[id] != nil, turn.contents.message(names.client, id)?.content.attachment != nil,
+            members[member]?.settle(id) == true
         else {
             tally.dropped += 1
             return []
@@ -187,11 +161,9 @@ struct MessageDeliveries: Sendable {
     mutating func remember(receipted messages: [MessageID]) { receipted.formUnion(messages) }
 
     /// The user has seen these messages, each with its sender.
-    mutating func markRead(
-        _ seen: [(id: MessageID, sender: PublicKey)],
-        of members: inout Members,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], of members: inout Members, _ turn: Turn)
+        -> [NodeAction]
+    {
         if receipted.count > Limits.receiptedCount { receipted = [] }
         var told: Set<PublicKey> = []
         for (id, sender) in seen {

@@ -78,10 +78,7 @@ struct ConversationEnding: Sendable {
     ///     it or stays as it is.
     ///   - isTraceless: keep no list of whom to tell.
     mutating func explode(
-        at time: Timestamp? = nil,
-        isTraceless: Bool = false,
-        _ record: inout ConversationRecord,
-        _ context: Context,
+        at time: Timestamp? = nil, isTraceless: Bool = false, _ record: inout ConversationRecord, _ context: Context,
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard context.isCreator else { throw .notCreator }
@@ -93,12 +90,8 @@ struct ConversationEnding: Sendable {
         // Whole seconds, and not earlier than was asked for.
         let clamped = min(time, turn.now + Limits.explosionHorizon)
         let notice = ExplodeNotice(
-            genesis: record.genesis,
-            expiresAt: clamped + (Milliseconds.second - 1),
-            isImmediate: false,
-            key: context.key,
-            &turn.random
-        )
+            genesis: record.genesis, expiresAt: clamped + (Milliseconds.second - 1), isImmediate: false,
+            key: context.key, &turn.random)
         if let known = record.schedule, !notice.precedes(known.notice) {
             return isTraceless ? [.save(context.names.client)] + arm(record, context, &turn) : []
         }
@@ -107,10 +100,7 @@ struct ConversationEnding: Sendable {
 
     /// A member whose clock is ahead has destroyed its copy before us.
     mutating func receiveEarly(
-        _ receipt: DeletionReceipt,
-        _ record: inout ConversationRecord,
-        _ context: Context,
-        _ tally: inout FrameTally,
+        _ receipt: DeletionReceipt, _ record: inout ConversationRecord, _ context: Context, _ tally: inout FrameTally,
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard context.isCreator, receipt.conversation == context.names.conversation,
@@ -132,12 +122,8 @@ struct ConversationEnding: Sendable {
     /// nothing.
     /// - Returns: `isCostly` when it has cost a signature check and changes nothing yet.
     mutating func receive(
-        _ sealed: [UInt8],
-        _ path: Path,
-        _ record: inout ConversationRecord,
-        _ context: Context,
-        _ tally: inout FrameTally,
-        _ turn: inout Turn
+        _ sealed: [UInt8], _ path: Path, _ record: inout ConversationRecord, _ context: Context,
+        _ tally: inout FrameTally, _ turn: inout Turn
     ) -> (actions: [NodeAction], isCostly: Bool) {
         guard let notice = ExplodeNotice(opening: sealed, conversation: context.names.conversation),
             needsNoCheck(notice, record, turn) || notice.isValid(for: record.genesis)
@@ -158,9 +144,7 @@ struct ConversationEnding: Sendable {
             }
             result = adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &record, context, &turn)
         }
-        guard case .link(let link, let member) = path, let schedule = record.schedule else {
-            return (result, false)
-        }
+        guard case .link(let link, let member) = path, let schedule = record.schedule else { return (result, false) }
         if schedule.notice.precedes(notice) { return (result + showSchedule(on: link, record, &turn), false) }
         return (result + confirmSchedule(by: member, &record, context), false)
     }
@@ -184,11 +168,9 @@ struct ConversationEnding: Sendable {
     }
 
     /// Takes the notice that had to wait.
-    private mutating func takeDeferred(
-        _ record: inout ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
-    ) -> (actions: [NodeAction], hasEnded: Bool) {
+    private mutating func takeDeferred(_ record: inout ConversationRecord, _ context: Context, _ turn: inout Turn) -> (
+        actions: [NodeAction], hasEnded: Bool
+    ) {
         guard let deferred = deferredNotice, deferred.until <= turn.now || deferred.notice.isDue(now: turn.now) else {
             return ([], false)
         }
@@ -202,11 +184,9 @@ struct ConversationEnding: Sendable {
         return (adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &record, context, &turn), false)
     }
 
-    private func confirmSchedule(
-        by member: PublicKey,
-        _ record: inout ConversationRecord,
-        _ context: Context
-    ) -> [NodeAction] {
+    private func confirmSchedule(by member: PublicKey, _ record: inout ConversationRecord, _ context: Context)
+        -> [NodeAction]
+    {
         guard context.members[member] != nil, record.schedule?.confirmed.contains(member) == false else { return [] }
         // Those who are gone are forgotten, so that coming and going fills nothing.
         record.schedule?.confirmed.removeAll { context.members[$0] == nil }
@@ -218,10 +198,7 @@ struct ConversationEnding: Sendable {
 
     /// Durable before anybody hears of it, so that it is kept whatever happens then.
     private mutating func adopt(
-        _ notice: ExplodeNotice,
-        isTraceless: Bool,
-        _ record: inout ConversationRecord,
-        _ context: Context,
+        _ notice: ExplodeNotice, isTraceless: Bool, _ record: inout ConversationRecord, _ context: Context,
         _ turn: inout Turn
     ) -> [NodeAction] {
         let receipts = record.schedule?.receipts ?? []
@@ -234,20 +211,15 @@ struct ConversationEnding: Sendable {
     /// Prepares for the time, then tells the user and the members.
     /// - Parameter afterLock: only what could not be done while the storage was locked.
     mutating func enterSchedule(
-        afterLock: Bool = false,
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
+        afterLock: Bool = false, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn
     ) -> [NodeAction] {
         if !afterLock { isScheduleTold = record.schedule == nil }
         return arm(record, context, &turn) + tellSchedule(record, context, &turn)
     }
 
-    private mutating func tellSchedule(
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private mutating func tellSchedule(_ record: ConversationRecord, _ context: Context, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard let schedule = record.schedule, !isScheduleTold, !turn.isLocked else { return [] }
         isScheduleTold = true
         var result = [context.names.event(.explosionScheduled(schedule.expiresAt), turn)]
@@ -272,11 +244,9 @@ struct ConversationEnding: Sendable {
     }
 
     /// The end when its time has come; else the reminder, and what could not be done while the storage was locked.
-    mutating func advance(
-        _ record: inout ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
-    ) -> (actions: [NodeAction], hasEnded: Bool) {
+    mutating func advance(_ record: inout ConversationRecord, _ context: Context, _ turn: inout Turn) -> (
+        actions: [NodeAction], hasEnded: Bool
+    ) {
         let late = takeDeferred(&record, context, &turn)
         guard !late.hasEnded, let schedule = record.schedule else { return late }
         if schedule.expiresAt <= turn.now {
@@ -295,21 +265,12 @@ struct ConversationEnding: Sendable {
     private func arming(_ record: ConversationRecord, _ context: Context) -> Arming? {
         guard let schedule = record.schedule else { return nil }
         return Arming(
-            expiresAt: schedule.expiresAt,
-            isTraceless: schedule.isTraceless,
-            members: told(record, context),
-            tag: context.issuer?.tag,
-            invites: openInvites(record, context),
-            receipts: schedule.receipts.count
-        )
+            expiresAt: schedule.expiresAt, isTraceless: schedule.isTraceless, members: told(record, context),
+            tag: context.issuer?.tag, invites: openInvites(record, context), receipts: schedule.receipts.count)
     }
 
     /// Prepares the end again whenever what it depends on has changed.
-    private mutating func arm(
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private mutating func arm(_ record: ConversationRecord, _ context: Context, _ turn: inout Turn) -> [NodeAction] {
         guard let schedule = record.schedule, let arming = arming(record, context), armed != arming || isArmingOwed
         else { return [] }
         armed = arming
@@ -322,21 +283,15 @@ struct ConversationEnding: Sendable {
         tombstone.isTraceless = schedule.isTraceless
         return [
             .armExplosion(
-                context.names.client,
-                tombstone,
-                fanOut: context.isCreator && !schedule.isTraceless ? told(record, context) : []
-            )
+                context.names.client, tombstone,
+                fanOut: context.isCreator && !schedule.isTraceless ? told(record, context) : [])
         ]
     }
 
     // MARK: The end
 
     private func end(
-        by notice: ExplodeNotice,
-        _ path: Path,
-        isTraceless: Bool,
-        _ record: ConversationRecord,
-        _ context: Context,
+        by notice: ExplodeNotice, _ path: Path, isTraceless: Bool, _ record: ConversationRecord, _ context: Context,
         _ turn: inout Turn
     ) -> [NodeAction] {
         let isTraceless = context.isCreator && (isTraceless || record.schedule?.isTraceless ?? false)
@@ -348,10 +303,7 @@ struct ConversationEnding: Sendable {
         var result: [NodeAction] = notices.isEmpty ? [] : [.mailNotices(context.names.conversation, notices)]
         result.append(
             .explode(
-                context.names.client,
-                tombstone,
-                fanOut: context.isCreator && !isTraceless ? told(record, context) : []
-            )
+                context.names.client, tombstone, fanOut: context.isCreator && !isTraceless ? told(record, context) : [])
         )
         let creator = record.genesis.creator
         for member in context.memberKeys {
@@ -375,11 +327,7 @@ struct ConversationEnding: Sendable {
 
     /// For the boxes of members that may be away. Of a member's own word nobody is owed more than those without a link.
     private func notices(
-        _ sealed: [UInt8],
-        _ path: Path,
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
+        _ sealed: [UInt8], _ path: Path, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn
     ) -> [MailNotice] {
         guard !context.key.isWiped else { return [] }
         var result: [MailNotice] = []
@@ -390,14 +338,8 @@ struct ConversationEnding: Sendable {
             else { continue }
             result.append(
                 MailNotice(
-                    sealed,
-                    to: member,
-                    at: address,
-                    conversation: context.names.conversation,
-                    key: context.key,
-                    &turn.random
-                )
-            )
+                    sealed, to: member, at: address, conversation: context.names.conversation, key: context.key,
+                    &turn.random))
         }
         return result
     }
@@ -408,11 +350,7 @@ struct ConversationEnding: Sendable {
         guard !context.isCreator else { return nil }
         guard !context.key.isWiped else { return lockedWords?.receipts.last { $0.destroyedAt <= time } }
         return DeletionReceipt(
-            conversation: context.names.conversation,
-            destroyedAt: time,
-            key: context.key,
-            &turn.random
-        )
+            conversation: context.names.conversation, destroyedAt: time, key: context.key, &turn.random)
     }
 
     /// The storage is about to be locked, and our key wiped: the conversation may end before it is there again.
@@ -421,42 +359,29 @@ struct ConversationEnding: Sendable {
         let times = [turn.now] + [record.schedule?.expiresAt].compactMap { $0 }.filter { $0 > turn.now }
         lockedWords = LockedWords(
             receipts: times.compactMap { receipt(at: $0, context, &turn) },
-            statement: statement(at: turn.now, record, context, &turn)
-        )
+            statement: statement(at: turn.now, record, context, &turn))
     }
 
     /// The key is there again.
     mutating func unlocked() { lockedWords = nil }
 
     /// Our word to those who hold an invite.
-    private func statement(
-        at time: Timestamp,
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
-    ) -> ExpiredStatement? {
+    private func statement(at time: Timestamp, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn)
+        -> ExpiredStatement?
+    {
         guard let tag = context.issuer?.tag, !openInvites(record, context).isEmpty else { return nil }
         guard !context.key.isWiped else { return lockedWords?.statement }
         return ExpiredStatement(tag: tag, timestamp: time, key: context.key, &turn.random)
     }
 
     private func tombstone(
-        _ sealed: [UInt8],
-        at time: Timestamp,
-        _ receipt: DeletionReceipt?,
-        _ record: ConversationRecord,
-        _ context: Context,
-        _ turn: inout Turn
+        _ sealed: [UInt8], at time: Timestamp, _ receipt: DeletionReceipt?, _ record: ConversationRecord,
+        _ context: Context, _ turn: inout Turn
     ) -> ExplodeStateMachine.Record {
         var tombstone = ExplodeStateMachine.Record(
-            conversation: context.names.conversation,
-            role: context.isCreator ? .creator : .member,
-            explodedAt: time,
-            keepUntil: time + Limits.tombstoneLifetime,
-            notice: sealed,
-            receipt: receipt?.sealed(&turn.random),
-            members: told(record, context).map(\.key)
-        )
+            conversation: context.names.conversation, role: context.isCreator ? .creator : .member, explodedAt: time,
+            keepUntil: time + Limits.tombstoneLifetime, notice: sealed, receipt: receipt?.sealed(&turn.random),
+            members: told(record, context).map(\.key))
         tombstone.creator = context.isCreator ? nil : record.genesis.creator
         tombstone.relaySeeds = Array(context.relaySeeds.prefix(Limits.tombstoneSeedCount))
         for receipt in record.schedule?.receipts ?? [] where tombstone.members.contains(receipt.member) {

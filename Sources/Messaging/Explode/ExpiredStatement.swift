@@ -13,18 +13,10 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     /// Of the sealed form.
     package static let sealedByteCount = byteCount + XChaChaPoly.overheadByteCount
 
-    package init(
-        tag: InviteTag,
-        timestamp: Timestamp,
-        key: IdentityKey,
-        _ random: inout some RandomNumberGenerator
-    ) {
+    package init(tag: InviteTag, timestamp: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator) {
         let digest = Self.digest(tag, timestamp, key.publicKey)
         self.init(
-            tag: tag,
-            timestamp: timestamp,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            tag: tag, timestamp: timestamp, signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     package init(tag: InviteTag, timestamp: Timestamp, signature: SchnorrSignature) {
@@ -56,39 +48,25 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     /// - Parameters:
     ///   - key: 32 bytes from the invite's knock secret.
     ///   - token: the routing token of the knock that it answers.
-    package func sealed(
-        key: borrowing SecretBytes,
-        token: [UInt8],
-        _ random: inout some RandomNumberGenerator
-    ) -> [UInt8] {
+    package func sealed(key: borrowing SecretBytes, token: [UInt8], _ random: inout some RandomNumberGenerator)
+        -> [UInt8]
+    {
         var plain = Array(tag.description.utf8)
         withUnsafeBytes(of: UInt64(timestamp.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
         plain += signature.bytes
         return XChaChaPoly.seal(
-            plain,
-            key: key,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount),
-            authenticating: Array("join error".utf8) + token
-        )
+            plain, key: key, nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("join error".utf8) + token)
     }
 
     /// `nil` unless a holder of the invite sealed it. Check ``isValid(creator:)`` before believing it.
     package init?(opening sealed: [UInt8], key: borrowing SecretBytes, token: [UInt8]) {
         guard sealed.count == Self.sealedByteCount,
-            let plain = try? XChaChaPoly.open(
-                sealed,
-                key: key,
-                authenticating: Array("join error".utf8) + token
-            ),
-            plain.count == Self.byteCount,
-            let tag = InviteTag(String(decoding: plain[0..<10], as: UTF8.self)),
+            let plain = try? XChaChaPoly.open(sealed, key: key, authenticating: Array("join error".utf8) + token),
+            plain.count == Self.byteCount, let tag = InviteTag(String(decoding: plain[0..<10], as: UTF8.self)),
             let signature = try? SchnorrSignature(plain[18..<82])
         else { return nil }
         let milliseconds = plain[10..<18].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        self.init(
-            tag: tag,
-            timestamp: Timestamp(milliseconds: Int64(clamping: milliseconds)),
-            signature: signature
-        )
+        self.init(tag: tag, timestamp: Timestamp(milliseconds: Int64(clamping: milliseconds)), signature: signature)
     }
 }

@@ -15,21 +15,15 @@ package struct ExplodeNotice: Hashable, Sendable, Codable {
 
 extension ExplodeNotice {
     package init(
-        genesis: Genesis,
-        expiresAt: Timestamp,
-        isImmediate: Bool = true,
-        key: IdentityKey,
+        genesis: Genesis, expiresAt: Timestamp, isImmediate: Bool = true, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
         let settings = Self.settings(expiresAt, isImmediate)
         let digest = Self.digest(genesis.conversation, genesis.digest, settings)
         self.init(
-            conversation: genesis.conversation,
-            genesis: genesis.digest,
-            expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second),
-            isImmediate: isImmediate,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            conversation: genesis.conversation, genesis: genesis.digest,
+            expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second), isImmediate: isImmediate,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, and a word when no clock is to be asked.
@@ -61,9 +55,7 @@ extension ExplodeNotice {
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
-                signature,
-                for: Self.digest(conversation, self.genesis, Self.settings(expiresAt, isImmediate))
-            )
+                signature, for: Self.digest(conversation, self.genesis, Self.settings(expiresAt, isImmediate)))
     }
 
     // MARK: Sealing
@@ -79,23 +71,16 @@ extension ExplodeNotice {
         let padding = Limits.noticeByteCount - XChaChaPoly.overheadByteCount - plain.count
         plain += [UInt8](repeating: 0, count: padding)
         return XChaChaPoly.seal(
-            plain,
-            key: Self.key(conversation),
-            nonce: random.bytes(XChaChaPoly.nonceByteCount),
-            authenticating: Array("notice".utf8)
-        )
+            plain, key: Self.key(conversation), nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("notice".utf8))
     }
 
     /// `nil` unless a member of this conversation sealed it. Check ``isValid(for:)`` before believing it.
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard sealed.count == Limits.noticeByteCount,
             let plain = try? XChaChaPoly.open(
-                sealed,
-                key: Self.key(conversation),
-                authenticating: Array("notice".utf8)
-            ),
-            let named = ConversationID(plain[0..<32]),
-            let signature = try? SchnorrSignature(plain[64..<128])
+                sealed, key: Self.key(conversation), authenticating: Array("notice".utf8)),
+            let named = ConversationID(plain[0..<32]), let signature = try? SchnorrSignature(plain[64..<128])
         else { return nil }
         // {"expiresAt":"2026-11-21T06:37:11Z"} or {…,"immediate":true}, and zeros: nothing else varies.
         guard let expiresAt = Timestamp(iso8601: String(decoding: plain[142..<162], as: UTF8.self)) else { return nil }
@@ -104,12 +89,8 @@ extension ExplodeNotice {
         let padding = [UInt8](repeating: 0, count: plain.count - 128 - settings.count)
         guard plain[128...].elementsEqual(settings + padding) else { return nil }
         self.init(
-            conversation: named,
-            genesis: Array(plain[32..<64]),
-            expiresAt: expiresAt,
-            isImmediate: isImmediate,
-            signature: signature
-        )
+            conversation: named, genesis: Array(plain[32..<64]), expiresAt: expiresAt, isImmediate: isImmediate,
+            signature: signature)
     }
 }
 
@@ -122,26 +103,16 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
     package var signature: SchnorrSignature
 
     package init(
-        conversation: ConversationID,
-        destroyedAt: Timestamp,
-        key: IdentityKey,
+        conversation: ConversationID, destroyedAt: Timestamp, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
         let digest = Self.digest(conversation, key.publicKey, destroyedAt)
         self.init(
-            conversation: conversation,
-            member: key.publicKey,
-            destroyedAt: destroyedAt,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
-    package init(
-        conversation: ConversationID,
-        member: PublicKey,
-        destroyedAt: Timestamp,
-        signature: SchnorrSignature
-    ) {
+    package init(conversation: ConversationID, member: PublicKey, destroyedAt: Timestamp, signature: SchnorrSignature) {
         self.conversation = conversation
         self.member = member
         self.destroyedAt = destroyedAt
@@ -166,31 +137,20 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         var plain = conversation.bytes + member.bytes + signature.bytes
         withUnsafeBytes(of: UInt64(destroyedAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
         return XChaChaPoly.seal(
-            plain,
-            key: ExplodeNotice.key(conversation),
-            nonce: random.bytes(XChaChaPoly.nonceByteCount),
-            authenticating: Array("receipt".utf8)
-        )
+            plain, key: ExplodeNotice.key(conversation), nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("receipt".utf8))
     }
 
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard
             let plain = try? XChaChaPoly.open(
-                sealed,
-                key: ExplodeNotice.key(conversation),
-                authenticating: Array("receipt".utf8)
-            ),
-            plain.count == 32 + 33 + 64 + 8,
-            let named = ConversationID(plain[0..<32]),
-            let member = try? PublicKey(plain[32..<65]),
-            let signature = try? SchnorrSignature(plain[65..<129])
+                sealed, key: ExplodeNotice.key(conversation), authenticating: Array("receipt".utf8)),
+            plain.count == 32 + 33 + 64 + 8, let named = ConversationID(plain[0..<32]),
+            let member = try? PublicKey(plain[32..<65]), let signature = try? SchnorrSignature(plain[65..<129])
         else { return nil }
         let milliseconds = plain[129..<137].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         self.init(
-            conversation: named,
-            member: member,
-            destroyedAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
-            signature: signature
-        )
+            conversation: named, member: member, destroyedAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            signature: signature)
     }
 }

@@ -71,13 +71,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         package var earlierCopies: [EarlierCopy] = []
 
         package init(
-            conversation: ConversationID,
-            role: Role,
-            explodedAt: Timestamp,
-            keepUntil: Timestamp,
-            notice: [UInt8],
-            receipt: [UInt8]?,
-            members: [PublicKey]
+            conversation: ConversationID, role: Role, explodedAt: Timestamp, keepUntil: Timestamp, notice: [UInt8],
+            receipt: [UInt8]?, members: [PublicKey]
         ) {
             self.conversation = conversation
             self.role = role
@@ -128,8 +123,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
 
     /// - Returns: whether this is news; a receipt of a stranger, forged or repeated is not.
     package mutating func receive(_ receipt: DeletionReceipt) -> Bool {
-        guard record.role == .creator, receipt.conversation == record.conversation,
-            waiting.contains(receipt.member), receipt.isSignatureValid
+        guard record.role == .creator, receipt.conversation == record.conversation, waiting.contains(receipt.member),
+            receipt.isSignatureValid
         else { return false }
         record.confirmed[receipt.member] = receipt.destroyedAt
         return true
@@ -147,9 +142,7 @@ package struct ExplodeStateMachine: Hashable, Sendable {
     }
 
     /// What a notice is answered with: our receipt, to the creator that waits for it; `nil` for anybody else.
-    package func answer(toNoticeOf member: PublicKey) -> [UInt8]? {
-        member == record.creator ? record.receipt : nil
-    }
+    package func answer(toNoticeOf member: PublicKey) -> [UInt8]? { member == record.creator ? record.receipt : nil }
 
     /// The answer to a notice that came to the copy with this key: its receipt, else that of the latest copy.
     package func answer(toNoticeFor copy: PublicKey, _ random: inout some RandomNumberGenerator) -> [UInt8]? {

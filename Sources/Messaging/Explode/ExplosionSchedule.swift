@@ -25,7 +25,5 @@ package struct ExplosionSchedule: Hashable, Sendable, Codable {
     }
 
     /// When the user is reminded: a tenth of the time before the end, at most ten minutes.
-    package var remindAt: Timestamp {
-        expiresAt - min(Limits.reminderLead, max(0, expiresAt - knownAt) / 10)
-    }
+    package var remindAt: Timestamp { expiresAt - min(Limits.reminderLead, max(0, expiresAt - knownAt) / 10) }
 }

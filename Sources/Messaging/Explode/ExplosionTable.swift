@@ -66,7 +66,6 @@ struct ExplosionTable: Sendable {
             guard explosions[conversation]?.queuedDeadline == at else { return nil }
             explosions[conversation]?.queuedDeadline = nil
             return conversation
-        }
-        .sorted()
+        }.sorted()
     }
 }

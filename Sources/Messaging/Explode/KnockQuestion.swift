@@ -9,17 +9,12 @@ package enum KnockQuestion {
     /// - Parameters:
     ///   - key: 32 bytes from the knock secret.
     ///   - token: the routing token of the knock; it holds for its day only.
-    package static func seal(
-        key: borrowing SecretBytes,
-        token: [UInt8],
-        _ random: inout some RandomNumberGenerator
-    ) -> [UInt8] {
+    package static func seal(key: borrowing SecretBytes, token: [UInt8], _ random: inout some RandomNumberGenerator)
+        -> [UInt8]
+    {
         XChaChaPoly.seal(
-            [UInt8](repeating: 0, count: plainByteCount),
-            key: key,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount),
-            authenticating: token
-        )
+            [UInt8](repeating: 0, count: plainByteCount), key: key, nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: token)
     }
 
     /// Whether a holder of the knock secret has sealed it for this token.

@@ -78,11 +78,7 @@ package struct SessionStart: Hashable, Sendable {
     package var copies = false
 
     package init(
-        reset: Bool,
-        inForce: AgreementID?,
-        head: Agreement?,
-        renewable: LifetimeTerms?,
-        epoch: UInt64 = 0,
+        reset: Bool, inForce: AgreementID?, head: Agreement?, renewable: LifetimeTerms?, epoch: UInt64 = 0,
         open: ProposalID? = nil
     ) {
         self.reset = reset

@@ -16,18 +16,12 @@ package struct Genesis: Hashable, Sendable, Codable {
     }
 
     package init(
-        conversation: ConversationID,
-        createdAt: Timestamp,
-        key: IdentityKey,
-        _ random: inout some RandomNumberGenerator
+        conversation: ConversationID, createdAt: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
         let digest = Self.digest(conversation, key.publicKey, createdAt)
         self.init(
-            conversation: conversation,
-            creator: key.publicKey,
-            createdAt: createdAt,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            conversation: conversation, creator: key.publicKey, createdAt: createdAt,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     private static func digest(_ conversation: ConversationID, _ creator: PublicKey, _ createdAt: Timestamp) -> [UInt8]

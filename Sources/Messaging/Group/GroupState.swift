@@ -35,11 +35,7 @@ package struct GroupState: Hashable, Sendable, Codable {
         package var members: [PublicKey]
 
         package init(
-            conversation: ConversationID,
-            version: UInt64,
-            membership: UInt64,
-            name: String?,
-            isLocked: Bool,
+            conversation: ConversationID, version: UInt64, membership: UInt64, name: String?, isLocked: Bool,
             members: [PublicKey]
         ) {
             self.conversation = conversation
@@ -71,13 +67,8 @@ package struct GroupState: Hashable, Sendable, Codable {
     /// To be changed and signed anew.
     package var unsigned: Unsigned {
         Unsigned(
-            conversation: conversation,
-            version: version,
-            membership: membership,
-            name: name,
-            isLocked: isLocked,
-            members: members
-        )
+            conversation: conversation, version: version, membership: membership, name: name, isLocked: isLocked,
+            members: members)
     }
 
     /// What the creator has signed: the tagged hash of all fields.
@@ -102,9 +93,8 @@ package struct GroupState: Hashable, Sendable, Codable {
 
     /// It speaks of this conversation, its creator has signed it, and it can be shown and kept.
     package func isValid(for genesis: Genesis) -> Bool {
-        conversation == genesis.conversation && members.first == genesis.creator
-            && members.count <= Limits.memberCount && Set(members).count == members.count
-            && DisplayName.isValid(name)
+        conversation == genesis.conversation && members.first == genesis.creator && members.count <= Limits.memberCount
+            && Set(members).count == members.count && DisplayName.isValid(name)
             && genesis.creator.isValid(signature, for: unsigned.digest)
     }
 }
@@ -124,17 +114,12 @@ package struct Departure: Hashable, Sendable, Codable {
 
     /// - Parameter key: the member's own, or the creator's.
     package init(
-        of member: PublicKey,
-        conversation: ConversationID,
-        key: IdentityKey,
-        _ random: inout some RandomNumberGenerator
+        of member: PublicKey, conversation: ConversationID, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
         let digest = Self.digest(conversation, member)
         self.init(
-            conversation: conversation,
-            member: member,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            conversation: conversation, member: member,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     private static func digest(_ conversation: ConversationID, _ member: PublicKey) -> [UInt8] {
@@ -146,8 +131,7 @@ package struct Departure: Hashable, Sendable, Codable {
 
     /// It speaks of this conversation, and `signer` has signed it: the member, or the creator.
     package func isValid(for conversation: ConversationID, by signer: PublicKey) -> Bool {
-        self.conversation == conversation
-            && signer.isValid(signature, for: Self.digest(conversation, member))
+        self.conversation == conversation && signer.isValid(signature, for: Self.digest(conversation, member))
     }
 }
 

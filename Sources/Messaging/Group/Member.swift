@@ -14,11 +14,7 @@ package struct Member: Hashable, Sendable, Codable {
     package let signature: SchnorrSignature
 
     package init(
-        key: PublicKey,
-        profile: String?,
-        endpointTexts: [String],
-        version: UInt64,
-        signature: SchnorrSignature
+        key: PublicKey, profile: String?, endpointTexts: [String], version: UInt64, signature: SchnorrSignature
     ) {
         self.key = key
         self.profile = profile
@@ -29,22 +25,14 @@ package struct Member: Hashable, Sendable, Codable {
 
     /// Describes the holder of `key`.
     package init(
-        profile: String?,
-        endpoints: [Endpoint],
-        mailbox: MailboxAddress? = nil,
-        version: UInt64,
-        key: IdentityKey,
+        profile: String?, endpoints: [Endpoint], mailbox: MailboxAddress? = nil, version: UInt64, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
         let texts = Self.texts(endpoints, mailbox)
         let digest = Self.digest(key.publicKey, profile, texts, version)
         self.init(
-            key: key.publicKey,
-            profile: profile,
-            endpointTexts: texts,
-            version: version,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            key: key.publicKey, profile: profile, endpointTexts: texts, version: version,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     /// Where the member can be reached, as far as this version understands it.
@@ -79,12 +67,9 @@ package struct Member: Hashable, Sendable, Codable {
 
     private static func byteCount(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count } }
 
-    private static func digest(
-        _ key: PublicKey,
-        _ profile: String?,
-        _ endpoints: [String],
-        _ version: UInt64
-    ) -> [UInt8] {
+    private static func digest(_ key: PublicKey, _ profile: String?, _ endpoints: [String], _ version: UInt64)
+        -> [UInt8]
+    {
         var transcript = Transcript()
         transcript.append(key)
         transcript.append(Array((profile ?? "").utf8))
@@ -105,8 +90,7 @@ package struct Member: Hashable, Sendable, Codable {
 
     /// The member has signed it, and its name can be shown.
     package var isValid: Bool {
-        DisplayName.isValid(profile)
-            && endpointTexts.count <= Limits.endpointCount
+        DisplayName.isValid(profile) && endpointTexts.count <= Limits.endpointCount
             && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount
             && key.isValid(signature, for: Self.digest(key, profile, endpointTexts, version))
     }

@@ -80,9 +80,7 @@ package final class InboxEntry {
     }
 
     /// `nil` unless it sleeps.
-    var asleep: SleepingInbox? {
-        if case .sleeping(let inbox) = role { inbox } else { nil }
-    }
+    var asleep: SleepingInbox? { if case .sleeping(let inbox) = role { inbox } else { nil } }
 
     /// Our own key in the conversation; `nil` for what is none.
     var ownKey: PublicKey? {
@@ -102,9 +100,7 @@ package final class InboxEntry {
         }
     }
 
-    var isSleeping: Bool {
-        if case .sleeping = role { true } else { false }
-    }
+    var isSleeping: Bool { if case .sleeping = role { true } else { false } }
 }
 
 extension InboxEntry: Hashable {
@@ -114,9 +110,7 @@ extension InboxEntry: Hashable {
 
 extension Sequence where Element == InboxEntry {
     /// In the order in which they were made.
-    func inOrderOfCreation() -> [InboxEntry] {
-        sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) }
-    }
+    func inOrderOfCreation() -> [InboxEntry] { sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) } }
 
     /// In the order of their names.
     func inOrderOfClient() -> [InboxEntry] { sorted { $0.client < $1.client } }

@@ -36,9 +36,7 @@ package struct InboxLifecycleStateMachine {
     /// How many inboxes are to be awake.
     package private(set) var capacity: Int
 
-    package init(capacity: Int = Limits.inboxCapacity) {
-        self.capacity = Self.clamped(capacity)
-    }
+    package init(capacity: Int = Limits.inboxCapacity) { self.capacity = Self.clamped(capacity) }
 
     /// - Parameter inboxes: what they know of their activity is taken over.
     init(capacity: Int, inboxes: some Sequence<InboxEntry>) {
@@ -48,9 +46,7 @@ package struct InboxLifecycleStateMachine {
         delivering = awake.filter { wakeReason($0) == .activityRanking }
     }
 
-    private static func clamped(_ capacity: Int) -> Int {
-        min(max(capacity, 1), Limits.inboxCapacityMaximum)
-    }
+    private static func clamped(_ capacity: Int) -> Int { min(max(capacity, 1), Limits.inboxCapacityMaximum) }
 
     /// From this number on also those give way that stay for a while.
     package var stayLimit: Int { 2 * capacity }
@@ -122,10 +118,7 @@ package struct InboxLifecycleStateMachine {
     ///   - protection: of another inbox; empty when it may be put to sleep.
     /// - Returns: which inboxes are put to sleep for it, in order.
     package mutating func wake(
-        _ inbox: InboxEntry,
-        _ reason: WakeReason,
-        now: Timestamp,
-        stay: Milliseconds,
+        _ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds,
         protection: (InboxEntry) -> InboxProtection
     ) -> [InboxEntry] {
         if isAwake(inbox) {
@@ -176,11 +169,9 @@ package struct InboxLifecycleStateMachine {
 
     /// Puts an inbox to sleep that its user names.
     /// - Returns: whether it was awake.
-    package mutating func sleep(
-        _ inbox: InboxEntry,
-        now: Timestamp,
-        protection: (InboxEntry) -> InboxProtection
-    ) throws(Refusal) -> Bool {
+    package mutating func sleep(_ inbox: InboxEntry, now: Timestamp, protection: (InboxEntry) -> InboxProtection)
+        throws(Refusal) -> Bool
+    {
         guard inbox.activity != nil else { throw .notTracked }
         guard isAwake(inbox) else { return false }
         let reasons = protection(inbox)
@@ -229,20 +220,16 @@ package struct InboxLifecycleStateMachine {
     }
 
     private static func first(
-        _ count: Int,
-        of inboxes: some Collection<InboxEntry>,
-        by precedes: (InboxEntry, InboxEntry) -> Bool
+        _ count: Int, of inboxes: some Collection<InboxEntry>, by precedes: (InboxEntry, InboxEntry) -> Bool
     ) -> [InboxEntry] {
         // Mostly one gives way for one: no sort of all for it.
         if count == 1 { return inboxes.min(by: precedes).map { [$0] } ?? [] }
         return count <= 0 ? [] : Array(inboxes.sorted(by: precedes).prefix(count))
     }
 
-    private func room(
-        for reason: WakeReason,
-        now: Timestamp,
-        protection: (InboxEntry) -> InboxProtection
-    ) -> [InboxEntry] {
+    private func room(for reason: WakeReason, now: Timestamp, protection: (InboxEntry) -> InboxProtection)
+        -> [InboxEntry]
+    {
         let excess = awake.count + 1 - capacity
         guard excess > 0 else { return [] }
         let resting = awake.filter { !isStaying($0, now: now) }
@@ -300,9 +287,7 @@ package struct InboxLifecycleStateMachine {
         let never = Int64.min
         var entries = tracked.map { inbox in
             let activity = inbox.activity
-            return (
-                activity?.lastActivity?.milliseconds ?? never, activity?.touchedAt?.milliseconds ?? never, inbox
-            )
+            return (activity?.lastActivity?.milliseconds ?? never, activity?.touchedAt?.milliseconds ?? never, inbox)
         }
         entries.sort { one, other in
             if one.0 != other.0 { return one.0 > other.0 }

@@ -47,23 +47,10 @@ package struct InboxSummary: Hashable, Sendable {
     package var deadline: Timestamp?
 
     package init(
-        client: ClientID,
-        createdAt: Timestamp,
-        own: PublicKey,
-        conversation: ConversationID,
-        creator: PublicKey,
-        name: String?,
-        members: [Peer],
-        lifetime: Lifetime,
-        isLocked: Bool,
-        isRemoved: Bool,
-        outboxCount: Int,
-        endpointMark: UInt64,
-        relaySeeds: [RelaySeed],
-        usesMailbox: Bool = false,
-        boxUntil: Timestamp? = nil,
-        lastActivity: Timestamp?,
-        deadline: Timestamp?
+        client: ClientID, createdAt: Timestamp, own: PublicKey, conversation: ConversationID, creator: PublicKey,
+        name: String?, members: [Peer], lifetime: Lifetime, isLocked: Bool, isRemoved: Bool, outboxCount: Int,
+        endpointMark: UInt64, relaySeeds: [RelaySeed], usesMailbox: Bool = false, boxUntil: Timestamp? = nil,
+        lastActivity: Timestamp?, deadline: Timestamp?
     ) {
         self.client = client
         self.createdAt = createdAt
@@ -100,24 +87,14 @@ package struct InboxSummary: Hashable, Sendable {
     /// Of a conversation whose links are closed.
     package init(_ machine: ConversationStateMachine, createdAt: Timestamp, lastActivity: Timestamp?) {
         self.init(
-            client: machine.client,
-            createdAt: createdAt,
-            own: machine.key.publicKey,
-            conversation: machine.conversation,
-            creator: machine.record.genesis.creator,
-            name: machine.record.name,
-            members: machine.currentMembers.map { Peer(key: $0.key, profile: $0.profile) },
-            lifetime: machine.lifetime,
-            isLocked: machine.record.group.isLocked,
-            isRemoved: machine.record.isRemoved,
+            client: machine.client, createdAt: createdAt, own: machine.key.publicKey,
+            conversation: machine.conversation, creator: machine.record.genesis.creator, name: machine.record.name,
+            members: machine.currentMembers.map { Peer(key: $0.key, profile: $0.profile) }, lifetime: machine.lifetime,
+            isLocked: machine.record.group.isLocked, isRemoved: machine.record.isRemoved,
             outboxCount: machine.outboxCount,
             endpointMark: machine.isFound ? Self.mark(machine.record.own.endpointTexts) : 0,
-            relaySeeds: machine.relaySeeds,
-            usesMailbox: machine.usesMailbox,
-            boxUntil: machine.boxUntil,
-            lastActivity: lastActivity,
-            deadline: machine.nextDeadline
-        )
+            relaySeeds: machine.relaySeeds, usesMailbox: machine.usesMailbox, boxUntil: machine.boxUntil,
+            lastActivity: lastActivity, deadline: machine.nextDeadline)
     }
 }
 

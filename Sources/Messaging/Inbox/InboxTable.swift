@@ -56,8 +56,9 @@ struct InboxTable {
     // MARK: Roles
 
     /// Enters an inbox, or gives another role to one that is here.
-    @discardableResult
-    mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role) -> InboxEntry {
+    @discardableResult mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
+        -> InboxEntry
+    {
         let entry = entries[client] ?? InboxEntry(client: client, createdAt: createdAt)
         entries[client] = entry
         entry.createdAt = createdAt
@@ -132,18 +133,12 @@ struct InboxTable {
             setDeadline(entry, running.machine.nextDeadline)
         case .conversation(let running):
             list(
-                entry,
-                running.machine.conversation,
-                name: running.machine.record.name,
-                isRemoved: running.machine.record.isRemoved
-            )
+                entry, running.machine.conversation, name: running.machine.record.name,
+                isRemoved: running.machine.record.isRemoved)
             setDeadline(entry, running.machine.nextDeadline(touching: member))
             setCounts(
-                entry,
-                heldByteCount: running.machine.heldByteCount,
-                outboxCount: running.machine.outboxCount,
-                usesMailbox: running.machine.usesMailbox
-            )
+                entry, heldByteCount: running.machine.heldByteCount, outboxCount: running.machine.outboxCount,
+                usesMailbox: running.machine.usesMailbox)
             setBox(entry, until: running.machine.boxUntil)
             setRelaySeeds(entry, running.machine.relaySeeds)
             setCopies(entry, running.machine.hasShownCopies)
@@ -159,10 +154,7 @@ struct InboxTable {
     }
 
     private mutating func list(
-        _ entry: InboxEntry,
-        _ conversation: @autoclosure () -> ConversationID,
-        name: String?,
-        isRemoved: Bool
+        _ entry: InboxEntry, _ conversation: @autoclosure () -> ConversationID, name: String?, isRemoved: Bool
     ) {
         if let listing = entry.listing, listing.name == name, listing.isRemoved == isRemoved { return }
         directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))

@@ -9,12 +9,7 @@ package enum ConversationToken {
     /// - Parameter nonce: 12 random bytes, used once.
     package static func seal(_ conversation: ConversationID, key: borrowing SecretKey, nonce: [UInt8]) -> [UInt8] {
         let sealed = tokenKey(key).withBytes {
-            ChaChaPoly.seal(
-                conversation.bytes,
-                key: $0,
-                nonce: nonce,
-                authenticating: InboxID(key.publicKey).bytes
-            )
+            ChaChaPoly.seal(conversation.bytes, key: $0, nonce: nonce, authenticating: InboxID(key.publicKey).bytes)
         }
         return [version] + nonce + sealed
     }
@@ -26,11 +21,7 @@ package enum ConversationToken {
         let inbox = InboxID(key.publicKey)
         let opened = tokenKey(key).withBytes {
             try? ChaChaPoly.open(
-                Array(token[(1 + nonceByteCount)...]),
-                key: $0,
-                nonce: nonce,
-                authenticating: inbox.bytes
-            )
+                Array(token[(1 + nonceByteCount)...]), key: $0, nonce: nonce, authenticating: inbox.bytes)
         }
         return opened.flatMap { ConversationID($0) }
     }

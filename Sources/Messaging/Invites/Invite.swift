@@ -23,17 +23,9 @@ package struct Invite: Hashable, Sendable, Codable {
     package var singleUse: Bool
 
     package init(
-        tag: InviteTag,
-        conversationToken: [UInt8],
-        creator: InboxID,
-        joinSecret: [UInt8],
-        endpoints: [Endpoint],
-        name: String?,
-        description: String?,
-        lifetime: Lifetime,
-        conversationExpiresAt: Timestamp?,
-        expiresAt: Timestamp,
-        singleUse: Bool
+        tag: InviteTag, conversationToken: [UInt8], creator: InboxID, joinSecret: [UInt8], endpoints: [Endpoint],
+        name: String?, description: String?, lifetime: Lifetime, conversationExpiresAt: Timestamp?,
+        expiresAt: Timestamp, singleUse: Bool
     ) {
         self.tag = tag
         self.conversationToken = conversationToken

@@ -62,9 +62,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
     }
 
     /// Rotates the tag: every invite issued so far is void.
-    package mutating func rotate(to tag: InviteTag) {
-        record.tag = tag
-    }
+    package mutating func rotate(to tag: InviteTag) { record.tag = tag }
 
     /// Voids one invite.
     /// - Returns: whether it was there.
@@ -75,9 +73,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
     }
 
     /// Rotate the tag as well when locking: what was issued before stays void.
-    package mutating func setLocked(_ isLocked: Bool) {
-        record.isLocked = isLocked
-    }
+    package mutating func setLocked(_ isLocked: Bool) { record.isLocked = isLocked }
 
     /// Invites whose joiners can reach us: their routes are registered.
     package func open(now: Timestamp) -> [IssuedInvite] {
@@ -106,13 +102,8 @@ package struct IssuerStateMachine: Hashable, Sendable {
     ///   - opensToken: the sealed token in the invite is this conversation's.
     ///   - memberCount: members now, ourselves included.
     package func decide(
-        _ request: JoinRequest,
-        verified: VerifiedInvite?,
-        opensToken: Bool,
-        joiner: PublicKey,
-        isMember: Bool,
-        memberCount: Int,
-        now: Timestamp
+        _ request: JoinRequest, verified: VerifiedInvite?, opensToken: Bool, joiner: PublicKey, isMember: Bool,
+        memberCount: Int, now: Timestamp
     ) -> Answer {
         // Without the secret and a valid signature nothing is answered.
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))

@@ -32,13 +32,8 @@ package struct Welcome: Hashable, Sendable {
     package var agreement: Agreement?
 
     package init(
-        tag: InviteTag,
-        genesis: Genesis,
-        group: GroupState,
-        members: [Member],
-        expiresAt: Timestamp?,
-        notice: [UInt8]? = nil,
-        agreement: Agreement? = nil
+        tag: InviteTag, genesis: Genesis, group: GroupState, members: [Member], expiresAt: Timestamp?,
+        notice: [UInt8]? = nil, agreement: Agreement? = nil
     ) {
         self.tag = tag
         self.genesis = genesis
@@ -60,9 +55,8 @@ package struct Welcome: Hashable, Sendable {
     /// Everything in it is signed by whom it should be, and it is `joiner` who is welcomed.
     package func isValid(for joiner: PublicKey) -> Bool {
         genesis.isSignatureValid && group.isValid(for: genesis) && group.members.contains(joiner)
-            && members.first?.key == genesis.creator
-            && Set(members.map(\.key) + [joiner]) == Set(group.members) && members.count == group.members.count - 1
-            && members.allSatisfy(\.isValid)
+            && members.first?.key == genesis.creator && Set(members.map(\.key) + [joiner]) == Set(group.members)
+            && members.count == group.members.count - 1 && members.allSatisfy(\.isValid)
             && (expiresAt == nil && notice == nil || scheduledExplosion != nil)
     }
 }

@@ -31,8 +31,7 @@ package struct JoinRates: Hashable, Sendable {
             refusals = refusals.filter { !$0.value.isFull(now: now) }
             guard refusals.count < Limits.joinTagCount else { return false }
         }
-        var bucket =
-            refusals[tag] ?? TokenBucket(interval: Limits.joinRefusalInterval, burst: Limits.joinRefusalBurst)
+        var bucket = refusals[tag] ?? TokenBucket(interval: Limits.joinRefusalInterval, burst: Limits.joinRefusalBurst)
         defer { refusals[tag] = bucket }
         return bucket.take(now: now) == nil
     }

@@ -63,9 +63,7 @@ package struct JoinerStateMachine: Hashable, Sendable {
     }
 
     /// The welcome is to a conversation that this node cannot enter.
-    package mutating func refuse(_ error: JoinErrorType) {
-        if state == .ready { state = .joinFailed(error) }
-    }
+    package mutating func refuse(_ error: JoinErrorType) { if state == .ready { state = .joinFailed(error) } }
 
     /// - Returns: whether there was something to cancel.
     package mutating func cancel() -> Bool {

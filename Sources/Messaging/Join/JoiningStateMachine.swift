@@ -25,11 +25,7 @@ package struct JoiningStateMachine: Sendable {
         relaySeed = RelaySeed(key: key, generation: 0)
         self.record = record
         joiner = JoinerStateMachine(
-            tag: record.invite.tag,
-            creator: record.creator,
-            startedAt: record.startedAt,
-            state: record.state
-        )
+            tag: record.invite.tag, creator: record.creator, startedAt: record.startedAt, state: record.state)
         link = LinkStateMachine(own: key.publicKey, remote: record.creator, isDialable: true, now: now)
         link.hurry(now: now)
     }
@@ -47,9 +43,7 @@ package struct JoiningStateMachine: Sendable {
     private var forgottenAt: Timestamp { joiner.startedAt + Limits.joinListedLifetime }
 
     /// When the creator is dialled next; `nil` while it is being dialled or a link is up.
-    package var nextAttempt: Timestamp? {
-        record.state == .joining && link.link == nil ? link.nextDeadline : nil
-    }
+    package var nextAttempt: Timestamp? { record.state == .joining && link.link == nil ? link.nextDeadline : nil }
 
     /// What a turn has come to.
     package enum Outcome: Sendable {
@@ -69,22 +63,14 @@ package struct JoiningStateMachine: Sendable {
             switch action {
             case .use(let link):
                 let member = Member(
-                    profile: record.profile,
-                    endpoints: turn.fittingEndpoints(of: relaySeed),
-                    version: max(UInt64(clamping: turn.now.milliseconds), (own?.version ?? 0) + 1),
-                    key: key,
-                    &turn.random
-                )
+                    profile: record.profile, endpoints: turn.fittingEndpoints(of: relaySeed),
+                    version: max(UInt64(clamping: turn.now.milliseconds), (own?.version ?? 0) + 1), key: key,
+                    &turn.random)
                 own = member
-                let request = JoinRequest(
-                    invite: record.signed,
-                    joinSecret: record.invite.joinSecret,
-                    member: member
-                )
+                let request = JoinRequest(invite: record.signed, joinSecret: record.invite.joinSecret, member: member)
                 result.append(.transmit(link, .joinRequest(request)))
             case .retire(let link): result.append(.close(link))
-            case .dial, .ping, .drop, .upgrade:
-                preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
@@ -104,12 +90,7 @@ package struct JoiningStateMachine: Sendable {
             case .enter:
                 record.state = joiner.state
                 var entered = ConversationRecord(
-                    genesis: welcome.genesis,
-                    group: welcome.group,
-                    own: own,
-                    members: welcome.members,
-                    issuer: nil
-                )
+                    genesis: welcome.genesis, group: welcome.group, own: own, members: welcome.members, issuer: nil)
                 entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
                 return .entered(entered, welcome.agreement, link)
             }
@@ -120,8 +101,7 @@ package struct JoiningStateMachine: Sendable {
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
-        case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt,
-            .invitation,
+        case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
             .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
             return .pending([.close(link)])
@@ -182,8 +162,7 @@ package struct JoiningStateMachine: Sendable {
                 attempts += 1
                 return dial([endpoint])
             case .ping(let link): return .transmit(link, .ping(turn.random.next()))
-            case .use, .retire, .drop, .upgrade:
-                preconditionFailure("who was found is dialled or asked, not \(action)")
+            case .use, .retire, .drop, .upgrade: preconditionFailure("who was found is dialled or asked, not \(action)")
             }
         }
     }

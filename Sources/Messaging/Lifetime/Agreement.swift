@@ -27,9 +27,7 @@ package struct Agreement: Hashable, Sendable, Codable {
         for accept in accepts { insert(accept) }
     }
 
-    private enum CodingKeys: String, CodingKey {
-        case proposal, accepts
-    }
+    private enum CodingKeys: String, CodingKey { case proposal, accepts }
 
     package init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
@@ -61,8 +59,7 @@ package struct Agreement: Hashable, Sendable, Codable {
     package func isValid(conversation: ConversationID) -> Bool {
         let id = proposal.id
         return proposal.conversation == conversation && proposal.terms.isValid && !accepts.isEmpty
-            && accepts.count < Limits.memberCount
-            && accepts.allSatisfy { $0.fits(proposal, id) }
+            && accepts.count < Limits.memberCount && accepts.allSatisfy { $0.fits(proposal, id) }
             && proposal.isSignatureValid && accepts.allSatisfy(\.isSignatureValid)
     }
 

@@ -31,28 +31,20 @@ struct ConversationAgreement: Sendable {
             return
         }
         machine = LifetimeStateMachine(
-            conversation: names.conversation,
-            own: key.publicKey,
-            members: members.keys.sorted(),
-            membership: record.group.membership,
-            record: record.lifetime
-        )
+            conversation: names.conversation, own: key.publicKey, members: members.keys.sorted(),
+            membership: record.group.membership, record: record.lifetime)
     }
 
     /// Who is there now. Called whenever the members or their version have changed.
     mutating func membersChanged(
-        _ record: inout ConversationRecord,
-        _ members: inout Members,
-        _ tally: inout FrameTally,
-        _ turn: inout Turn
+        _ record: inout ConversationRecord, _ members: inout Members, _ tally: inout FrameTally, _ turn: inout Turn
     ) -> [NodeAction] {
         guard machine != nil else {
             begin(record, members)
             return []
         }
         let present = members.keys.sorted()
-        let actions =
-            machine?.membersChanged(to: present, membership: record.group.membership, now: turn.now) ?? []
+        let actions = machine?.membersChanged(to: present, membership: record.group.membership, now: turn.now) ?? []
         let result = perform(actions, record, &members, &tally, &turn)
         if members.isEmpty {
             record.lifetime = machine?.record ?? record.lifetime
@@ -89,11 +81,8 @@ struct ConversationAgreement: Sendable {
     // MARK: Actions of the machine
 
     mutating func perform(
-        _ actions: [LifetimeStateMachine.Action],
-        _ record: ConversationRecord,
-        _ members: inout Members,
-        _ tally: inout FrameTally,
-        _ turn: inout Turn
+        _ actions: [LifetimeStateMachine.Action], _ record: ConversationRecord, _ members: inout Members,
+        _ tally: inout FrameTally, _ turn: inout Turn
     ) -> [NodeAction] {
         var result: [NodeAction] = []
         for action in actions {
@@ -200,19 +189,9 @@ struct ConversationAgreement: Sendable {
         let id = MessageID.random(&turn.random)
         let message = Message(
             content: Content(
-                type: .systemMessage,
-                id: id,
-                sentAt: turn.now,
-                lifetime: kept.lifetime,
-                agreement: kept.agreement,
-                fallback: "",
-                shouldPush: false,
-                payload: Array(text.utf8)
-            ),
-            sender: nil,
-            state: .received,
-            expiresAt: kept.expiresAt
-        )
+                type: .systemMessage, id: id, sentAt: turn.now, lifetime: kept.lifetime, agreement: kept.agreement,
+                fallback: "", shouldPush: false, payload: Array(text.utf8)), sender: nil, state: .received,
+            expiresAt: kept.expiresAt)
         return [.keep(names.client, [message], kept.keeping), names.event(.message(id), turn)]
     }
 
@@ -226,9 +205,7 @@ struct ConversationAgreement: Sendable {
     }
 
     /// `nil` follows the node's default.
-    func setPolicy(_ record: ConversationRecord) -> LifetimePolicy? {
-        machine?.record.policy ?? record.lifetime.policy
-    }
+    func setPolicy(_ record: ConversationRecord) -> LifetimePolicy? { machine?.record.policy ?? record.lifetime.policy }
 
     /// Our own bound on what is kept here; `nil`: the node's default.
     func setCap(_ record: ConversationRecord) -> LifetimeCap? { machine?.record.cap ?? record.lifetime.cap }
@@ -239,11 +216,8 @@ struct ConversationAgreement: Sendable {
     func placement(of kind: ContentKind, _ record: ConversationRecord, _ turn: Turn) -> Placement {
         let retention = Retention.sent(kind, under: terms, cap: cap(record, turn), now: turn.now)
         return Placement(
-            lifetime: terms.lifetime(of: kind),
-            agreement: retention == nil ? nil : machine?.inForce?.id,
-            expiresAt: retention?.expiresAt,
-            keeping: Self.keeping(retention, turn)
-        )
+            lifetime: terms.lifetime(of: kind), agreement: retention == nil ? nil : machine?.inForce?.id,
+            expiresAt: retention?.expiresAt, keeping: Self.keeping(retention, turn))
     }
 
     static func keeping(_ retention: Retention?, _ turn: Turn) -> NodeAction.Keeping {
@@ -262,24 +236,19 @@ struct ConversationAgreement: Sendable {
 
     /// Also of what was sent before a restart: the agreement need not stand any more for its proposer to take it back.
     mutating func noteUnconfirmed(_ content: Content) {
-        guard let machine, let agreement = content.agreement,
-            agreement != machine.record.confirmed,
+        guard let machine, let agreement = content.agreement, agreement != machine.record.confirmed,
             agreement == machine.inForce?.id || agreement == machine.record.head?.id,
             unconfirmed.count < Limits.outboxCount
         else { return }
         unconfirmed.insert(content.id)
     }
 
-    private mutating func eraseUnconfirmed(
-        _ agreement: AgreementID,
-        _ members: inout Members,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func eraseUnconfirmed(_ agreement: AgreementID, _ members: inout Members, _ turn: Turn)
+        -> [NodeAction]
+    {
         let messages = unconfirmed.sorted()
         unconfirmed = []
-        for index in members.values.indices {
-            for message in messages { _ = members.values[index].settle(message) }
-        }
+        for index in members.values.indices { for message in messages { _ = members.values[index].settle(message) } }
         let erased = NodeAction.eraseSent(names.client, agreement)
         return messages.isEmpty ? [erased] : [erased, names.events(.state(.cancelled, stored: nil), messages, turn)]
     }

@@ -29,13 +29,8 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
         package var nonce: [UInt8]
 
         package init(
-            conversation: ConversationID,
-            membership: UInt64,
-            epoch: UInt64,
-            previous: AgreementID,
-            terms: LifetimeTerms,
-            proposedAt: Timestamp,
-            nonce: [UInt8]
+            conversation: ConversationID, membership: UInt64, epoch: UInt64, previous: AgreementID,
+            terms: LifetimeTerms, proposedAt: Timestamp, nonce: [UInt8]
         ) {
             self.conversation = conversation
             self.membership = membership
@@ -84,13 +79,8 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
 
     private var digest: [UInt8] {
         Unsigned(
-            conversation: conversation,
-            membership: membership,
-            epoch: epoch,
-            previous: previous,
-            terms: terms,
-            proposedAt: proposedAt,
-            nonce: nonce
+            conversation: conversation, membership: membership, epoch: epoch, previous: previous, terms: terms,
+            proposedAt: proposedAt, nonce: nonce
         ).digest(proposer: proposer)
     }
 
@@ -113,12 +103,8 @@ package struct LifetimeAccept: Hashable, Sendable, Codable {
     package var signature: SchnorrSignature
 
     package init(
-        conversation: ConversationID,
-        proposal: ProposalID,
-        lifetime: Lifetime,
-        acceptedAt: Timestamp,
-        acceptor: PublicKey,
-        signature: SchnorrSignature
+        conversation: ConversationID, proposal: ProposalID, lifetime: Lifetime, acceptedAt: Timestamp,
+        acceptor: PublicKey, signature: SchnorrSignature
     ) {
         self.conversation = conversation
         self.proposal = proposal
@@ -129,27 +115,18 @@ package struct LifetimeAccept: Hashable, Sendable, Codable {
     }
 
     package init(
-        _ proposal: LifetimeProposal,
-        at acceptedAt: Timestamp,
-        by key: IdentityKey,
+        _ proposal: LifetimeProposal, at acceptedAt: Timestamp, by key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
         let digest = Self.digest(proposal.conversation, proposal.id, proposal.lifetime, acceptedAt, key.publicKey)
         self.init(
-            conversation: proposal.conversation,
-            proposal: proposal.id,
-            lifetime: proposal.lifetime,
-            acceptedAt: acceptedAt,
-            acceptor: key.publicKey,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
-        )
+            conversation: proposal.conversation, proposal: proposal.id, lifetime: proposal.lifetime,
+            acceptedAt: acceptedAt, acceptor: key.publicKey,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
     private static func digest(
-        _ conversation: ConversationID,
-        _ proposal: ProposalID,
-        _ lifetime: Lifetime,
-        _ acceptedAt: Timestamp,
+        _ conversation: ConversationID, _ proposal: ProposalID, _ lifetime: Lifetime, _ acceptedAt: Timestamp,
         _ acceptor: PublicKey
     ) -> [UInt8] {
         var transcript = Transcript()

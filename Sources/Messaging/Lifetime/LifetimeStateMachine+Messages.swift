@@ -6,11 +6,7 @@ extension LifetimeStateMachine {
     ///   - from: who has sent it, as the link's handshake has shown.
     ///   - policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
     package mutating func receive(
-        _ message: LifetimeMessage,
-        from: PublicKey,
-        policy: LifetimePolicy,
-        now: Timestamp,
-        key: IdentityKey,
+        _ message: LifetimeMessage, from: PublicKey, policy: LifetimePolicy, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard peers[from] != nil else { return [.dropped] }
@@ -29,14 +25,7 @@ extension LifetimeStateMachine {
         case .agreement(let agreement): return receive(agreement, from: from, now: now)
         case .ended(let id, let renewable):
             return receiveEnd(
-                of: id,
-                renewable: renewable,
-                from: from,
-                policy: policy,
-                now: now,
-                key: key,
-                random: &random
-            )
+                of: id, renewable: renewable, from: from, policy: policy, now: now, key: key, random: &random)
         }
     }
 
@@ -69,11 +58,7 @@ extension LifetimeStateMachine {
     }
 
     private mutating func receive(
-        _ proposal: LifetimeProposal,
-        from: PublicKey,
-        policy: LifetimePolicy,
-        now: Timestamp,
-        key: IdentityKey,
+        _ proposal: LifetimeProposal, from: PublicKey, policy: LifetimePolicy, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard proposal.conversation == conversation, peers[proposal.proposer] != nil else { return [.dropped] }
@@ -81,8 +66,7 @@ extension LifetimeStateMachine {
         guard proposal.terms.isValid else {
             return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .unsupported))] : [.dropped]
         }
-        guard proposal.membership == membership, proposal.epoch > 0, proposal.ballot > record.newest,
-            !isVoid(proposal),
+        guard proposal.membership == membership, proposal.epoch > 0, proposal.ballot > record.newest, !isVoid(proposal),
             proposal.epoch <= signedEpoch.saturatingAdd(Limits.epochsAhead)
         else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
         learn(proposal.epoch)
@@ -143,8 +127,9 @@ extension LifetimeStateMachine {
                 return [.signed(proposal.id, by: accept.acceptor)]
             }
             // Of two, it tells the acceptor that we hold it, and cannot take it back any more.
-            return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now)
-                + [.send(.agreement(agreement))]
+            return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now) + [
+                .send(.agreement(agreement))
+            ]
         }
         if let head = record.head, head.proposal.id == accept.proposal {
             guard record.isStanding, !head.isSigned(by: accept.acceptor) else { return [.dropped] }
@@ -216,10 +201,7 @@ extension LifetimeStateMachine {
     }
 
     private mutating func receiveRejection(
-        of id: ProposalID,
-        _ reason: LifetimeRejectReason,
-        from: PublicKey,
-        now: Timestamp
+        of id: ProposalID, _ reason: LifetimeRejectReason, from: PublicKey, now: Timestamp
     ) -> [Action] {
         switch negotiation {
         case .proposed(let proposal, _, _) where proposal.id == id:
@@ -333,11 +315,7 @@ extension LifetimeStateMachine {
         return agreement.proposal.survives(other.proposal)
     }
 
-    private mutating func receive(
-        _ agreement: Agreement,
-        from: PublicKey,
-        now: Timestamp
-    ) -> [Action] {
+    private mutating func receive(_ agreement: Agreement, from: PublicKey, now: Timestamp) -> [Action] {
         if agreement.id == record.head?.id {
             let merged = merge(agreement.accepts, now: now)
             guard from == agreement.proposal.proposer, record.confirmed != agreement.id else {
@@ -366,8 +344,7 @@ extension LifetimeStateMachine {
     }
 
     private func isNewer(_ standing: Agreement, thanShown shown: Agreement) -> Bool {
-        standing.ballot != shown.ballot
-            ? standing.ballot > shown.ballot : standing.proposal.survives(shown.proposal)
+        standing.ballot != shown.ballot ? standing.ballot > shown.ballot : standing.proposal.survives(shown.proposal)
     }
 
     private func ended(_ agreement: Agreement, to member: PublicKey) -> Action {

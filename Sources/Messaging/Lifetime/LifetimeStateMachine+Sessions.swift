@@ -12,14 +12,10 @@ extension LifetimeStateMachine {
         var open: ProposalID?
         if case .proposed(let proposal, _, _) = negotiation { open = proposal.id }
         return SessionStart(
-            reset: reset,
-            inForce: standing?.id,
+            reset: reset, inForce: standing?.id,
             // Others need the signatures of those who are here; and ours, since who shows it has signed it.
-            head: record.head?.keeping(members + [own]),
-            renewable: renewable(policy),
-            epoch: max(signedEpoch, record.seen.epoch(under: membership)),
-            open: open
-        )
+            head: record.head?.keeping(members + [own]), renewable: renewable(policy),
+            epoch: max(signedEpoch, record.seen.epoch(under: membership)), open: open)
     }
 
     private func renewable(_ policy: LifetimePolicy) -> LifetimeTerms? {
@@ -32,13 +28,8 @@ extension LifetimeStateMachine {
     /// Both sides of a link have said where they stand. They come to the same agreement, or to none.
     /// - Parameter hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
-        with from: PublicKey,
-        sent: SessionStart,
-        received: SessionStart,
-        hasRestarted: Bool = false,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        with from: PublicKey, sent: SessionStart, received: SessionStart, hasRestarted: Bool = false, now: Timestamp,
+        key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard peers[from] != nil else { return [.dropped] }
         var actions: [Action] = []
@@ -99,13 +90,7 @@ extension LifetimeStateMachine {
             if isPair { actions += closeOpen(with: from) }
             allowRenewal()
             actions += endStanding(
-                was,
-                inForce: wasInForce,
-                .reported,
-                telling: from,
-                renewable: sent.renewable,
-                now: now
-            )
+                was, inForce: wasInForce, .reported, telling: from, renewable: sent.renewable, now: now)
             if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
@@ -119,11 +104,7 @@ extension LifetimeStateMachine {
 
     /// A newer agreement that we have missed.
     private mutating func settleShown(
-        _ head: Agreement,
-        from: PublicKey,
-        was: Agreement?,
-        automatic: Bool,
-        now: Timestamp
+        _ head: Agreement, from: PublicKey, was: Agreement?, automatic: Bool, now: Timestamp
     ) -> [Action] {
         // Of two, the acceptor shows it to the proposer, who then holds both signatures.
         let isConfirmed = !isPair || !head.isOfTwo || head.proposal.proposer == own || from == head.proposal.proposer
@@ -194,8 +175,7 @@ extension LifetimeStateMachine {
         case .proposed(let proposal, _, _):
             void(proposal)
             negotiation = .settled
-            return [.save, .expired(proposal.id)]
-                + (isPair ? [] : [.send(.withdraw(proposal.id))])
+            return [.save, .expired(proposal.id)] + (isPair ? [] : [.send(.withdraw(proposal.id))])
         case .asked(let proposal, _):
             guard proposal.proposer == from else { return voided }
             close(proposal, nil)
@@ -210,12 +190,8 @@ extension LifetimeStateMachine {
     /// Ends the agreement that stood, and tells the others, who may not have seen why.
     /// - Parameter telling: has been told by what we sent when the link opened.
     mutating func endStanding(
-        _ ended: Agreement?,
-        inForce: Agreement?,
-        _ end: SessionEnd,
-        telling other: PublicKey,
-        renewable: LifetimeTerms?,
-        now: Timestamp
+        _ ended: Agreement?, inForce: Agreement?, _ end: SessionEnd, telling other: PublicKey,
+        renewable: LifetimeTerms?, now: Timestamp
     ) -> [Action] {
         guard let ended else { return [] }
         record.renewable = ended.terms
@@ -233,13 +209,8 @@ extension LifetimeStateMachine {
 
     /// Another member has seen the end of the session. It only shortens, so it needs no proof.
     mutating func receiveEnd(
-        of id: AgreementID,
-        renewable theirs: LifetimeTerms?,
-        from: PublicKey,
-        policy: LifetimePolicy,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        of id: AgreementID, renewable theirs: LifetimeTerms?, from: PublicKey, policy: LifetimePolicy, now: Timestamp,
+        key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         if case .accepted(let proposal, _, _, _) = negotiation, AgreementID(proposal.id) == id {
             voidAccepted(proposal)
@@ -252,13 +223,7 @@ extension LifetimeStateMachine {
             ownRenewable = self.renewable(policy)
             // Whoever has told us knows what we would renew only from us.
             actions = endStanding(
-                standing,
-                inForce: inForce,
-                .reported,
-                telling: own,
-                renewable: ownRenewable,
-                now: now
-            )
+                standing, inForce: inForce, .reported, telling: own, renewable: ownRenewable, now: now)
         }
         return actions + renew(now: now, key: key, random: &random)
     }
@@ -271,11 +236,8 @@ extension LifetimeStateMachine {
 
     /// A standing policy of every member renews the last agreement; the member with the smallest key asks. When it has
     /// asked too often lately it asks later.
-    private mutating func renew(
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
-    ) -> [Action] {
+    private mutating func renew(now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator) -> [Action]
+    {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
             let first = members.first, own < first, isRenewable
         else { return [] }
@@ -300,10 +262,7 @@ extension LifetimeStateMachine {
     /// Proposes the renewal that would have come too soon, if it is still wanted.
     /// - Parameter policy: our standing answer now.
     package mutating func renewIfDue(
-        policy: LifetimePolicy,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        policy: LifetimePolicy, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard let due = renewsAt, due <= now else { return [] }
         guard !key.isWiped else {
@@ -355,17 +314,11 @@ extension LifetimeStateMachine {
     // MARK: Members
 
     /// Somebody has come or gone. Who has gone changes nothing in force; who has come has yet to sign.
-    package mutating func membersChanged(
-        to members: [PublicKey],
-        membership: UInt64,
-        now: Timestamp
-    ) -> [Action] {
+    package mutating func membersChanged(to members: [PublicKey], membership: UInt64, now: Timestamp) -> [Action] {
         let was = inForce
         let others = members.filter { $0 != own }.sorted()
         var actions: [Action] = []
-        if membership != self.membership || others != self.members {
-            actions = closeAll()
-        }
+        if membership != self.membership || others != self.members { actions = closeAll() }
         self.members = others
         self.membership = membership
         peers = peers.filter { others.contains($0.key) }
@@ -392,8 +345,7 @@ extension LifetimeStateMachine {
     private mutating func closeAll() -> [Action] {
         switch negotiation {
         case .settled: return []
-        case .proposed(let proposal, _, _):
-            return takeBack(proposal) + [.rejected(proposal.id, .membershipChanged)]
+        case .proposed(let proposal, _, _): return takeBack(proposal) + [.rejected(proposal.id, .membershipChanged)]
         case .asked(let proposal, _):
             close(proposal, .stale)
             return [.withdrawn(proposal.id)]
@@ -405,10 +357,7 @@ extension LifetimeStateMachine {
 
     /// We have entered under an agreement that the welcome has shown: joining is consent to it.
     package mutating func joined(
-        under agreement: Agreement,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        under agreement: Agreement, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         // It was made before we were in the list.
         guard record.head == nil, !members.isEmpty, agreement.proposal.membership < membership,

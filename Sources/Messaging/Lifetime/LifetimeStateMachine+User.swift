@@ -4,10 +4,7 @@ import Crypto
 extension LifetimeStateMachine {
     /// Proposes `terms`; if another member has proposed the same, accepts that.
     package mutating func propose(
-        _ terms: LifetimeTerms,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        _ terms: LifetimeTerms, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) throws(Refusal) -> [Action] {
         guard terms.isValid else { throw .invalidTerms }
         if terms == self.terms, case .settled = negotiation { throw .alreadyAgreed(terms.lifetime) }
@@ -29,13 +26,8 @@ extension LifetimeStateMachine {
         let known = [record.newest, record.seen, floor(of: own) ?? Ballot()].map { $0.epoch(under: membership) }
         let epoch = (known.max() ?? 0).saturatingAdd(1)
         let proposal = LifetimeProposal.Unsigned(
-            conversation: conversation,
-            membership: membership,
-            epoch: epoch,
-            previous: record.head?.id ?? .none,
-            terms: terms,
-            proposedAt: stamp,
-            nonce: random.bytes(16)
+            conversation: conversation, membership: membership, epoch: epoch, previous: record.head?.id ?? .none,
+            terms: terms, proposedAt: stamp, nonce: random.bytes(16)
         ).signed(by: key, &random)
         // Durable, so that after a crash no number is used twice.
         record.seen = proposal.ballot
@@ -46,10 +38,7 @@ extension LifetimeStateMachine {
     /// Accepts what another member has proposed.
     /// - Parameter seen: what our user has looked at; a proposer may have put another one in its place since.
     package mutating func accept(
-        only seen: ProposalID? = nil,
-        now: Timestamp,
-        key: IdentityKey,
-        random: inout some RandomNumberGenerator
+        only seen: ProposalID? = nil, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) throws(Refusal) -> [Action] {
         guard case .asked(let proposal, let at) = negotiation, now < at + Self.answerTime else { throw .noProposal }
         if let seen, proposal.id != seen { throw .otherProposal }
@@ -80,10 +69,7 @@ extension LifetimeStateMachine {
 
     /// Signs. Two members: that is the agreement.
     mutating func consent(
-        to proposal: LifetimeProposal,
-        automatic: Bool,
-        now: Timestamp,
-        key: IdentityKey,
+        to proposal: LifetimeProposal, automatic: Bool, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard !key.isWiped else {
@@ -94,11 +80,7 @@ extension LifetimeStateMachine {
         let accept = LifetimeAccept(proposal, at: now, by: key, &random)
         guard isPair else {
             negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
-            record.accepted = AcceptedProposal(
-                id: proposal.id,
-                proposer: proposal.proposer,
-                ballot: proposal.ballot
-            )
+            record.accepted = AcceptedProposal(id: proposal.id, proposer: proposal.proposer, ballot: proposal.ballot)
             // The others learn who has signed; the proposer gathers the agreement.
             return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
         }
@@ -108,12 +90,7 @@ extension LifetimeStateMachine {
     }
 
     /// Puts an agreement in the place of the one that stands.
-    mutating func settle(
-        _ agreement: Agreement,
-        isConfirmed: Bool,
-        automatic: Bool,
-        now: Timestamp
-    ) -> [Action] {
+    mutating func settle(_ agreement: Agreement, isConfirmed: Bool, automatic: Bool, now: Timestamp) -> [Action] {
         let was = inForce
         var actions = closeOthers(than: agreement.proposal)
         if let standing { end(standing.id, now: now) }

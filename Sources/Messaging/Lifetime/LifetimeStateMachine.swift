@@ -137,13 +137,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     var heard: [PublicKey: LifetimeAccept] = [:]
 
     /// - Parameter members: everyone else, in whatever order.
-    package init(
-        conversation: ConversationID,
-        own: PublicKey,
-        members: [PublicKey],
-        membership: UInt64,
-        record: Record
-    ) {
+    package init(conversation: ConversationID, own: PublicKey, members: [PublicKey], membership: UInt64, record: Record)
+    {
         self.conversation = conversation
         self.own = own
         self.members = members.filter { $0 != own }.sorted()
@@ -204,16 +199,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     /// - Parameter age: of the content, by its sender's clock. A false one can only shorten: nothing outlives the end of
     ///   an agreement by more than its lifetime and the tolerance.
     package func storable(
-        under agreement: AgreementID,
-        age: Milliseconds = .max,
-        now: Timestamp = Timestamp(milliseconds: 0)
+        under agreement: AgreementID, age: Milliseconds = .max, now: Timestamp = Timestamp(milliseconds: 0)
     ) -> LifetimeTerms? {
         guard let known = record.known.last(where: { $0.id == agreement }) else { return nil }
         if let endedAt = known.endedAt {
             let since = now - endedAt
-            guard since <= Limits.outboxLifetime, since <= Limits.transitTolerance || age >= since else {
-                return nil
-            }
+            guard since <= Limits.outboxLifetime, since <= Limits.transitTolerance || age >= since else { return nil }
         }
         return known.terms
     }

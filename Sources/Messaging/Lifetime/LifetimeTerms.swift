@@ -18,10 +18,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
 
     /// A lifetime of attachments that is that of texts is none of its own.
     package init(
-        _ lifetime: Lifetime,
-        attachment: Lifetime? = nil,
-        unopened: Milliseconds? = nil,
-        timer: Timer = .send,
+        _ lifetime: Lifetime, attachment: Lifetime? = nil, unopened: Milliseconds? = nil, timer: Timer = .send,
         mailbox: MailboxConsent = .no
     ) {
         self.lifetime = lifetime
@@ -53,9 +50,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     package var keepsSomething: Bool { lifetime != .ephemeral || (attachment ?? .ephemeral) != .ephemeral }
 
     /// Whether nothing may be kept for longer than under `other`, nor be held by a mailbox that could not hold it there.
-    package func isNoWider(than other: LifetimeTerms) -> Bool {
-        longest <= other.longest && mailbox <= other.mailbox
-    }
+    package func isNoWider(than other: LifetimeTerms) -> Bool { longest <= other.longest && mailbox <= other.mailbox }
 
     /// The lifetime of contents of this kind.
     package func lifetime(of kind: ContentKind) -> Lifetime {
@@ -104,8 +99,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     }
 
     private static func name(_ time: Milliseconds) -> String {
-        for (unit, name) in [(Milliseconds.day, "Day"), (.hour, "Hour"), (.minute, "Minute")]
-        where time % unit == 0 {
+        for (unit, name) in [(Milliseconds.day, "Day"), (.hour, "Hour"), (.minute, "Minute")] where time % unit == 0 {
             return "\(time / unit) \(name)\(time == unit ? "" : "s")"
         }
         return "\((time + .second - 1) / .second) Seconds"

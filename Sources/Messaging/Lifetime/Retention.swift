@@ -22,19 +22,14 @@ package struct Retention: Hashable, Sendable {
     /// - Parameter age: of the content when it was sent, by its sender's clock; clamped to 0…its longest life.
     /// - Returns: `nil` for what the terms do not keep.
     package static func received(
-        _ kind: ContentKind,
-        under terms: LifetimeTerms,
-        age: Milliseconds,
-        cap: LifetimeCap,
-        now: Timestamp
+        _ kind: ContentKind, under terms: LifetimeTerms, age: Milliseconds, cap: LifetimeCap, now: Timestamp
     ) -> Retention? {
         guard let length = terms.lifetime(of: kind).milliseconds, let unread = terms.unreadTime(of: kind) else {
             return nil
         }
         let onReading: OnReading?
         switch terms.timer {
-        case .send:
-            onReading = unread < length ? .until(now + (length - min(max(age, 0), length))) : nil
+        case .send: onReading = unread < length ? .until(now + (length - min(max(age, 0), length))) : nil
         case .read: onReading = .after(length)
         }
         let left = unread - min(max(age, 0), unread)
@@ -43,12 +38,9 @@ package struct Retention: Hashable, Sendable {
 
     /// Of a message of one's own: sending it was reading it.
     /// - Returns: `nil` for what the terms do not keep.
-    package static func sent(
-        _ kind: ContentKind,
-        under terms: LifetimeTerms,
-        cap: LifetimeCap,
-        now: Timestamp
-    ) -> Retention? {
+    package static func sent(_ kind: ContentKind, under terms: LifetimeTerms, cap: LifetimeCap, now: Timestamp)
+        -> Retention?
+    {
         let lifetime = terms.lifetime(of: kind)
         guard let length = lifetime.milliseconds else { return nil }
         return Retention(expiresAt: now + length, onReading: nil, tier: lifetime).capped(cap, now: now)

@@ -19,17 +19,13 @@ package struct IdleFrames: Hashable, Sendable {
     package static let member = IdleFrames(interval: Limits.idleFrameInterval)
     /// Of one link of anybody else's: whoever is no member has little to say.
     package static let stranger = IdleFrames(
-        interval: Limits.idleFrameStrangerInterval,
-        burst: Limits.idleFrameStrangerBurst
-    )
+        interval: Limits.idleFrameStrangerInterval, burst: Limits.idleFrameStrangerBurst)
     /// Of all those together: each may have many links.
     package static let strangers = IdleFrames(interval: Limits.idleFrameInterval)
     /// Of the streams to one node that are passed on, which cost more; and of all streams together.
     package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval)
     package static let relayedTotal = IdleFrames(
-        group: Limits.relayedFrameTotalGroup,
-        interval: Limits.idleFrameInterval
-    )
+        group: Limits.relayedFrameTotalGroup, interval: Limits.idleFrameInterval)
 
     /// A frame has come.
     /// - Parameter elements: of the lists in it; see ``Frame/elementCount``.

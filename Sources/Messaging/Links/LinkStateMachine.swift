@@ -79,9 +79,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     }
 
     /// The link in use.
-    package var link: LinkID? {
-        if case .up(let link, _, _, _, _) = state { link } else { nil }
-    }
+    package var link: LinkID? { if case .up(let link, _, _, _, _) = state { link } else { nil } }
 
     /// Whether this is the link in use, and relayed.
     package func isRelayed(_ link: LinkID) -> Bool { self.link == link && upgrade != nil }
@@ -95,9 +93,7 @@ package struct LinkStateMachine: Hashable, Sendable {
             min(
                 isDoubted ? heardAt : .latest,
                 heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval),
-                upgrade?.dialAt ?? .latest,
-                answerBy ?? .latest
-            )
+                upgrade?.dialAt ?? .latest, answerBy ?? .latest)
         }
     }
 
@@ -141,12 +137,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// - Parameters:
     ///   - dialer: the public key of the side that dialled.
     ///   - isRelayed: it goes through a rendezvous node.
-    package mutating func opened(
-        _ link: LinkID,
-        dialer: PublicKey,
-        isRelayed: Bool = false,
-        now: Timestamp
-    ) -> [Action] {
+    package mutating func opened(_ link: LinkID, dialer: PublicKey, isRelayed: Bool = false, now: Timestamp) -> [Action]
+    {
         isResting = false
         hasHeard = false
         isHurried = false
@@ -288,8 +280,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     package func isMissed(now: Timestamp) -> Bool {
         switch state {
         case .idle, .dialling: !isResting
-        case .up(_, _, _, _, let pingedAt):
-            upgrade != nil || pingedAt.map { now - $0 >= Limits.pingPatience } ?? false
+        case .up(_, _, _, _, let pingedAt): upgrade != nil || pingedAt.map { now - $0 >= Limits.pingPatience } ?? false
         }
     }
 

@@ -201,22 +201,14 @@ struct ConversationMailbox: Sendable {
         guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? now) <= now else { return [] }
         let known = record.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
         sides[member, default: Side()].asked = Asked(
-            link: link,
-            agreement: agreement.id,
-            again: now + Limits.sliceRequestPatience
-        )
+            link: link, agreement: agreement.id, again: now + Limits.sliceRequestPatience)
         return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
     }
 
     /// Answers a member's request for keys of our slices.
     mutating func wanted(
-        _ agreement: AgreementID,
-        above: UInt32?,
-        by member: PublicKey,
-        on link: LinkID,
-        _ context: Context,
-        _ tally: inout FrameTally,
-        now: Timestamp
+        _ agreement: AgreementID, above: UInt32?, by member: PublicKey, on link: LinkID, _ context: Context,
+        _ tally: inout FrameTally, now: Timestamp
     ) -> [NodeAction] {
         guard context.consent != .no, context.agreement?.id == agreement, context.own.mailbox != nil,
             sides[member, default: Side()].requests.take(now: now) == nil
@@ -229,11 +221,7 @@ struct ConversationMailbox: Sendable {
 
     /// Takes over the keys of a member's slices.
     mutating func receive(
-        _ keys: SliceKeys,
-        from member: PublicKey,
-        _ context: Context,
-        _ tally: inout FrameTally,
-        now: Timestamp
+        _ keys: SliceKeys, from member: PublicKey, _ context: Context, _ tally: inout FrameTally, now: Timestamp
     ) -> [NodeAction] {
         guard let agreement = context.agreement, keys.agreement == agreement.id,
             let address = context.address(of: member), keys.keys.count <= Limits.sliceKeyCount,
@@ -318,12 +306,9 @@ struct ConversationMailbox: Sendable {
         return result
     }
 
-    private mutating func put(
-        to member: PublicKey,
-        _ state: ConversationMember,
-        _ context: Context,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func put(to member: PublicKey, _ state: ConversationMember, _ context: Context, _ turn: Turn)
+        -> [NodeAction]
+    {
         guard var side = sides[member] else { return [] }
         side.state = .idle
         defer { sides[member] = side }
@@ -339,12 +324,10 @@ struct ConversationMailbox: Sendable {
         let waiting = state.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: side.tooLarge)
         // A key ends with the contents of its slice, so each message is sealed to the slice of its sending. The next orders
         // take the messages of other slices.
-        guard
-            let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width)
-        else { return [] }
-        let messages = waiting.filter {
-            slices.key(now: turn.now - $0.age, width: schedule.width)?.slice == slice
+        guard let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width) else {
+            return []
         }
+        let messages = waiting.filter { slices.key(now: turn.now - $0.age, width: schedule.width)?.slice == slice }
         var frames: [Frame] = []
         if let said = record.acknowledgements[member] { frames.append(.acknowledgement(said)) }
         if context.told[member] != context.own.version, side.described != context.own.version {
@@ -352,17 +335,9 @@ struct ConversationMailbox: Sendable {
         }
         guard !messages.isEmpty || !frames.isEmpty else { return [] }
         let order = MailOrder(
-            member: member,
-            address: address,
-            kind: context.consent == .disk ? .disk : .memory,
-            keeping: .holding(schedule.unread),
-            slice: slice,
-            key: key,
-            agreement: agreement.id,
-            number: known.next,
-            messages: messages,
-            frames: frames
-        )
+            member: member, address: address, kind: context.consent == .disk ? .disk : .memory,
+            keeping: .holding(schedule.unread), slice: slice, key: key, agreement: agreement.id, number: known.next,
+            messages: messages, frames: frames)
         // Slot numbers are durable before they are used: a crash leaves some numbers out and repeats none.
         known.next += UInt64(Limits.mailSlotCount)
         record.outgoing[member] = known
@@ -408,9 +383,7 @@ struct ConversationMailbox: Sendable {
     // MARK: Taking
 
     /// Whether a slot of a member was taken. Its contents may have expired here since.
-    func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {
-        record.incoming[member]?.hasTaken(number) ?? false
-    }
+    func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { record.incoming[member]?.hasTaken(number) ?? false }
 
     /// Notes that a slot of a member was taken.
     mutating func took(_ number: UInt64, of member: PublicKey) {

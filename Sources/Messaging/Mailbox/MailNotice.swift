@@ -15,29 +15,16 @@ package struct MailNotice: Hashable, Sendable {
     ///   - notice: sealed, ``Limits/noticeByteCount`` bytes.
     ///   - address: the member's box.
     init(
-        _ notice: [UInt8],
-        to member: PublicKey,
-        at address: MailboxAddress,
-        conversation: ConversationID,
-        key: IdentityKey,
-        _ random: inout some RandomNumberGenerator
+        _ notice: [UInt8], to member: PublicKey, at address: MailboxAddress, conversation: ConversationID,
+        key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
         let secret = SlotSecret(
-            sender: key.publicKey,
-            owner: member,
-            box: address.box,
-            conversation: conversation,
-            own: key
-        )
+            sender: key.publicKey, owner: member, box: address.box, conversation: conversation, own: key)
         self.member = member
         self.address = address
         tag = secret.noticeTag
         body = SlotSealing.seal(
-            notice: notice,
-            secret,
-            box: address.box,
-            nonce: random.bytes(XChaChaPoly.nonceByteCount)
-        )
+            notice: notice, secret, box: address.box, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         answerKey = secret.noticeKey().withBytes { Array($0) }
     }
 }

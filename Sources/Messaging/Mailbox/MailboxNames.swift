@@ -98,12 +98,7 @@ package struct MailboxPlace: Sendable {
 
     func address(of seed: RelaySeed) -> MailboxAddress? {
         let address = MailboxAddress(
-            host: endpoint.host,
-            port: endpoint.port,
-            key: key,
-            routingSecret: routingSecret,
-            box: box(of: seed)
-        )
+            host: endpoint.host, port: endpoint.port, key: key, routingSecret: routingSecret, box: box(of: seed))
         return address.text.utf8.count <= Limits.endpointByteCount ? address : nil
     }
 }
@@ -138,8 +133,7 @@ package struct MailboxAddress: Hashable, Sendable {
         else { return nil }
         let coded = rest[rest.index(after: slash)...]
         guard let bytes = Base64URL.decode(coded), bytes.count == Self.byteCount, Base64URL.encode(bytes) == coded,
-            let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)),
-            let box = BoxID(bytes.suffix(BoxID.byteCount))
+            let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)), let box = BoxID(bytes.suffix(BoxID.byteCount))
         else { return nil }
         let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)
         self.init(host: address.host, port: address.port, key: key, routingSecret: Array(secret), box: box)

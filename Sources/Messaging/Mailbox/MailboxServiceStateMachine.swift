@@ -70,9 +70,7 @@ package struct MailboxServiceStateMachine: Sendable {
     /// A lower bound of the time at which the first known slot ends.
     private var slotsEnd: Timestamp?
 
-    package init(_ records: [BoxRecord] = []) {
-        for record in records { boxes[record.box] = Box(record: record) }
-    }
+    package init(_ records: [BoxRecord] = []) { for record in records { boxes[record.box] = Box(record: record) } }
 
     /// The records of the boxes as they are saved, in a fixed order.
     package var records: [BoxRecord] { boxes.values.map(\.record).sorted { $0.box < $1.box } }
@@ -164,11 +162,7 @@ package struct MailboxServiceStateMachine: Sendable {
 
     /// - Parameter remote: the other side's key, which is used for this link alone.
     package mutating func receive(
-        _ request: MailboxRequest,
-        from remote: PublicKey,
-        on link: LinkID,
-        client: ClientID,
-        own: IdentityKey,
+        _ request: MailboxRequest, from remote: PublicKey, on link: LinkID, client: ClientID, own: IdentityKey,
         _ turn: Turn
     ) -> [NodeAction] {
         heard(link, now: turn.now)
@@ -197,14 +191,8 @@ package struct MailboxServiceStateMachine: Sendable {
     }
 
     private mutating func claim(
-        _ owner: PublicKey,
-        _ proof: [UInt8],
-        _ labels: [BoxLabel],
-        from remote: PublicKey,
-        on link: LinkID,
-        _ client: ClientID,
-        _ own: IdentityKey,
-        _ turn: Turn
+        _ owner: PublicKey, _ proof: [UInt8], _ labels: [BoxLabel], from remote: PublicKey, on link: LinkID,
+        _ client: ClientID, _ own: IdentityKey, _ turn: Turn
     ) -> [NodeAction] {
         func refuse(_ refusal: MailboxRefusal) -> [NodeAction] {
             counted.refused += 1
@@ -251,11 +239,8 @@ package struct MailboxServiceStateMachine: Sendable {
         }
         if isChanged { result.append(.save(client)) }
         let grant = MailboxGrant(
-            boxCount: isTooFast ? held : max(0, held + terms.boxCount - boxes.count),
-            slotCount: terms.slotCount,
-            byteCount: terms.boxByteCount,
-            longest: terms.longest
-        )
+            boxCount: isTooFast ? held : max(0, held + terms.boxCount - boxes.count), slotCount: terms.slotCount,
+            byteCount: terms.boxByteCount, longest: terms.longest)
         // A box that is granted is durable.
         result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
         for box in labels.map(secret.box) where boxes[box] != nil {
@@ -326,13 +311,9 @@ package struct MailboxServiceStateMachine: Sendable {
         return result
     }
 
-    private mutating func put(
-        _ put: SlotPut,
-        into box: BoxID,
-        on link: LinkID,
-        _ client: ClientID,
-        _ turn: Turn
-    ) -> [NodeAction] {
+    private mutating func put(_ put: SlotPut, into box: BoxID, on link: LinkID, _ client: ClientID, _ turn: Turn)
+        -> [NodeAction]
+    {
         func answer(_ outcome: PutOutcome) -> [NodeAction] {
             if outcome != .stored { counted.refused += 1 }
             return [.transmit(link, .mailboxAnswer(.put(box, put.id, outcome)))]
@@ -345,9 +326,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard takesPut(into: box, from: turn.sourceOf(link), now: turn.now) else { return answer(.tooFast) }
         guard put.kind == .memory || !turn.isLocked && turn.hasRoom(client), load(box, turn),
             let slots = boxes[box]?.slots
-        else {
-            return answer(.unavailable)
-        }
+        else { return answer(.unavailable) }
         // The answer to an earlier put of this slot was lost, or somebody replays the put: nothing changes.
         if slots[put.id] != nil { return answer(.stored) }
         let isNotice = put.kind == .notice
@@ -362,13 +341,8 @@ package struct MailboxServiceStateMachine: Sendable {
         }
         let time = isNotice ? put.keeping.milliseconds : min(put.keeping.milliseconds, terms.longest)
         let slot = KeptSlot(
-            id: put.id,
-            kind: put.kind,
-            isAnswer: false,
-            byteCount: put.body.count,
-            keptAt: turn.now,
-            until: turn.now + time
-        )
+            id: put.id, kind: put.kind, isAnswer: false, byteCount: put.body.count, keptAt: turn.now,
+            until: turn.now + time)
         boxes[box]!.slots![put.id] = slot
         boxes[box]!.byteCount += slot.byteCount
         if put.kind == .memory { memoryByteCount += slot.byteCount }
@@ -434,12 +408,7 @@ package struct MailboxServiceStateMachine: Sendable {
     }
 
     private mutating func discard(
-        _ tags: [SlotTag],
-        of box: BoxID,
-        _ answer: [UInt8],
-        on link: LinkID,
-        _ client: ClientID,
-        _ turn: Turn
+        _ tags: [SlotTag], of box: BoxID, _ answer: [UInt8], on link: LinkID, _ client: ClientID, _ turn: Turn
     ) -> [NodeAction] {
         guard tags.count <= Limits.slotTagCount, answer.count <= Limits.slotAnswerByteCount,
             answer.isEmpty || tags.count == 1

@@ -77,13 +77,7 @@ package struct SliceKeys: Hashable, Sendable {
     /// One for each slice from `first` on; at most ``Limits/sliceKeyCount``.
     package var keys: [PublicKey]
 
-    package init(
-        agreement: AgreementID,
-        first: UInt32,
-        present: UInt32,
-        left: Milliseconds,
-        keys: [PublicKey]
-    ) {
+    package init(agreement: AgreementID, first: UInt32, present: UInt32, left: Milliseconds, keys: [PublicKey]) {
         self.agreement = agreement
         self.first = first
         self.present = present

@@ -9,8 +9,7 @@ package final class SlotSecret: Sendable {
     package init(sender: PublicKey, owner: PublicKey, box: BoxID, conversation: ConversationID, own: IdentityKey) {
         let other = own.publicKey == sender ? owner : sender
         let shared = own.secret.sharedSecret(with: other)
-        let info =
-            Array("mayfly/1 mailbox slots".utf8) + conversation.bytes + sender.bytes + owner.bytes + box.bytes
+        let info = Array("mayfly/1 mailbox slots".utf8) + conversation.bytes + sender.bytes + owner.bytes + box.bytes
         secret = shared.derive(info)
     }
 
@@ -101,14 +100,8 @@ package enum SlotSealing {
     ///   - nonce: 24 random bytes.
     /// - Returns: a body as long as one of ``SlotSize``; `nil` when it is too much.
     package static func seal(
-        _ frames: [[UInt8]],
-        to slice: PublicKey,
-        _ hint: Hint,
-        number: UInt64,
-        _ secret: SlotSecret,
-        box: BoxID,
-        ephemeral: consuming SecretKey,
-        nonce: [UInt8]
+        _ frames: [[UInt8]], to slice: PublicKey, _ hint: Hint, number: UInt64, _ secret: SlotSecret, box: BoxID,
+        ephemeral: consuming SecretKey, nonce: [UInt8]
     ) -> [UInt8]? {
         let byteCount = frames.reduce(0) { $0 + 4 + $1.count }
         guard let size = SlotSize.holding(byteCount + overheadByteCount) else { return nil }
@@ -134,11 +127,7 @@ package enum SlotSealing {
 
     /// - Returns: the frames; `nil` when it does not open.
     package static func open(
-        _ body: [UInt8],
-        with slice: borrowing SecretKey,
-        number: UInt64,
-        _ secret: SlotSecret,
-        box: BoxID
+        _ body: [UInt8], with slice: borrowing SecretKey, number: UInt64, _ secret: SlotSecret, box: BoxID
     ) -> [[UInt8]]? {
         let headByteCount = hintByteCount + PublicKey.byteCount
         guard SlotSize.byteCounts.contains(body.count),
@@ -148,10 +137,7 @@ package enum SlotSealing {
         let key = secret.key(with: slice.sharedSecret(with: ephemeral), head + slice.publicKey.bytes)
         guard
             var plain = try? XChaChaPoly.open(
-                body.dropFirst(headByteCount),
-                key: key,
-                authenticating: head + box.bytes + bigEndian(number)
-            )
+                body.dropFirst(headByteCount), key: key, authenticating: head + box.bytes + bigEndian(number))
         else { return nil }
         defer { wipe(&plain) }
         return frames(in: plain)
@@ -178,21 +164,15 @@ package enum SlotSealing {
     package static func seal(notice: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {
         let padding = SlotSize.byteCounts[0] - XChaChaPoly.overheadByteCount - notice.count
         return XChaChaPoly.seal(
-            notice + [UInt8](repeating: 0, count: padding),
-            key: secret.noticeKey(),
-            nonce: nonce,
-            authenticating: Array("notice".utf8) + box.bytes
-        )
+            notice + [UInt8](repeating: 0, count: padding), key: secret.noticeKey(), nonce: nonce,
+            authenticating: Array("notice".utf8) + box.bytes)
     }
 
     /// - Returns: ``Limits/noticeByteCount`` bytes; `nil` when it does not open.
     package static func notice(in body: [UInt8], _ secret: SlotSecret, box: BoxID) -> [UInt8]? {
         guard body.count == SlotSize.byteCounts[0],
             let plain = try? XChaChaPoly.open(
-                body,
-                key: secret.noticeKey(),
-                authenticating: Array("notice".utf8) + box.bytes
-            )
+                body, key: secret.noticeKey(), authenticating: Array("notice".utf8) + box.bytes)
         else { return nil }
         return Array(plain.prefix(Limits.noticeByteCount))
     }
@@ -201,11 +181,7 @@ package enum SlotSealing {
     /// - Parameter nonce: 24 random bytes.
     package static func seal(answer: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {
         XChaChaPoly.seal(
-            answer,
-            key: secret.noticeKey(),
-            nonce: nonce,
-            authenticating: Array("answer".utf8) + box.bytes
-        )
+            answer, key: secret.noticeKey(), nonce: nonce, authenticating: Array("answer".utf8) + box.bytes)
     }
 
     /// - Returns: the sealed receipt; `nil` when it does not open.

@@ -19,38 +19,23 @@ extension NodeStateMachine {
     }
 
     /// Takes the pooled inbox for a new conversation of our own.
-    package func createConversation(
-        _ client: ClientID,
-        name: String?,
-        profile: String?,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
+    package func createConversation(_ client: ClientID, name: String?, profile: String?, _ turn: inout Turn)
+        throws(CommandError) -> [NodeAction]
+    {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(name)
         try DisplayName.check(profile)
         let conversation = ConversationID.random(&turn.random)
         let group = GroupState.Unsigned(
-            conversation: conversation,
-            version: 1,
-            membership: 1,
-            name: name,
-            isLocked: false,
-            members: [key.publicKey]
+            conversation: conversation, version: 1, membership: 1, name: name, isLocked: false, members: [key.publicKey]
         )
         let own = Member(
-            profile: profile,
-            endpoints: turn.fittingEndpoints(of: RelaySeed(key: key, generation: 0)),
-            version: UInt64(clamping: turn.now.milliseconds),
-            key: key,
-            &turn.random
-        )
+            profile: profile, endpoints: turn.fittingEndpoints(of: RelaySeed(key: key, generation: 0)),
+            version: UInt64(clamping: turn.now.milliseconds), key: key, &turn.random)
         let record = ConversationRecord(
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
-            group: group.signed(by: key, &turn.random),
-            own: own,
-            members: [],
-            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
-        )
+            group: group.signed(by: key, &turn.random), own: own, members: [],
+            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random)))
         let victims = makeRoom(for: inbox, .userInteraction, &turn)
         let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
         inbox.createdAt = turn.now
@@ -59,12 +44,9 @@ extension NodeStateMachine {
     }
 
     /// Takes the pooled inbox for a join.
-    package func join(
-        _ client: ClientID,
-        invite: VerifiedInvite,
-        profile: String?,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
+    package func join(_ client: ClientID, invite: VerifiedInvite, profile: String?, _ turn: inout Turn)
+        throws(CommandError) -> [NodeAction]
+    {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(profile)
         try checkJoin(invite, turn)
@@ -83,15 +65,11 @@ extension NodeStateMachine {
         // Who was removed may come back.
         for conversation in conversations where !conversation.record.isRemoved {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
-            if conversation.record.genesis.creator == invite.creatorKey {
-                throw .alreadyMember(conversation.client)
-            }
+            if conversation.record.genesis.creator == invite.creatorKey { throw .alreadyMember(conversation.client) }
         }
         for summary in sleepers where !summary.isRemoved {
             if summary.own == invite.creatorKey { throw .ownInvite }
-            if summary.creator == invite.creatorKey {
-                throw .alreadyMember(summary.client)
-            }
+            if summary.creator == invite.creatorKey { throw .alreadyMember(summary.client) }
         }
         for join in joins where join.record.creator == invite.creatorKey && join.record.state == .joining {
             throw .alreadyMember(join.client)
@@ -122,10 +100,7 @@ extension NodeStateMachine {
     /// An inbox from the disk.
     /// - Returns: the routes by which it is reached.
     package func load(
-        _ record: InboxRecord,
-        key: IdentityKey,
-        sessionGoesOn: Bool = false,
-        lastActivity: Timestamp? = nil,
+        _ record: InboxRecord, key: IdentityKey, sessionGoesOn: Bool = false, lastActivity: Timestamp? = nil,
         _ turn: Turn
     ) -> [NodeAction] {
         let client = record.client
@@ -145,12 +120,7 @@ extension NodeStateMachine {
         case .conversation(let conversation):
             if explosions[conversation.genesis.conversation] != nil { return [.destroy(client)] }
             let machine = ConversationStateMachine(
-                client: client,
-                key: key,
-                record: conversation,
-                isFresh: sessionGoesOn,
-                now: turn.now
-            )
+                client: client, key: key, record: conversation, isFresh: sessionGoesOn, now: turn.now)
             let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .conversation(Running(machine)))
             takeNote(of: inbox, .appLaunch, lastActivity: lastActivity, turn)
             return routes(of: machine, now: turn.now)
@@ -161,17 +131,14 @@ extension NodeStateMachine {
     ///
     /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
     /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
-    @discardableResult
-    package func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
+    @discardableResult package func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
         var machine = ExplodeStateMachine(record: tombstone)
         if tombstone.isPrepared {
             guard tombstone.explodedAt <= now else { return [] }
             machine.begin()
         }
         explosions[tombstone.conversation] = Explosion(
-            machine: machine,
-            knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil
-        )
+            machine: machine, knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil)
         guard tombstone.isPrepared else { return [] }
         let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
         return [.saveTombstone(tombstone.conversation), .notify(event)]

@@ -5,12 +5,9 @@ extension NodeStateMachine {
     /// A sealed notice that came without a handshake.
     /// - Parameter isAnswer: to our own question; otherwise by a knock, whose answer is our receipt.
     /// - Returns: what to do, and the sealed receipt to answer with.
-    package func receiveNotice(
-        _ sealed: [UInt8],
-        for client: ClientID,
-        isAnswer: Bool = false,
-        _ turn: inout Turn
-    ) -> (actions: [NodeAction], answer: [UInt8]?) {
+    package func receiveNotice(_ sealed: [UInt8], for client: ClientID, isAnswer: Bool = false, _ turn: inout Turn) -> (
+        actions: [NodeAction], answer: [UInt8]?
+    ) {
         guard let knocked = inboxes[client], let own = knocked.ownKey, let listing = knocked.listing else {
             return ([], nil)
         }
@@ -28,11 +25,8 @@ extension NodeStateMachine {
     /// A member that was removed and has joined again has a copy of each time. The creator knows each by another key: all
     /// are destroyed together, and each key signs a receipt.
     /// - Returns: the copies, those included that the creator has forgotten.
-    @discardableResult
-    func addEarlierCopies(
-        to record: inout ExplodeStateMachine.Record,
-        than client: ClientID,
-        _ turn: inout Turn
+    @discardableResult func addEarlierCopies(
+        to record: inout ExplodeStateMachine.Record, than client: ClientID, _ turn: inout Turn
     ) -> [InboxEntry] {
         let copies = inboxes.directory.copies(of: record.conversation).filter { $0.client != client }
         guard !copies.isEmpty else { return [] }
@@ -52,20 +46,12 @@ extension NodeStateMachine {
         guard let asleep = copy.asleep, let key = turn.sleeperKey(copy.client) else {
             return copy.asleep?.lockedReceipt
         }
-        return DeletionReceipt(
-            conversation: asleep.summary.conversation,
-            destroyedAt: time,
-            key: key,
-            &turn.random
-        )
+        return DeletionReceipt(conversation: asleep.summary.conversation, destroyedAt: time, key: key, &turn.random)
     }
 
     /// A sealed receipt that came back for a knock.
-    package func receiveReceipt(
-        _ sealed: [UInt8],
-        for conversation: ConversationID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package func receiveReceipt(_ sealed: [UInt8], for conversation: ConversationID, _ turn: inout Turn) -> [NodeAction]
+    {
         guard let receipt = DeletionReceipt(opening: sealed, conversation: conversation) else { return [] }
         return confirm(receipt, turn)
     }
@@ -80,11 +66,7 @@ extension NodeStateMachine {
     }
 
     /// The creator's word to a late joiner, as the answer to our question.
-    package func receive(
-        _ statement: ExpiredStatement,
-        for client: ClientID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package func receive(_ statement: ExpiredStatement, for client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return [] }
         let outcome = running.machine.receive(statement)
         inboxes.reindex(inbox)
@@ -103,11 +85,8 @@ extension NodeStateMachine {
     func confirm(_ receipt: DeletionReceipt, _ turn: Turn) -> [NodeAction] {
         guard explosions[receipt.conversation]?.machine.receive(receipt) == true else { return [] }
         let event = Event(
-            client: explosions[receipt.conversation]?.client,
-            conversation: receipt.conversation,
-            at: turn.now,
-            kind: .deletionReceipt(receipt.member)
-        )
+            client: explosions[receipt.conversation]?.client, conversation: receipt.conversation, at: turn.now,
+            kind: .deletionReceipt(receipt.member))
         return [.saveTombstone(receipt.conversation), .notify(event)]
     }
 

@@ -4,11 +4,7 @@ import Crypto
 extension NodeStateMachine {
     /// A handshake has ended: `remote` is who is there.
     package func linkOpened(
-        _ link: LinkID,
-        client: ClientID,
-        remote: PublicKey,
-        weDialled: Bool,
-        isRelayed: Bool = false,
+        _ link: LinkID, client: ClientID, remote: PublicKey, weDialled: Bool, isRelayed: Bool = false,
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard let inbox = inboxes[client] else { return [.close(link)] }
@@ -32,12 +28,7 @@ extension NodeStateMachine {
                 return welcomeGuest(link, turn) + running.machine.turnAway(remote, on: link, &turn)
             }
             let actions = running.machine.linkOpened(
-                link,
-                to: remote,
-                weDialled: weDialled,
-                isRelayed: isRelayed,
-                &turn
-            )
+                link, to: remote, weDialled: weDialled, isRelayed: isRelayed, &turn)
             return settle(actions, &turn)
         }
     }
@@ -60,23 +51,17 @@ extension NodeStateMachine {
 
     /// A frame has come.
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
-    package func receive(
-        _ frame: Frame,
-        on link: LinkID,
-        verify: (SignedInvite) -> VerifiedInvite?,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package func receive(_ frame: Frame, on link: LinkID, verify: (SignedInvite) -> VerifiedInvite?, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         let actions = answer(frame, on: link, verify: verify, &turn)
         guard let wait = haste(frame, actions, on: link, now: turn.now) else { return actions }
         return actions + [.pauseReading(link, wait)]
     }
 
-    private func answer(
-        _ frame: Frame,
-        on link: LinkID,
-        verify: (SignedInvite) -> VerifiedInvite?,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    private func answer(_ frame: Frame, on link: LinkID, verify: (SignedInvite) -> VerifiedInvite?, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard let open = links[link] else { return [] }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         guard !guests.hasSentAway(link) else { return [] }
@@ -100,12 +85,7 @@ extension NodeStateMachine {
                 return settle(actions, &turn)
             }
             let actions = running.machine.receive(
-                frame,
-                from: open.remote,
-                on: link,
-                memoryAvailable: memoryAvailable,
-                &turn
-            )
+                frame, from: open.remote, on: link, memoryAvailable: memoryAvailable, &turn)
             inboxes.reindex(inbox, touching: frame.concernsOneMember ? open.remote : nil)
             let settled = settle(actions, &turn)
             settleDelivery(inbox, now: turn.now)
@@ -114,25 +94,15 @@ extension NodeStateMachine {
     }
 
     private func answer(
-        _ request: JoinRequest,
-        on link: LinkID,
-        _ open: OpenLink,
-        _ running: Running<ConversationStateMachine>,
-        verified: @autoclosure () -> VerifiedInvite?,
-        _ turn: inout Turn
+        _ request: JoinRequest, on link: LinkID, _ open: OpenLink, _ running: Running<ConversationStateMachine>,
+        verified: @autoclosure () -> VerifiedInvite?, _ turn: inout Turn
     ) -> [NodeAction] {
         guard joinRates.takesRequest(by: running.machine.issued(request), now: turn.now) else {
             running.machine.tally.dropped += 1
             return [.close(link)]
         }
         var actions = running.machine.receiveJoinRequest(
-            request,
-            verified: verified(),
-            from: open.remote,
-            on: link,
-            isRelayed: open.isRelayed,
-            &turn
-        )
+            request, verified: verified(), from: open.remote, on: link, isRelayed: open.isRelayed, &turn)
         for case .transmit(link, .joinError(let error)) in actions
         where !joinRates.takesRefusal(error.inviteTag, now: turn.now) {
             running.machine.tally.dropped += 1
@@ -143,18 +113,13 @@ extension NodeStateMachine {
     }
 
     /// What all inboxes may still hold in memory, in bytes.
-    var memoryAvailable: Int {
-        Limits.memoryTotalByteCount - inboxes.heldByteCount
-    }
+    var memoryAvailable: Int { Limits.memoryTotalByteCount - inboxes.heldByteCount }
 
     /// Unread contents that are in memory only, in bytes; at most ``Limits/memoryTotalByteCount``.
     package var unreadByteCount: Int { inboxes.heldByteCount }
 
     func finish(
-        _ outcome: JoiningStateMachine.Outcome,
-        of join: JoiningStateMachine,
-        in inbox: InboxEntry,
-        _ turn: inout Turn
+        _ outcome: JoiningStateMachine.Outcome, of join: JoiningStateMachine, in inbox: InboxEntry, _ turn: inout Turn
     ) -> [NodeAction] {
         let (client, tag) = (inbox.client, join.record.invite.tag)
         switch outcome {
@@ -178,19 +143,9 @@ extension NodeStateMachine {
                 return refuseWelcome(.genericFailure, inbox, tag: tag, on: link, turn)
             }
             var machine = ConversationStateMachine(
-                client: client,
-                key: join.key,
-                record: record,
-                isFresh: true,
-                now: turn.now
-            )
+                client: client, key: join.key, record: record, isFresh: true, now: turn.now)
             let creator = record.genesis.creator
-            let joined = Event(
-                client: client,
-                conversation: record.genesis.conversation,
-                at: turn.now,
-                kind: .joined
-            )
+            let joined = Event(client: client, conversation: record.genesis.conversation, at: turn.now, kind: .joined)
             var actions: [NodeAction] = [.save(client)]
             actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
@@ -206,11 +161,7 @@ extension NodeStateMachine {
     /// A welcome to a conversation that cannot be entered here: the join has failed, and stays listed like every other that
     /// has. The creator gives the place back.
     private func refuseWelcome(
-        _ error: JoinErrorType,
-        _ inbox: InboxEntry,
-        tag: InviteTag,
-        on link: LinkID,
-        _ turn: Turn
+        _ error: JoinErrorType, _ inbox: InboxEntry, tag: InviteTag, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
         guard case .joining(let running) = inbox.role else { return [.close(link)] }
         running.machine.refuse(error)
@@ -221,14 +172,9 @@ extension NodeStateMachine {
     }
 
     /// Where this node may be seen over UDP: see ``NodeAction/gatherCandidates(_:_:)``.
-    package func gathered(
-        _ client: ClientID,
-        _ remote: PublicKey,
-        _ endpoints: [Endpoint],
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        withConversation(inboxes[client]) { $0.gathered(endpoints, for: remote, turn) }
-    }
+    package func gathered(_ client: ClientID, _ remote: PublicKey, _ endpoints: [Endpoint], _ turn: inout Turn)
+        -> [NodeAction]
+    { withConversation(inboxes[client]) { $0.gathered(endpoints, for: remote, turn) } }
 
     /// A link is gone, by whatever cause.
     package func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
@@ -249,12 +195,9 @@ extension NodeStateMachine {
 
     /// A member of a conversation, or the creator of one that we join, has said on this network where it is. A sleeping
     /// inbox sleeps on: who looks for it dials.
-    package func found(
-        _ client: ClientID,
-        _ member: PublicKey,
-        at endpoint: Endpoint,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package func found(_ client: ClientID, _ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard let inbox = inboxes[client] else { return [] }
         defer { inboxes.reindex(inbox) }
         switch inbox.role {
@@ -267,9 +210,7 @@ extension NodeStateMachine {
 
     /// Joins whose creators are looked for, with the invites by which they know us.
     package func missedCreators(now: Timestamp) -> [(client: ClientID, creator: PublicKey, invite: InviteID)] {
-        joins.compactMap { join in
-            join.missedInvite(now: now).map { (join.client, join.record.creator, $0) }
-        }
+        joins.compactMap { join in join.missedInvite(now: now).map { (join.client, join.record.creator, $0) } }
     }
 
     /// The machine's addresses have changed: contacts and the members of conversations that are awake are asked whether they
@@ -297,12 +238,9 @@ extension NodeStateMachine {
     }
 
     /// - Parameter isUnknownThere: a node was there and did not know our token.
-    package func dialFailed(
-        _ client: ClientID,
-        to remote: PublicKey,
-        isUnknownThere: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
+    package func dialFailed(_ client: ClientID, to remote: PublicKey, isUnknownThere: Bool, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         guard let inbox = inboxes[client] else { return [] }
         defer { inboxes.reindex(inbox) }
         switch inbox.role {
@@ -396,28 +334,16 @@ extension NodeStateMachine {
     /// A slot of our box has been opened.
     /// - Returns: whether the slot is needed no longer, once what follows is durable.
     package func receiveMailed(
-        _ frames: [Frame],
-        number: UInt64?,
-        from member: PublicKey,
-        age: SlotAge,
-        client: ClientID,
-        _ turn: inout Turn
+        _ frames: [Frame], number: UInt64?, from member: PublicKey, age: SlotAge, client: ClientID, _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
         guard let inbox = inboxes[client], let running = inbox.conversation, running.machine.members[member] != nil
-        else {
-            return ([], false)
-        }
+        else { return ([], false) }
         var result: [NodeAction] = []
         var isTaken = true
         var hasEnded = false
         for frame in frames {
             let one = running.machine.receiveMailed(
-                frame,
-                from: member,
-                age: age,
-                memoryAvailable: memoryAvailable,
-                &turn
-            )
+                frame, from: member, age: age, memoryAvailable: memoryAvailable, &turn)
             result += one.actions
             isTaken = isTaken && one.isTaken
             // What is behind the end is nothing.

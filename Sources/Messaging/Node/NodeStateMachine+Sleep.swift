@@ -35,9 +35,7 @@ extension NodeStateMachine {
     package var mailboxCount: Int { inboxes.mailboxCount }
 
     /// What keeps it awake; empty when it may be put to sleep.
-    package func protection(_ client: ClientID) -> InboxProtection {
-        inboxes[client].map(protection(of:)) ?? .active
-    }
+    package func protection(_ client: ClientID) -> InboxProtection { inboxes[client].map(protection(of:)) ?? .active }
 
     private func protection(of inbox: InboxEntry) -> InboxProtection {
         var result: InboxProtection = inbox.watcherCount == 0 ? [] : .active
@@ -71,28 +69,16 @@ extension NodeStateMachine {
     /// A conversation from its state on the disk, which sleeps on.
     /// - Returns: the routes by which it is reached.
     package func load(
-        sleeping record: InboxRecord,
-        key: IdentityKey,
-        undelivered: [Message],
-        lastActivity: Timestamp?,
+        sleeping record: InboxRecord, key: IdentityKey, undelivered: [Message], lastActivity: Timestamp?,
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard case .conversation(let conversation) = record.role else { return [] }
         if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
         var machine = ConversationStateMachine(
-            client: record.client,
-            key: key,
-            record: conversation,
-            session: nil,
-            undelivered: undelivered,
-            dials: false,
-            now: turn.now
-        )
+            client: record.client, key: key, record: conversation, session: nil, undelivered: undelivered, dials: false,
+            now: turn.now)
         _ = machine.prepareToSleep(&turn)
-        load(
-            sleeping: InboxSummary(machine, createdAt: record.createdAt, lastActivity: lastActivity),
-            &turn
-        )
+        load(sleeping: InboxSummary(machine, createdAt: record.createdAt, lastActivity: lastActivity), &turn)
         return routes(of: machine, now: turn.now)
     }
 
@@ -126,11 +112,7 @@ extension NodeStateMachine {
     /// A sleeping inbox, read from the disk, wakes; others may have to sleep for it. Nothing happens when it is awake.
     /// - Parameter undelivered: its own messages that are not acknowledged, oldest first.
     package func wake(
-        _ record: InboxRecord,
-        key: IdentityKey,
-        undelivered: [Message],
-        _ reason: WakeReason,
-        _ turn: inout Turn
+        _ record: InboxRecord, key: IdentityKey, undelivered: [Message], _ reason: WakeReason, _ turn: inout Turn
     ) -> [NodeAction] {
         let client = record.client
         guard let inbox = inboxes[client], let asleep = inbox.asleep,
@@ -147,25 +129,14 @@ extension NodeStateMachine {
             }
         let victims = makeRoom(for: inbox, reason, stay: stay, &turn)
         var machine = ConversationStateMachine(
-            client: client,
-            key: key,
-            record: conversation,
-            session: asleep.session,
-            undelivered: undelivered,
+            client: client, key: key, record: conversation, session: asleep.session, undelivered: undelivered,
             // Who came by a token is dialling us; what is due by itself needs nobody.
-            dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry,
-            now: turn.now
-        )
+            dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry, now: turn.now)
         // A user does not wait for the member to dial first.
         if reason == .userInteraction { machine.hurry(now: turn.now) }
         let moved = machine.endpointsChanged(&turn)
         inboxes.set(inbox, to: .conversation(Running(machine)))
-        let event = Event(
-            client: client,
-            conversation: machine.conversation,
-            at: turn.now,
-            kind: .inboxAwake(reason)
-        )
+        let event = Event(client: client, conversation: machine.conversation, at: turn.now, kind: .inboxAwake(reason))
         return victims + moved + routes(of: machine, now: turn.now) + [.notify(event)] + advance(inbox, &turn)
     }
 
@@ -183,34 +154,23 @@ extension NodeStateMachine {
     }
 
     func makeRoom(
-        for inbox: InboxEntry,
-        _ reason: WakeReason,
-        stay: Milliseconds = Limits.inboxStayForUser,
-        _ turn: inout Turn
+        for inbox: InboxEntry, _ reason: WakeReason, stay: Milliseconds = Limits.inboxStayForUser, _ turn: inout Turn
     ) -> [NodeAction] {
-        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:))
-            .flatMap { rest($0, &turn) }
+        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:)).flatMap {
+            rest($0, &turn)
+        }
     }
 
     /// A sleeping conversation as it would wake, to be looked at only.
-    package func preview(
-        _ record: InboxRecord,
-        key: IdentityKey,
-        undelivered: [Message],
-        now: Timestamp
-    ) -> ConversationStateMachine? {
+    package func preview(_ record: InboxRecord, key: IdentityKey, undelivered: [Message], now: Timestamp)
+        -> ConversationStateMachine?
+    {
         guard let asleep = inboxes[record.client]?.asleep, case .conversation(let conversation) = record.role else {
             return nil
         }
         return ConversationStateMachine(
-            client: record.client,
-            key: key,
-            record: conversation,
-            session: asleep.session,
-            undelivered: undelivered,
-            dials: false,
-            now: now
-        )
+            client: record.client, key: key, record: conversation, session: asleep.session, undelivered: undelivered,
+            dials: false, now: now)
     }
 
     /// A user has asked for something in an inbox that is awake.
@@ -257,11 +217,7 @@ extension NodeStateMachine {
             forgetLink(link)
         }
         let event = Event(
-            client: inbox.client,
-            conversation: running.machine.conversation,
-            at: turn.now,
-            kind: .inboxAsleep
-        )
+            client: inbox.client, conversation: running.machine.conversation, at: turn.now, kind: .inboxAsleep)
         return actions + [.sleep(inbox.client), .notify(event)]
     }
 
@@ -270,12 +226,8 @@ extension NodeStateMachine {
         guard let inbox = inboxes[client], let running = inbox.conversation, !lifecycle.isAwake(inbox) else { return }
         var asleep = SleepingInbox(
             summary: InboxSummary(
-                running.machine,
-                createdAt: inbox.createdAt,
-                lastActivity: lifecycle.lastActivity(inbox)
-            ),
-            session: running.machine.session
-        )
+                running.machine, createdAt: inbox.createdAt, lastActivity: lifecycle.lastActivity(inbox)),
+            session: running.machine.session)
         asleep.hasMoved = !running.machine.isFound
         if !running.machine.hasNews {
             inbox.retries = 0
@@ -283,9 +235,7 @@ extension NodeStateMachine {
             asleep.retryAt = turn.now
         } else {
             let wait = min(
-                Limits.sleepingRetryFirst << Milliseconds(min(inbox.retries - 1, 20)),
-                Limits.sleepingRetryLongest
-            )
+                Limits.sleepingRetryFirst << Milliseconds(min(inbox.retries - 1, 20)), Limits.sleepingRetryLongest)
             asleep.retryAt = turn.now + wait - Milliseconds(turn.random.next(upperBound: UInt64(wait / 4)))
         }
         inboxes.set(inbox, to: .sleeping(asleep))
@@ -332,11 +282,7 @@ extension NodeStateMachine {
     func advanceInboxes(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for inbox in inboxes.takeDue(until: turn.now) {
-            if let asleep = inbox.asleep {
-                result += due(inbox, asleep, turn)
-            } else {
-                result += advance(inbox, &turn)
-            }
+            if let asleep = inbox.asleep { result += due(inbox, asleep, turn) } else { result += advance(inbox, &turn) }
         }
         guard !turn.isLocked else {
             // Nothing can be read, or made durable.

@@ -38,9 +38,7 @@ package final class NodeStateMachine {
     var trimAt: Timestamp?
 
     /// - Parameter capacity: how many inboxes are to be awake.
-    package init(capacity: Int = Limits.inboxCapacity) {
-        lifecycle = InboxLifecycleStateMachine(capacity: capacity)
-    }
+    package init(capacity: Int = Limits.inboxCapacity) { lifecycle = InboxLifecycleStateMachine(capacity: capacity) }
 
     /// An independent node in the same state: a fuzzer starts every input from one.
     package func copy() -> NodeStateMachine {
@@ -63,18 +61,13 @@ package final class NodeStateMachine {
             inbox.links = open.inbox.links
             copies[ObjectIdentifier(open.inbox)] = inbox
             copy.links[link] = OpenLink(
-                inbox: inbox,
-                remote: open.remote,
-                isRelayed: open.isRelayed,
-                idleFrames: open.idleFrames
-            )
+                inbox: inbox, remote: open.remote, isRelayed: open.isRelayed, idleFrames: open.idleFrames)
         }
         copy.idleFrames = idleFrames
         (copy.guests, copy.explosions, copy.joinRates) = (guests, explosions, joinRates)
         copy.changeDials = changeDials
         copy.pendingWakes = Deque(
-            pendingWakes.compactMap { wake in copies[ObjectIdentifier(wake.inbox)].map { ($0, wake.reason) } }
-        )
+            pendingWakes.compactMap { wake in copies[ObjectIdentifier(wake.inbox)].map { ($0, wake.reason) } })
         copy.line.first = Deque(line.first.compactMap { copies[ObjectIdentifier($0)] })
         copy.line.later = Deque(line.later.compactMap { copies[ObjectIdentifier($0)] })
         (copy.wakesAt, copy.lineAt, copy.rebalanceAt, copy.trimAt) = (wakesAt, lineAt, rebalanceAt, trimAt)
@@ -129,14 +122,10 @@ package final class NodeStateMachine {
     package func name(of client: ClientID) -> String? { inboxes[client]?.listing?.name }
 
     /// Awake or asleep.
-    package func client(of conversation: ConversationID) -> ClientID? {
-        inboxes.directory.client(of: conversation)
-    }
+    package func client(of conversation: ConversationID) -> ClientID? { inboxes.directory.client(of: conversation) }
 
     /// All that we have of a conversation: who was removed and has joined again has two.
-    package func clients(of conversation: ConversationID) -> [ClientID] {
-        inboxes.directory.clients(of: conversation)
-    }
+    package func clients(of conversation: ConversationID) -> [ClientID] { inboxes.directory.clients(of: conversation) }
 
     /// The record of an inbox as it is to be saved; `nil` for one that sleeps: it was saved.
     package func record(_ client: ClientID) -> InboxRecord? {
@@ -155,9 +144,7 @@ package final class NodeStateMachine {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest: Timestamp?
-        func consider(_ deadline: Timestamp?) {
-            if let deadline { earliest = min(earliest ?? deadline, deadline) }
-        }
+        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
         consider(inboxes.nextDeadline)
         consider(wakesAt)
         consider(lineAt)
@@ -173,8 +160,7 @@ package final class NodeStateMachine {
 
     /// Runs a command on one conversation and routes its actions.
     package func command<Result>(
-        _ client: ClientID,
-        _ turn: inout Turn,
+        _ client: ClientID, _ turn: inout Turn,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
     ) throws(CommandError) -> (Result, [NodeAction]) {
         guard let inbox = inboxes[client] else { throw .unknownConversation }
@@ -189,10 +175,9 @@ package final class NodeStateMachine {
     }
 
     /// Runs a step of one conversation; nothing happens to what is none, or sleeps.
-    func withConversation(
-        _ inbox: InboxEntry?,
-        _ body: (inout ConversationStateMachine) -> [NodeAction]
-    ) -> [NodeAction] {
+    func withConversation(_ inbox: InboxEntry?, _ body: (inout ConversationStateMachine) -> [NodeAction])
+        -> [NodeAction]
+    {
         guard let inbox, let running = inbox.conversation else { return [] }
         let actions = body(&running.machine)
         inboxes.reindex(inbox)
@@ -221,10 +206,9 @@ package final class NodeStateMachine {
     }
 
     /// Runs a step of the contact inbox; nothing happens while there is none.
-    package func withContact(
-        _ turn: inout Turn,
-        _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction]
-    ) -> [NodeAction] {
+    package func withContact(_ turn: inout Turn, _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction])
+        -> [NodeAction]
+    {
         guard let inbox = inboxes.contact, case .contact(let running) = inbox.role else { return [] }
         let actions = body(&running.machine, &turn)
         inboxes.reindex(inbox)
@@ -242,13 +226,9 @@ package final class NodeStateMachine {
     }
 
     /// The user has seen these messages.
-    package func markRead(
-        _ seen: [(id: MessageID, sender: PublicKey)],
-        client: ClientID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        withConversation(inboxes[client]) { $0.markRead(seen, turn) }
-    }
+    package func markRead(_ seen: [(id: MessageID, sender: PublicKey)], client: ClientID, _ turn: inout Turn)
+        -> [NodeAction]
+    { withConversation(inboxes[client]) { $0.markRead(seen, turn) } }
 
     /// Contents that waited in memory are on the disk now.
     package func stored(_ contents: [StoredContent], client: ClientID, _ turn: inout Turn) -> [NodeAction] {
@@ -256,14 +236,9 @@ package final class NodeStateMachine {
     }
 
     /// The answer to ``NodeAction/verifyAttachment(_:_:)``.
-    package func attachmentVerified(
-        _ message: MessageID,
-        client: ClientID,
-        isRight: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        withConversation(inboxes[client]) { $0.attachmentVerified(message, isRight, turn) }
-    }
+    package func attachmentVerified(_ message: MessageID, client: ClientID, isRight: Bool, _ turn: inout Turn)
+        -> [NodeAction]
+    { withConversation(inboxes[client]) { $0.attachmentVerified(message, isRight, turn) } }
 
     /// A link with chunks to send takes more.
     /// - Returns: nothing when no chunk waits for it.
@@ -328,9 +303,7 @@ package final class NodeStateMachine {
                 }
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
-                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst,
-                    client: client
-                )
+                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst, client: client)
                 if let inbox = inboxes[client] {
                     forget(inbox)
                     // Its links stay for what there is to be said of the end, as long as a guest may.
@@ -343,8 +316,7 @@ package final class NodeStateMachine {
                 last = nil
                 if let inbox = inboxes[client] { forget(inbox) }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
-            case .keep(let client, let messages, _)
-            where messages.contains { $0.content.type != .systemMessage }:
+            case .keep(let client, let messages, _) where messages.contains { $0.content.type != .systemMessage }:
                 if let inbox = inbox(client) { lifecycle.active(inbox, at: turn.now) }
             case .setState(let client, _, .delivered): inbox(client)?.retries = 0
             default: break

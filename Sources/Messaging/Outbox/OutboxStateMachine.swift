@@ -59,11 +59,7 @@ package struct OutboxStateMachine: Sendable {
 
         package var isEmpty: Bool { expired.isEmpty && transmitted.isEmpty }
 
-        package init(
-            expired: [MessageID] = [],
-            sent: [MessageID] = [],
-            transmitted: [NodeAction.AgedMessage] = []
-        ) {
+        package init(expired: [MessageID] = [], sent: [MessageID] = [], transmitted: [NodeAction.AgedMessage] = []) {
             self.expired = expired
             self.sent = sent
             self.transmitted = transmitted
@@ -96,22 +92,13 @@ package struct OutboxStateMachine: Sendable {
     /// - Parameter unsentDeadline: an earlier deadline while it has never been handed to a link; `nil`: none.
     /// - Returns: `false` when the outbox is full.
     package mutating func enqueue(
-        _ message: MessageID,
-        sentAt: Timestamp,
-        deadline: Timestamp,
-        unsentDeadline: Timestamp? = nil,
-        isStored: Bool,
+        _ message: MessageID, sentAt: Timestamp, deadline: Timestamp, unsentDeadline: Timestamp? = nil, isStored: Bool,
         isMailed: Bool = false
     ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
         var entry = Entry(
-            message: message,
-            sentAt: sentAt,
-            lastDeadline: deadline,
-            unsentDeadline: unsentDeadline,
-            isStored: isStored,
-            sequence: nextSequence
-        )
+            message: message, sentAt: sentAt, lastDeadline: deadline, unsentDeadline: unsentDeadline,
+            isStored: isStored, sequence: nextSequence)
         entry.isMailed = isMailed
         let known = entries.updateValue(entry, forKey: message)
         nextSequence += 1
@@ -130,11 +117,7 @@ package struct OutboxStateMachine: Sendable {
         return actions
     }
 
-    private mutating func flush(
-        _ actions: inout Actions,
-        now: Timestamp,
-        random: inout some RandomNumberGenerator
-    ) {
+    private mutating func flush(_ actions: inout Actions, now: Timestamp, random: inout some RandomNumberGenerator) {
         guard !waiting.isEmpty, inFlight.count < Limits.inFlightCount else { return }
         let jitter = random.next()
         while inFlight.count < Limits.inFlightCount, let message = waiting.popFirst() {
@@ -180,11 +163,7 @@ package struct OutboxStateMachine: Sendable {
 
     /// What may be put into the member's mailbox while there is no link, in order.
     /// - Parameter others: are left out.
-    func unmailed(
-        limit: Int,
-        now: Timestamp,
-        besides others: Set<MessageID> = []
-    ) -> [NodeAction.AgedMessage] {
+    func unmailed(limit: Int, now: Timestamp, besides others: Set<MessageID> = []) -> [NodeAction.AgedMessage] {
         var result: [NodeAction.AgedMessage] = []
         for message in unmailed {
             if result.count >= limit { break }
@@ -234,16 +213,10 @@ package struct OutboxStateMachine: Sendable {
     var holdsMemoryOnly: Bool { memoryOnlyCount > 0 }
 
     /// No link for a while: nothing is due but the end of what waits.
-    mutating func rest() {
-        wakeAt = ends.min?.at
-    }
+    mutating func rest() { wakeAt = ends.min?.at }
 
     /// Ends what is past its deadline, and sends again what was not acknowledged in time.
-    package mutating func advance(
-        now: Timestamp,
-        isLinked: Bool,
-        random: inout some RandomNumberGenerator
-    ) -> Actions {
+    package mutating func advance(now: Timestamp, isLinked: Bool, random: inout some RandomNumberGenerator) -> Actions {
         var actions = Actions()
         if let due = wakeAt, due <= now {
             wakeAt = nil
@@ -252,8 +225,7 @@ package struct OutboxStateMachine: Sendable {
             for var entry in inOrder(inFlight) {
                 if isLinked, let next = entry.nextAttempt, next <= now {
                     actions.transmitted.append(
-                        NodeAction.AgedMessage(id: entry.message, age: max(0, now - entry.sentAt))
-                    )
+                        NodeAction.AgedMessage(id: entry.message, age: max(0, now - entry.sentAt)))
                     schedule(&entry, now: now, jitter)
                     entries[entry.message] = entry
                 }
@@ -299,9 +271,7 @@ package struct OutboxStateMachine: Sendable {
         wake(at: next)
     }
 
-    private mutating func wake(at time: Timestamp) {
-        wakeAt = min(wakeAt ?? time, time)
-    }
+    private mutating func wake(at time: Timestamp) { wakeAt = min(wakeAt ?? time, time) }
 
     private mutating func remove(_ message: MessageID) -> Bool {
         guard let entry = entries.removeValue(forKey: message) else { return false }

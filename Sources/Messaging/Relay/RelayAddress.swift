@@ -17,8 +17,7 @@ package struct RelayAddress: Hashable, Sendable {
     package let routingSecret: [UInt8]
     package let reservation: ReservationID
 
-    private static let byteCount =
-        PublicKey.byteCount + ContactCard.routingSecretByteCount + ReservationID.byteCount
+    private static let byteCount = PublicKey.byteCount + ContactCard.routingSecretByteCount + ReservationID.byteCount
 
     package init(key: PublicKey, routingSecret: [UInt8], reservation: ReservationID) {
         self.key = key

@@ -15,8 +15,7 @@ struct RelayRates: Sendable {
         // Reservations come and go; no more than 256 buckets can be other than full.
         if opensOfOne.count >= 512 { opensOfOne = opensOfOne.filter { !$0.value.isFull(now: now) } }
         var own =
-            opensOfOne[reservation]
-            ?? TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
+            opensOfOne[reservation] ?? TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
         guard !own.isSpent(now: now), opens.take(now: now) == nil else { return false }
         _ = own.take(now: now)
         opensOfOne[reservation] = own

@@ -183,10 +183,8 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
     package mutating func advance(now: Timestamp) -> [Action] {
         var result: [Action] = []
         switch state {
-        case .asked(let link, let at) where now - at >= Limits.reservationPatience:
-            state = .refused(link, nil, at: now)
-        case .refused(let link, _, let at) where now - at >= Limits.reservationRetry:
-            result += ask(link, now: now)
+        case .asked(let link, let at) where now - at >= Limits.reservationPatience: state = .refused(link, nil, at: now)
+        case .refused(let link, _, let at) where now - at >= Limits.reservationRetry: result += ask(link, now: now)
         case .unlinked, .asked, .reserved, .refused: break
         }
         if let grantEnds, grantEnds <= now { result += forgetGrant() }

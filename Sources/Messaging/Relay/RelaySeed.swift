@@ -9,9 +9,7 @@ package struct RelaySeed: FixedBytes {
 
     /// Of a conversation's inbox, or of one that may become one.
     /// - Parameter generation: rises when a member is gone: see ``RelayGenerations``.
-    package init(key: IdentityKey, generation: UInt64) {
-        self.init(key, "mayfly/1 relay inbox", generation)
-    }
+    package init(key: IdentityKey, generation: UInt64) { self.init(key, "mayfly/1 relay inbox", generation) }
 
     /// Of the contact inbox, for its card.
     package init(card key: IdentityKey) { self.init(key, "mayfly/1 relay card", 0) }
@@ -79,8 +77,9 @@ package struct RelayPlace: Sendable {
     fileprivate func endpoints(of seed: RelaySeed) -> [Endpoint] {
         guard !addresses.isEmpty, let reservation = reservation(of: seed) else { return [] }
         let relay = RelayAddress(key: key, routingSecret: routingSecret, reservation: reservation)
-        return addresses.map { Endpoint(host: $0.host, port: $0.port, relay: relay) }
-            .filter { $0.description.utf8.count <= Limits.endpointByteCount }
+        return addresses.map { Endpoint(host: $0.host, port: $0.port, relay: relay) }.filter {
+            $0.description.utf8.count <= Limits.endpointByteCount
+        }
     }
 }
 
@@ -154,9 +153,7 @@ package struct RelayGenerations: Hashable, Sendable, Codable {
     /// - Returns: whether something was.
     package mutating func prune(isTold: Bool, named: Set<UInt64>, now: Timestamp) -> Bool {
         let before = retired.count
-        retired.removeAll { one in
-            !named.contains(one.generation) && (isTold || one.until <= now)
-        }
+        retired.removeAll { one in !named.contains(one.generation) && (isTold || one.until <= now) }
         return retired.count != before
     }
 

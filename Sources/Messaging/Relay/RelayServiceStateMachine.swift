@@ -87,9 +87,7 @@ package struct RelayServiceStateMachine: Sendable {
         self.terms = terms
         var result: [NodeAction] = []
         for link in holders.keys.sorted() {
-            guard let holder = holders[link], let refusal = refusal(isPeer: isPeer(holder.key)) else {
-                continue
-            }
+            guard let holder = holders[link], let refusal = refusal(isPeer: isPeer(holder.key)) else { continue }
             result += [.forward(link, .relayAnswer(.refused(refusal)))] + endHolder(link, .unknownReservation)
             result.append(.close(link))
         }
@@ -107,13 +105,8 @@ package struct RelayServiceStateMachine: Sendable {
     ///   - isPeer: `remote` is a named peer, and not blocked.
     ///   - source: stands for the address prefix of the other side; `nil` if there is none.
     package mutating func receive(
-        _ request: RelayRequest,
-        from remote: PublicKey,
-        on link: LinkID,
-        own: IdentityKey,
-        isPeer: Bool,
-        source: UInt64?,
-        now: Timestamp
+        _ request: RelayRequest, from remote: PublicKey, on link: LinkID, own: IdentityKey, isPeer: Bool,
+        source: UInt64?, now: Timestamp
     ) -> [NodeAction] {
         guard !dismissed.contains(link) else { return [] }
         heard(link, now: now)
@@ -132,12 +125,9 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     /// Passes a frame on, and leaves a sender unread for a while that is too hasty.
-    private mutating func count(
-        _ frame: RelayStreamFrame,
-        of number: RelayStreamID,
-        on link: LinkID,
-        now: Timestamp
-    ) -> [NodeAction] {
+    private mutating func count(_ frame: RelayStreamFrame, of number: RelayStreamID, on link: LinkID, now: Timestamp)
+        -> [NodeAction]
+    {
         let holding = guests[link]?.holder ?? link
         let actions = receive(frame, of: number, on: link, now: now)
         // What is dropped is counted however long it is.
@@ -148,12 +138,7 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     private mutating func reserve(
-        _ labels: [RelayLabel],
-        _ link: LinkID,
-        _ remote: PublicKey,
-        _ own: IdentityKey,
-        isPeer: Bool,
-        now: Timestamp
+        _ labels: [RelayLabel], _ link: LinkID, _ remote: PublicKey, _ own: IdentityKey, isPeer: Bool, now: Timestamp
     ) -> [NodeAction] {
         guard guests[link] == nil else { return violation(of: link) }
         if let refusal = refusal(isPeer: isPeer) { return refuse(link, refusal) }
@@ -162,16 +147,11 @@ package struct RelayServiceStateMachine: Sendable {
             // Reservations follow from our key. The user dials again, and is answered after the unlock.
             guard !own.isWiped else { return [.close(link)] }
             // Its link of before is lost, whatever we know of it.
-            if let before = holdersByKey[remote] {
-                result += endHolder(before, .unknownReservation) + [.close(before)]
-            }
+            if let before = holdersByKey[remote] { result += endHolder(before, .unknownReservation) + [.close(before)] }
             guard holders.count < terms.userCount else { return result + refuse(link, .full) }
             holders[link] = Holder(
-                key: remote,
-                secret: RelaySecret(rendezvous: own.publicKey, user: remote, own: own),
-                rates: formerRates.removeValue(forKey: remote) ?? RelayRates(),
-                heardAt: now
-            )
+                key: remote, secret: RelaySecret(rendezvous: own.publicKey, user: remote, own: own),
+                rates: formerRates.removeValue(forKey: remote) ?? RelayRates(), heardAt: now)
             holdersByKey[remote] = link
             due(now + Limits.reservationSilence)
         }
@@ -208,11 +188,8 @@ package struct RelayServiceStateMachine: Sendable {
 
     private var grant: RelayGrant {
         RelayGrant(
-            reservationCount: terms.reservationsPerUser,
-            streamsPerReservation: terms.streamsPerReservation,
-            streamCount: terms.streamsPerUser,
-            byteRate: terms.byteRate
-        )
+            reservationCount: terms.reservationsPerUser, streamsPerReservation: terms.streamsPerReservation,
+            streamCount: terms.streamsPerUser, byteRate: terms.byteRate)
     }
 
     private mutating func refuse(_ link: LinkID, _ refusal: RelayRefusal) -> [NodeAction] {
@@ -230,8 +207,7 @@ package struct RelayServiceStateMachine: Sendable {
         }
         guard holder.reservations[reservation, default: 0] < terms.streamsPerReservation,
             holder.guests.count < terms.streamsPerUser, guests.count < terms.streamCount,
-            holders[holding]?.rates.takesStream(to: reservation, now: now) == true,
-            let number = takeNumber(holding)
+            holders[holding]?.rates.takesStream(to: reservation, now: now) == true, let number = takeNumber(holding)
         else { return turnAway(link, .busy) }
         holders[holding]?.guests[number] = link
         holders[holding]?.reservations[reservation, default: 0] += 1
@@ -283,12 +259,9 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     /// - Returns: `nil` if the frame is dropped.
-    private mutating func receive(
-        _ frame: RelayStreamFrame,
-        of number: RelayStreamID,
-        on link: LinkID,
-        now: Timestamp
-    ) -> [NodeAction]? {
+    private mutating func receive(_ frame: RelayStreamFrame, of number: RelayStreamID, on link: LinkID, now: Timestamp)
+        -> [NodeAction]?
+    {
         if let holder = holders[link] {
             // One that has ended meanwhile: what was on its way is dropped.
             guard let guest = holder.guests[number] else { return nil }
@@ -300,10 +273,7 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     private mutating func pass(
-        _ frame: RelayStreamFrame,
-        from side: RelayedStream.Side,
-        stream link: LinkID,
-        now: Timestamp
+        _ frame: RelayStreamFrame, from side: RelayedStream.Side, stream link: LinkID, now: Timestamp
     ) -> [NodeAction]? {
         guard let outcome = guests[link]?.stream.receive(frame, from: side) else { return nil }
         guests[link]?.heardAt = now
@@ -331,12 +301,7 @@ package struct RelayServiceStateMachine: Sendable {
     /// Hands credit out, or notes when it may be.
     private mutating func release(_ flow: Flow, now: Timestamp) -> [NodeAction] {
         let release = guests[flow.guest]?.stream.release(
-            for: flow.sender,
-            rate: terms.byteRate,
-            total: &total,
-            totalRate: terms.byteRateTotal,
-            now: now
-        )
+            for: flow.sender, rate: terms.byteRate, total: &total, totalRate: terms.byteRateTotal, now: now)
         switch release {
         case .now(let count): return tell(flow.sender, of: flow.guest, .credit(count))
         case .later(let time):

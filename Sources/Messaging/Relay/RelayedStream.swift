@@ -107,13 +107,9 @@ package struct RelayedStream: Hashable, Sendable {
     ///   - rate: of this direction, in bytes a second.
     ///   - total: of all streams.
     /// - Returns: how many bytes, and `nil` if none; or when to ask again.
-    package mutating func release(
-        for sender: Side,
-        rate: Int,
-        total: inout RelayPace,
-        totalRate: Int,
-        now: Timestamp
-    ) -> Release {
+    package mutating func release(for sender: Side, rate: Int, total: inout RelayPace, totalRate: Int, now: Timestamp)
+        -> Release
+    {
         var result = Release.nothing
         _ = change(sender) { direction in
             guard direction.withheld > 0 else { return .drop }

@@ -46,12 +46,8 @@ final class CodeJoins: NodePart {
         else { return loop.makeFailedFuture(NodeError.stopping) }
         let exchange = Exchange(machine, code, endpoint, loop.makePromise(of: CodeInvite.self))
         let dial = CodeDial(
-            token: token,
-            message: machine.share,
-            expecting: machine.expectedByteCount,
-            answered: { exchange.answered($0) },
-            ended: { exchange.ended($0) }
-        )
+            token: token, message: machine.share, expecting: machine.expectedByteCount,
+            answered: { exchange.answered($0) }, ended: { exchange.ended($0) })
         transport.exchange(dial, at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)))
         return exchange.promise.futureResult
     }
@@ -65,9 +61,7 @@ final class CodeJoins: NodePart {
         private var result: Result<CodeInvite, NodeError>?
 
         init(
-            _ machine: CodeJoinerStateMachine,
-            _ code: SpokenCode,
-            _ endpoint: Messaging.Endpoint,
+            _ machine: CodeJoinerStateMachine, _ code: SpokenCode, _ endpoint: Messaging.Endpoint,
             _ promise: EventLoopPromise<CodeInvite>
         ) {
             self.machine = machine
@@ -83,9 +77,7 @@ final class CodeJoins: NodePart {
                 case .invite(let text):
                     result = .success(CodeInvite(slug: String(decoding: text, as: UTF8.self), endpoint: endpoint))
                 }
-            } catch {
-                result = .failure(.code(.exchange(error, slot: code.slot)))
-            }
+            } catch { result = .failure(.code(.exchange(error, slot: code.slot))) }
             return .end
         }
 

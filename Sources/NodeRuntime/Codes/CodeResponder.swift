@@ -33,13 +33,10 @@ final class CodeResponder: NodePart {
         let transport =
             transport
             ?? LanTransport(
-                loop: loop,
-                network: network,
-                port: options.lanPort,
+                loop: loop, network: network, port: options.lanPort,
                 receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
                 // Tried again with the next look.
-                troubled: { _, _ in }
-            )
+                troubled: { _, _ in })
         self.transport = transport
         transport.update(usable, places: machine.places)
     }

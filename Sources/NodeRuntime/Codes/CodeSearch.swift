@@ -24,13 +24,10 @@ final class CodeSearch: NodePart {
         machine = LanCodeSeeker(slot: slot, interfaces: interfaces, now: services.monotonic)
         promise = services.loop.makePromise(of: Messaging.Endpoint.self)
         transport = LanTransport(
-            loop: loop,
-            network: network,
-            port: options.lanPort,
+            loop: loop, network: network, port: options.lanPort,
             receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
             // There are other interfaces, or nobody answers.
-            troubled: { _, _ in }
-        )
+            troubled: { _, _ in })
         transport?.update([], places: machine.places)
         schedule()
     }

@@ -22,12 +22,8 @@ final class Codes: CorePart {
     private var isWatching = false
 
     init(
-        _ core: ProtocolCore,
-        _ directory: ConversationDirectory,
-        _ explosions: Explosions,
-        _ held: HeldEffects,
-        _ events: NodeEvents,
-        _ listening: Listening
+        _ core: ProtocolCore, _ directory: ConversationDirectory, _ explosions: Explosions, _ held: HeldEffects,
+        _ events: NodeEvents, _ listening: Listening
     ) {
         self.core = core
         self.directory = directory
@@ -70,8 +66,7 @@ final class Codes: CorePart {
     }
 
     /// - Returns: whether there was one.
-    @discardableResult
-    func revoke(where isMeant: (OpenCodes.Entry) -> Bool) -> Bool {
+    @discardableResult func revoke(where isMeant: (OpenCodes.Entry) -> Bool) -> Bool {
         let count = codes.entries.count
         perform(codes.end { isMeant($0) ? .revoked : nil })
         return codes.entries.count < count
@@ -141,8 +136,7 @@ final class Codes: CorePart {
         perform(
             isFirst
                 ? codes.receive(share: message, greeting, from: attempt, &random)
-                : codes.receive(proof: message, greeting, from: attempt)
-        )
+                : codes.receive(proof: message, greeting, from: attempt))
     }
 
     private func ended(_ connection: CodeConnection) {
@@ -172,19 +166,14 @@ final class Codes: CorePart {
     private func makeInvite(for entry: OpenCodes.Entry) {
         do throws(NodeError) {
             let (client, verified, slug) = try directory.invite(
-                entry.conversation.description,
-                lifetime: Limits.codeInviteLifetime,
-                singleUse: true
-            )
+                entry.conversation.description, lifetime: Limits.codeInviteLifetime, singleUse: true)
             invites[entry.number] = verified.invite.id
             held.whenDurable(client).assumeIsolated().whenComplete { result in
                 let isDurable = if case .success = result { true } else { false }
                 self.perform(self.codes.made(invite: isDurable ? Array(slug.utf8) : nil, for: entry))
                 self.invites[entry.number] = nil
             }
-        } catch {
-            perform(codes.made(invite: nil, for: entry))
-        }
+        } catch { perform(codes.made(invite: nil, for: entry)) }
     }
 
     /// A conversation that is gone, or locked, has no invites.

@@ -22,10 +22,9 @@ package enum ConfigurationReload {
 
     /// - Parameter check: what the program wants of the configuration.
     /// - Throws: ``HomeFileError``, a `ListenFailure`, or what `check` throws: then nothing has changed.
-    package static func run(
-        on node: isolated Node,
-        checking check: @Sendable (NodeConfiguration) throws -> Void
-    ) async throws -> Report {
+    package static func run(on node: isolated Node, checking check: @Sendable (NodeConfiguration) throws -> Void)
+        async throws -> Report
+    {
         let services = node.services
         let path = "\(services.options.home)/\(NodeConfiguration.fileName)"
         for _ in 0..<attempts {
@@ -44,9 +43,7 @@ package enum ConfigurationReload {
                 continue
             }
             let arePeersChanged: Bool
-            do throws(NodeError) {
-                arePeersChanged = try node.peers.reload()
-            } catch {
+            do throws(NodeError) { arePeersChanged = try node.peers.reload() } catch {
                 await change?.undo()
                 throw error
             }
@@ -56,11 +53,7 @@ package enum ConfigurationReload {
         throw HomeFileError(kind: .system, path: path, line: nil, reason: "another program writes it all the time")
     }
 
-    private static func apply(
-        _ file: NodeConfiguration,
-        arePeersChanged: Bool,
-        to node: isolated Node
-    ) -> Report {
+    private static func apply(_ file: NodeConfiguration, arePeersChanged: Bool, to node: isolated Node) -> Report {
         let services = node.services
         let before = services.configuration
         var report = Report(arePeersChanged: arePeersChanged, configuration: file)
@@ -120,8 +113,7 @@ extension NodeConfiguration.CodingKeys {
         switch self {
         case .discover, .datagrams, .mapPorts, .metrics: true
         case .name, .listen, .advertise, .policy, .capacity, .cap, .attachmentByteCount, .readReceipts, .storage,
-            .hooks,
-            .rendezvous, .mailbox, .logLevel:
+            .hooks, .rendezvous, .mailbox, .logLevel:
             false
         }
     }

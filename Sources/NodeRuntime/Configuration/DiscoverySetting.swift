@@ -12,8 +12,7 @@ package enum DiscoverySetting: Hashable, Sendable, CustomStringConvertible {
         default:
             guard text.hasPrefix("lan:") else { return nil }
             let names = String(text).dropFirst(4).split(separator: ",", omittingEmptySubsequences: false).map(
-                String.init
-            )
+                String.init)
             // IFNAMSIZ, and what an interface cannot be called.
             guard names.allSatisfy({ (1...15).contains($0.utf8.count) && $0.utf8.allSatisfy(Self.isAllowed) }) else {
                 return nil

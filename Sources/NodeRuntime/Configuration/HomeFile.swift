@@ -58,13 +58,9 @@ enum HomeFile {
     static func decode<Value: Decodable>(_ type: Value.Type, _ bytes: [UInt8], path: String) throws(HomeFileError)
         -> Value
     {
-        do {
-            return try JSONDecoder().decode(type, from: Data(bytes))
-        } catch let error as DecodingError {
+        do { return try JSONDecoder().decode(type, from: Data(bytes)) } catch let error as DecodingError {
             throw HomeFileError(malformed: error, path: path, bytes: bytes)
-        } catch {
-            throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON")
-        }
+        } catch { throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON") }
     }
 
     static func save(_ value: some Encodable, _ name: String, home: String) throws(HomeFileError) {
@@ -85,21 +81,13 @@ enum HomeFile {
     ///   - editFound: called when an edit was found and is not put back yet, for tests.
     /// - Returns: whether it was replaced.
     static func replace(
-        _ name: String,
-        with bytes: [UInt8],
-        over old: [UInt8]?,
-        home: String,
-        editFound: () -> Void = {}
+        _ name: String, with bytes: [UInt8], over old: [UInt8]?, home: String, editFound: () -> Void = {}
     ) throws(HomeFileError) -> Bool {
         let path = "\(home)/\(name)"
         let temporary = path + ".new"
         guard bytes.count <= byteCountLimit else {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
-                line: nil,
-                reason: "would be larger than \(byteCountLimit) bytes"
-            )
+                kind: .malformed, path: path, line: nil, reason: "would be larger than \(byteCountLimit) bytes")
         }
         // After a crash the temporary file may hold an edit that was not put back.
         if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
@@ -107,9 +95,7 @@ enum HomeFile {
         }
         try write(bytes, to: temporary)
         let isReplaced: Bool
-        do throws(TakeFailure) {
-            isReplaced = try take(temporary, bytes, as: path, over: old, editFound)
-        } catch {
+        do throws(TakeFailure) { isReplaced = try take(temporary, bytes, as: path, over: old, editFound) } catch {
             switch error {
             case .failed(let error):
                 unlink(temporary)
@@ -140,11 +126,7 @@ enum HomeFile {
     /// Exchanges the two files, and compares the old file with `old` only then, so no edit falls between. An edit is put
     /// back by another exchange. If that exchange takes out a still newer edit, this one is put back in turn.
     private static func take(
-        _ temporary: String,
-        _ bytes: [UInt8],
-        as path: String,
-        over old: [UInt8]?,
-        _ editFound: () -> Void
+        _ temporary: String, _ bytes: [UInt8], as path: String, over old: [UInt8]?, _ editFound: () -> Void
     ) throws(TakeFailure) -> Bool {
         func failure(_ call: String) -> HomeFileError { HomeFileError(systemCall: call, path: path) }
         guard let old else {
@@ -180,8 +162,7 @@ enum HomeFile {
         } catch {
             // Either file may be the edit: both stay.
             throw .editLeft(
-                HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)")
-            )
+                HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)"))
         }
     }
 
@@ -220,11 +201,7 @@ enum HomeFile {
             bytes += chunk[..<count]
             if bytes.count > byteCountLimit {
                 throw HomeFileError(
-                    kind: .malformed,
-                    path: path,
-                    line: nil,
-                    reason: "larger than \(byteCountLimit) bytes"
-                )
+                    kind: .malformed, path: path, line: nil, reason: "larger than \(byteCountLimit) bytes")
             }
         }
     }
@@ -289,12 +266,9 @@ extension HomeFileError {
     fileprivate init(systemCall: String, path: String) {
         let code = errno
         self.init(
-            kind: code == ENOENT ? .missing : .system,
-            path: path,
-            line: nil,
+            kind: code == ENOENT ? .missing : .system, path: path, line: nil,
             reason: code == ELOOP
-                ? "a symbolic link stands in its place" : "\(systemCall): \(String(cString: strerror(code)))"
-        )
+                ? "a symbolic link stands in its place" : "\(systemCall): \(String(cString: strerror(code)))")
     }
 
     fileprivate init(malformed error: DecodingError, path: String, bytes: [UInt8]) {
@@ -356,9 +330,7 @@ extension KeyedDecodingContainer<FilePathKey> {
     func refuseNames(besides known: [String]) throws {
         guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
         throw DecodingError.dataCorruptedError(
-            forKey: FilePathKey(stringValue: stranger),
-            in: self,
-            debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))"
-        )
+            forKey: FilePathKey(stringValue: stranger), in: self,
+            debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))")
     }
 }

@@ -95,9 +95,7 @@ struct JSONSyntaxChecker {
             try checker.value(depth: 0)
             checker.skipSpace()
             if checker.index < bytes.count { throw Unexpected(words: "expected the end") }
-        } catch {
-            words = error.words
-        }
+        } catch { words = error.words }
         let line = 1 + bytes[..<min(checker.index, bytes.count)].count { $0 == 0x0a }
         return (line, words)
     }
@@ -106,9 +104,7 @@ struct JSONSyntaxChecker {
 
     private var next: UInt8? { index < bytes.count ? bytes[index] : nil }
 
-    private mutating func skipSpace() {
-        while let byte = next, [0x20, 0x09, 0x0a, 0x0d].contains(byte) { index += 1 }
-    }
+    private mutating func skipSpace() { while let byte = next, [0x20, 0x09, 0x0a, 0x0d].contains(byte) { index += 1 } }
 
     private mutating func take(_ character: Character, _ words: String) throws(Unexpected) {
         skipSpace()
@@ -135,8 +131,7 @@ struct JSONSyntaxChecker {
             guard ["true", "false", "null"].contains(word) || Self.isNumber(word) else {
                 index = start
                 throw Unexpected(
-                    words: word.isEmpty ? "expected a value" : "expected a value, found `\(word.prefix(20))`"
-                )
+                    words: word.isEmpty ? "expected a value" : "expected a value, found `\(word.prefix(20))`")
             }
         }
     }
@@ -146,11 +141,9 @@ struct JSONSyntaxChecker {
         word.wholeMatch(of: /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/) != nil
     }
 
-    private mutating func list(
-        _ end: Character,
-        depth: Int,
-        key: (inout JSONSyntaxChecker) throws(Unexpected) -> Void
-    ) throws(Unexpected) {
+    private mutating func list(_ end: Character, depth: Int, key: (inout JSONSyntaxChecker) throws(Unexpected) -> Void)
+        throws(Unexpected)
+    {
         index += 1
         skipSpace()
         if next == end.asciiValue {
@@ -173,9 +166,7 @@ struct JSONSyntaxChecker {
         guard next == UInt8(ascii: "\"") else { throw Unexpected(words: "expected a string in quotes") }
         let start = index
         index += 1
-        while let byte = next, byte != UInt8(ascii: "\""), byte >= 0x20 {
-            index += byte == UInt8(ascii: "\\") ? 2 : 1
-        }
+        while let byte = next, byte != UInt8(ascii: "\""), byte >= 0x20 { index += byte == UInt8(ascii: "\\") ? 2 : 1 }
         guard next == UInt8(ascii: "\"") else {
             index = start
             throw Unexpected(words: "a string without its closing quote")

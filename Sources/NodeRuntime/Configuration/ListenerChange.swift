@@ -13,11 +13,9 @@ struct ListenerChange {
     private var closed: [Listening.Entry] = []
 
     /// - Throws: `ListenFailure`: the listeners are as they were then.
-    init(
-        to wanted: [Messaging.Endpoint],
-        on listening: Listening,
-        isolation: isolated (any Actor)? = #isolation
-    ) async throws {
+    init(to wanted: [Messaging.Endpoint], on listening: Listening, isolation: isolated (any Actor)? = #isolation)
+        async throws
+    {
         self.listening = listening
         var missing = wanted
         for entry in listening.entries {
@@ -42,10 +40,9 @@ struct ListenerChange {
         }
     }
 
-    private mutating func bind(
-        _ endpoint: Messaging.Endpoint,
-        isolation: isolated (any Actor)? = #isolation
-    ) async throws -> Listening.Entry {
+    private mutating func bind(_ endpoint: Messaging.Endpoint, isolation: isolated (any Actor)? = #isolation)
+        async throws -> Listening.Entry
+    {
         do { return try await listening.bind(endpoint) } catch ListenFailure.addressInUse {
             let inTheWay = removed.filter { entry in
                 entry.address.port == Int(endpoint.port) && !closed.contains { $0.address == entry.address }
@@ -64,9 +61,7 @@ struct ListenerChange {
         for entry in added { await listening.close(entry) }
         for entry in closed {
             guard let endpoint = entry.endpoint else { continue }
-            do {
-                listening.replace(entry, by: try await listening.bind(endpoint))
-            } catch {
+            do { listening.replace(entry, by: try await listening.bind(endpoint)) } catch {
                 listening.remove(entry)
                 listening.log.error("a listener could not be opened again", metadata: ["error": "\(error)"])
             }
@@ -84,7 +79,5 @@ struct ListenerChange {
 }
 
 extension Transport.Endpoint {
-    fileprivate init(_ endpoint: Messaging.Endpoint) {
-        self.init(host: endpoint.host, port: Int(endpoint.port))
-    }
+    fileprivate init(_ endpoint: Messaging.Endpoint) { self.init(host: endpoint.host, port: Int(endpoint.port)) }
 }

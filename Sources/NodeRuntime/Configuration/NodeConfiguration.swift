@@ -46,9 +46,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 value = try container.decode(Int64.self)
                 if value < 0 {
                     throw DecodingError.dataCorruptedError(
-                        in: container,
-                        debugDescription: "a number of bytes is not negative"
-                    )
+                        in: container, debugDescription: "a number of bytes is not negative")
                 }
             }
 
@@ -104,9 +102,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package enum LogLevel: String, Hashable, Sendable, Codable, CaseIterable {
         case trace, debug, info, notice, warning, error, critical
 
-        package init(from decoder: any Decoder) throws {
-            self = try decoder.choice()
-        }
+        package init(from decoder: any Decoder) throws { self = try decoder.choice() }
     }
 
     /// A rendezvous node's part: whom it serves, and how much.
@@ -130,9 +126,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package enum Admission: String, Hashable, Sendable, Codable, CaseIterable {
             case peers, everybody
 
-            package init(from decoder: any Decoder) throws {
-                self = try decoder.choice()
-            }
+            package init(from decoder: any Decoder) throws { self = try decoder.choice() }
         }
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
@@ -145,8 +139,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             let numbers: [(String, Int?, ClosedRange<Int>)] = [
                 ("users", users, 1...4_096), ("reservationsPerUser", reservationsPerUser, 1...16_384),
                 ("streamsPerUser", streamsPerUser, 1...1_024),
-                ("streamsPerReservation", streamsPerReservation, 1...1_024),
-                ("streams", streams, 1...16_384), ("bytesPerSecond", bytesPerSecond, 1_024...(1 << 30)),
+                ("streamsPerReservation", streamsPerReservation, 1...1_024), ("streams", streams, 1...16_384),
+                ("bytesPerSecond", bytesPerSecond, 1_024...(1 << 30)),
                 ("bytesPerSecondTotal", bytesPerSecondTotal, 1_024...(1 << 32)),
                 ("idleSeconds", idleSeconds, 30...86_400),
             ]
@@ -229,10 +223,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     }
 
     package init(
-        name: String?,
-        listen: [Endpoint],
-        advertise: [Endpoint],
-        policy: String = LifetimePolicy.ask.text,
+        name: String?, listen: [Endpoint], advertise: [Endpoint], policy: String = LifetimePolicy.ask.text,
         capacity: Int? = nil
     ) {
         self.name = name
@@ -254,50 +245,35 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         let configuration = try HomeFile.decode(NodeConfiguration.self, bytes, path: path)
         if let capacity = configuration.capacity, !(1...Limits.inboxCapacityMaximum).contains(capacity) {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
-                line: HomeFile.line(of: ["capacity"], in: bytes),
-                reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
-            )
+                kind: .malformed, path: path, line: HomeFile.line(of: ["capacity"], in: bytes),
+                reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)")
         }
         if let discover = configuration.discover, DiscoverySetting(discover) == nil {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
-                line: HomeFile.line(of: ["discover"], in: bytes),
-                reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)"
-            )
+                kind: .malformed, path: path, line: HomeFile.line(of: ["discover"], in: bytes),
+                reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)")
         }
         if let (name, reason) = configuration.rendezvous?.mistake {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
+                kind: .malformed, path: path,
                 line: HomeFile.line(of: ["rendezvous", FilePathKey(stringValue: name)], in: bytes),
-                reason: "`rendezvous.\(name)`: \(reason)"
-            )
+                reason: "`rendezvous.\(name)`: \(reason)")
         }
         if let (name, reason) = configuration.mailbox?.mistake {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
+                kind: .malformed, path: path,
                 line: HomeFile.line(of: ["mailbox", FilePathKey(stringValue: name)], in: bytes),
-                reason: "`mailbox.\(name)`: \(reason)"
-            )
+                reason: "`mailbox.\(name)`: \(reason)")
         }
         if LifetimePolicy(configuration.policy) == nil {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
-                line: HomeFile.line(of: ["policy"], in: bytes),
-                reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)"
-            )
+                kind: .malformed, path: path, line: HomeFile.line(of: ["policy"], in: bytes),
+                reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)")
         }
         // Taken for none, it would be a bound that does not hold.
         if let cap = configuration.cap, LifetimeCap(cap) == nil {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
-                line: HomeFile.line(of: ["cap"], in: bytes),
+                kind: .malformed, path: path, line: HomeFile.line(of: ["cap"], in: bytes),
                 reason:
                     "`cap`: expected none or one of \(Lifetime.allCases.map(\.rawValue).joined(separator: ", ")), found \(cap)"
             )
@@ -342,11 +318,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package func checkHooks(events: [String], home: String) throws(HomeFileError) {
         func fail(_ path: [FilePathKey], _ place: String, _ reason: String) -> HomeFileError {
             HomeFileError(
-                kind: .malformed,
-                path: "\(home)/\(Self.fileName)",
-                line: HomeFile.line(of: path, Self.fileName, home: home),
-                reason: "`\(place)`: \(reason)"
-            )
+                kind: .malformed, path: "\(home)/\(Self.fileName)",
+                line: HomeFile.line(of: path, Self.fileName, home: home), reason: "`\(place)`: \(reason)")
         }
         let hooks = hooks ?? []
         guard hooks.count <= Self.hookCount else {
@@ -358,17 +331,13 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 hook.command.allSatisfy({ !$0.utf8.contains(0) })
             else {
                 throw fail(
-                    here + ["command"],
-                    "hooks[\(index)].command",
-                    "expected a program's absolute path and its arguments"
-                )
+                    here + ["command"], "hooks[\(index)].command",
+                    "expected a program's absolute path and its arguments")
             }
             for (position, event) in (hook.events ?? []).enumerated() where !events.contains(event) {
                 throw fail(
-                    here + ["events", FilePathKey(intValue: position)],
-                    "hooks[\(index)].events[\(position)]",
-                    "there is no event `\(event)`; `mayfly schema` lists them"
-                )
+                    here + ["events", FilePathKey(intValue: position)], "hooks[\(index)].events[\(position)]",
+                    "there is no event `\(event)`; `mayfly schema` lists them")
             }
         }
     }
@@ -377,9 +346,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package static let hookCount = 64
 
     /// Replaces the file, durably.
-    package func save(home: String) throws(HomeFileError) {
-        try HomeFile.save(self, Self.fileName, home: home)
-    }
+    package func save(home: String) throws(HomeFileError) { try HomeFile.save(self, Self.fileName, home: home) }
 
     /// The same, unless somebody has changed the file since it was read.
     /// - Returns: whether it was replaced.
@@ -395,10 +362,7 @@ extension Decoder {
         let text = try container.decode(String.self)
         guard let value = Value(rawValue: text) else {
             let known = Value.allCases.map(\.rawValue).joined(separator: ", ")
-            throw DecodingError.dataCorruptedError(
-                in: container,
-                debugDescription: "`\(text)` is not one of \(known)"
-            )
+            throw DecodingError.dataCorruptedError(in: container, debugDescription: "`\(text)` is not one of \(known)")
         }
         return value
     }

@@ -94,7 +94,5 @@ final class EndingTable {
     }
 
     /// No key page waits to be overwritten any more.
-    func clearFailures() {
-        for conversation in failedIDs.sorted() { self[conversation].failure = nil }
-    }
+    func clearFailures() { for conversation in failedIDs.sorted() { self[conversation].failure = nil } }
 }

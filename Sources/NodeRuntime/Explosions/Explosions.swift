@@ -31,11 +31,7 @@ final class Explosions: CorePart {
     private var removedWhileLocked: Set<ConversationID> = []
 
     init(
-        _ core: ProtocolCore,
-        _ endings: EndingTable,
-        _ unread: UnreadInboxes,
-        _ routes: Routes,
-        _ writer: InboxWriter,
+        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ routes: Routes, _ writer: InboxWriter,
         _ removal: InboxRemoval
     ) {
         self.core = core
@@ -73,12 +69,7 @@ final class Explosions: CorePart {
 
     /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
     /// there, and the store destroys the keys.
-    func arm(
-        _ client: ClientID,
-        _ key: IdentityKey,
-        _ record: ExplodeStateMachine.Record,
-        fanOut: [Messaging.Member]
-    ) {
+    func arm(_ client: ClientID, _ key: IdentityKey, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         // All copies of a conversation end with the latest one, which knows the members.
         guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
@@ -103,9 +94,7 @@ final class Explosions: CorePart {
             endings[conversation].armed = nil
             let begun = core.machine.load(record, now: now)
             for row in lost {
-                do throws(StoreError) { try store.destroyRow(row) } catch {
-                    endings[conversation].failure = error
-                }
+                do throws(StoreError) { try store.destroyRow(row) } catch { endings[conversation].failure = error }
                 if let inbox = unread.remove(row)?.inbox { removal.letGo(inbox) }
             }
             for client in asleep {
@@ -133,11 +122,7 @@ final class Explosions: CorePart {
     /// By which `member` knocks here (responder), or we knock there (initiator). While the key is wiped it follows from the
     /// routes, which outlive it.
     private func knock(
-        _ client: ClientID,
-        _ key: IdentityKey,
-        _ member: PublicKey,
-        _ conversation: ConversationID,
-        _ role: Role
+        _ client: ClientID, _ key: IdentityKey, _ member: PublicKey, _ conversation: ConversationID, _ role: Role
     ) -> KnockSecret? {
         guard key.isWiped else {
             return RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role).knock
@@ -164,9 +149,7 @@ final class Explosions: CorePart {
             copies[copy] = routes.knock(of: creator, inbox)?.bytes
         }
         return ExplodeStateMachine.KnockSecrets(
-            members: members,
-            invites: record.openInvites.isEmpty ? record.inviteKnocks : invites,
-            earlierCopies: copies
+            members: members, invites: record.openInvites.isEmpty ? record.inviteKnocks : invites, earlierCopies: copies
         )
     }
 
@@ -182,9 +165,7 @@ final class Explosions: CorePart {
                 try store.updateTombstone(id, payload: payload)
             } else {
                 endings[conversation].tombstone = try store.addTombstone(
-                    keepUntil: record.keepUntil.milliseconds,
-                    payload: payload
-                )
+                    keepUntil: record.keepUntil.milliseconds, payload: payload)
             }
             endings[conversation].isTombstoneUnsaved = false
         } catch {
@@ -205,26 +186,20 @@ final class Explosions: CorePart {
     // MARK: Whom to tell
 
     /// - Returns: whether there is a list, which the next commit makes durable.
-    @discardableResult
-    private func prepareFanOut(
-        _ members: [Messaging.Member],
-        _ conversation: ConversationID,
-        _ client: ClientID,
-        _ key: IdentityKey,
+    @discardableResult private func prepareFanOut(
+        _ members: [Messaging.Member], _ conversation: ConversationID, _ client: ClientID, _ key: IdentityKey,
         until: Timestamp
     ) -> Bool {
         // The store keeps the end of what it replaces.
         removeFanOut(conversation)
         guard !members.isEmpty else { return false }
         endings[conversation].fanOut = FanOut(
-            conversation: conversation,
-            until: until,
+            conversation: conversation, until: until,
             targets: members.compactMap { member in
                 knock(client, key, member.key, conversation, .initiator).map {
                     FanOut.Target(remote: member.key, endpoints: member.endpoints, knock: Hex.encode($0.bytes))
                 }
-            }
-        )
+            })
         return saveFanOut(conversation)
     }
 
@@ -243,9 +218,7 @@ final class Explosions: CorePart {
         if ended == .success, isDurable.value.withLock({ $0 }) { endings[conversation].isFanOutUnsaved = false }
     }
 
-    private final class Outcome: Sendable {
-        let value = Mutex(false)
-    }
+    private final class Outcome: Sendable { let value = Mutex(false) }
 
     /// - Returns: whether the store has taken it; the next commit makes it durable.
     private func saveFanOut(_ conversation: ConversationID) -> Bool {
@@ -255,10 +228,8 @@ final class Explosions: CorePart {
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
-                id: Array(conversation.bytes.prefix(16)),
-                expiresAt: fanOut.until.milliseconds,
-                payload: StoredCodec.encode(record: fanOut)
-            )
+                id: Array(conversation.bytes.prefix(16)), expiresAt: fanOut.until.milliseconds,
+                payload: StoredCodec.encode(record: fanOut))
             return true
         } catch {
             say("the list of members to tell could not be written", of: error)

@@ -62,8 +62,7 @@ struct KnockAllowance {
     static var answered: KnockAllowance {
         KnockAllowance(
             routes: Buckets(interval: Limits.answeredKnockInterval, burst: Limits.answeredKnockBurst),
-            sources: Buckets(interval: Limits.knockSourceInterval, burst: Limits.knockSourceBurst)
-        )
+            sources: Buckets(interval: Limits.knockSourceInterval, burst: Limits.knockSourceBurst))
     }
 
     private init(routes: Buckets, sources: Buckets) {

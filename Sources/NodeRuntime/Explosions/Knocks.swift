@@ -52,13 +52,8 @@ final class Knocks: CorePart {
     private var answeredKnocks = KnockAllowance.answered
 
     init(
-        _ core: ProtocolCore,
-        _ endings: EndingTable,
-        _ routes: Routes,
-        _ explosions: Explosions,
-        _ sleep: InboxSleep,
-        _ streams: RelayStreams,
-        _ listening: Listening
+        _ core: ProtocolCore, _ endings: EndingTable, _ routes: Routes, _ explosions: Explosions, _ sleep: InboxSleep,
+        _ streams: RelayStreams, _ listening: Listening
     ) {
         self.core = core
         self.endings = endings
@@ -129,10 +124,7 @@ final class Knocks: CorePart {
     }
 
     private func receiveReceipt(
-        _ sealed: [UInt8],
-        of conversation: ConversationID,
-        _ route: UInt64,
-        from source: UInt64?
+        _ sealed: [UInt8], of conversation: ConversationID, _ route: UInt64, from source: UInt64?
     ) {
         guard let record = core.machine.tombstone(conversation),
             let receipt = DeletionReceipt(opening: sealed, conversation: conversation),
@@ -143,17 +135,12 @@ final class Knocks: CorePart {
         let isStillAwaited =
             core.machine.tombstone(conversation).map {
                 ExplodeStateMachine(record: $0).waiting.contains(receipt.member)
-            }
-            ?? false
+            } ?? false
         if isStillAwaited { forgedKnocks.charge(route, from: source, now: now) }
     }
 
     private func answer(
-        _ kind: UInt8,
-        _ sealed: [UInt8],
-        _ token: RoutingToken,
-        _ conversation: ConversationID,
-        _ knocker: Knocker
+        _ kind: UInt8, _ sealed: [UInt8], _ token: RoutingToken, _ conversation: ConversationID, _ knocker: Knocker
     ) -> [UInt8]? {
         guard let record = core.machine.tombstone(conversation) else { return nil }
         let machine = ExplodeStateMachine(record: record)
@@ -190,21 +177,13 @@ final class Knocks: CorePart {
                 let secret = Hex.decode(target.knock).flatMap(KnockSecret.init(bytes:))
             else { return }
             send(
-                .sealed([KnockKind.notice] + record.notice),
-                secret,
-                to: target.endpoints,
-                .deliver(conversation, member)
-            )
+                .sealed([KnockKind.notice] + record.notice), secret, to: target.endpoints,
+                .deliver(conversation, member))
         case .ask(let client, let member, let endpoints):
             guard let key = inboxes[client]?.key, !key.isWiped, let conversation = core.machine.conversationID(client)
-            else {
-                return
-            }
+            else { return }
             let secret = RoutingSecret.derive(
-                own: key,
-                remote: member,
-                conversation: conversation.bytes,
-                role: .initiator
+                own: key, remote: member, conversation: conversation.bytes, role: .initiator
             ).knock
             send(.question, secret, to: endpoints, .ask(client, member))
         case .askByInvite(let client, let invite, let endpoints):
@@ -225,10 +204,7 @@ final class Knocks: CorePart {
 
     /// All places by the token of the day, and then all of them by that of any day.
     private func send(
-        _ content: PendingKnock.Content,
-        _ secret: KnockSecret,
-        to endpoints: [Messaging.Endpoint],
-        _ name: KnockName
+        _ content: PendingKnock.Content, _ secret: KnockSecret, to endpoints: [Messaging.Endpoint], _ name: KnockName
     ) {
         let attempts = [false, true].flatMap { isOfAnyDay in
             endpoints.map { PendingKnock.Attempt(endpoint: $0, isOfAnyDay: isOfAnyDay) }
@@ -237,9 +213,7 @@ final class Knocks: CorePart {
     }
 
     private func send(
-        _ content: PendingKnock.Content,
-        _ secret: KnockSecret,
-        _ attempts: ArraySlice<PendingKnock.Attempt>,
+        _ content: PendingKnock.Content, _ secret: KnockSecret, _ attempts: ArraySlice<PendingKnock.Attempt>,
         _ name: KnockName
     ) {
         guard let transport = listening.transport, let attempt = attempts.first, knocking.insert(name).inserted else {
@@ -253,45 +227,28 @@ final class Knocks: CorePart {
         case .question:
             // As long as a notice, the longest that may come back.
             var random = Randomness.system
-            payload =
-                [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
+            payload = [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
         }
         let knock = PendingKnock(
-            name: name,
-            content: content,
-            secret: secret,
-            token: token,
-            payload: payload,
-            isOfAnyDay: attempt.isOfAnyDay,
-            rest: Array(attempts.dropFirst())
-        )
+            name: name, content: content, secret: secret, token: token, payload: payload,
+            isOfAnyDay: attempt.isOfAnyDay, rest: Array(attempts.dropFirst()))
         guard endpoint.relay == nil else {
             streams.open(
                 at: endpoint,
                 for: StreamPurpose(
-                    opened: { [unowned self] channel, _ in self.knock(knock, over: channel) },
-                    redialled: { _ in },
-                    failed: { [unowned self] in knocked(.failure(.unreachable), knock) }
-                )
-            )
+                    opened: { [unowned self] channel, _ in self.knock(knock, over: channel) }, redialled: { _ in },
+                    failed: { [unowned self] in knocked(.failure(.unreachable), knock) }))
             return
         }
         transport.knock(
-            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
-            token: knock.token,
-            sealed: payload,
-            completion: completion(of: knock)
-        )
+            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)), token: knock.token, sealed: payload,
+            completion: completion(of: knock))
     }
 
     /// Over a stream that a rendezvous node passes on.
     private func knock(_ knock: PendingKnock, over channel: StreamChannel) {
         listening.transport?.knock(
-            over: channel,
-            token: knock.token,
-            sealed: knock.payload,
-            completion: completion(of: knock)
-        )
+            over: channel, token: knock.token, sealed: knock.payload, completion: completion(of: knock))
     }
 
     private func completion(of knock: PendingKnock) -> (Result<[UInt8]?, DialFailure>) -> Void {

@@ -33,9 +33,7 @@ final class FileTransfers: CorePart {
     func stopServing(_ link: LinkID) { served.remove(link) }
 
     /// The transport has room again.
-    func becameWritable(_ link: LinkID) {
-        if served.contains(link) { schedule() }
-    }
+    func becameWritable(_ link: LinkID) { if served.contains(link) { schedule() } }
 
     private func schedule() {
         guard !isServing else { return }
@@ -69,9 +67,7 @@ final class FileTransfers: CorePart {
             let chunk = try inboxes[client]?.archive.chunk(index, of: id, now: readClock().hide)
             // What is not here is asked for again, and then answered.
             if let chunk { output.transmit(.attachmentChunk(chunk), on: link) }
-        } catch {
-            log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
-        }
+        } catch { log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"]) }
     }
 
     // MARK: In

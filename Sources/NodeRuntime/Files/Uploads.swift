@@ -25,13 +25,7 @@ final class Upload {
     /// Called once it has ended, in whatever way.
     var whenEnded: (() -> Void)?
 
-    init(
-        client: ClientID,
-        prepared: PreparedAttachment,
-        name: String,
-        text: String,
-        replyTo: Messaging.MessageID?
-    ) {
+    init(client: ClientID, prepared: PreparedAttachment, name: String, text: String, replyTo: Messaging.MessageID?) {
         self.client = client
         self.prepared = prepared
         self.name = name
@@ -65,22 +59,13 @@ final class Uploads: CorePart {
     /// Begins to take a file.
     /// - Parameter byteCount: as far as it is known; more than the limit is refused before any byte.
     func begin(
-        _ prepared: PreparedAttachment,
-        client: ClientID,
-        name: String,
-        byteCount: Int64,
-        text: String,
+        _ prepared: PreparedAttachment, client: ClientID, name: String, byteCount: Int64, text: String,
         replyTo: Messaging.MessageID?
     ) throws(NodeError) -> UploadID {
         try checkRoom(prepared, byteCount: byteCount, client: client)
         let base = name.split(separator: "/").last.map(String.init) ?? name
         uploads[prepared.message] = Upload(
-            client: client,
-            prepared: prepared,
-            name: Attachment.safeName(base),
-            text: text,
-            replyTo: replyTo
-        )
+            client: client, prepared: prepared, name: Attachment.safeName(base), text: text, replyTo: replyTo)
         memory.uploading.insert(prepared.message)
         return prepared.message
     }
@@ -91,8 +76,7 @@ final class Uploads: CorePart {
             guard memory.chunkByteCount + byteCount <= Limits.attachmentMemoryTotalByteCount else {
                 throw .command(.fileMemoryFull(limit: Limits.attachmentMemoryTotalByteCount))
             }
-        case .disk:
-            if store.isLocked { throw .locked }
+        case .disk: if store.isLocked { throw .locked }
         }
     }
 
@@ -132,19 +116,13 @@ final class Uploads: CorePart {
         }
         do throws(CommandError) {
             try machine.checkPrepared(upload.prepared, byteCount: upload.byteCount, core.makeTurn())
-        } catch {
-            throw .command(error)
-        }
+        } catch { throw .command(error) }
         try checkRoom(upload.prepared, byteCount: Int64(byteCount), client: upload.client)
     }
 
     private func keep(_ plain: [UInt8], of upload: Upload) {
         let chunk = AttachmentChunk(
-            message: upload.prepared.message,
-            index: upload.chunkCount,
-            plain: plain,
-            isWorthTrying: upload.skip == 0
-        )
+            message: upload.prepared.message, index: upload.chunkCount, plain: plain, isWorthTrying: upload.skip == 0)
         upload.chunkCount += 1
         if upload.skip > 0 {
             upload.skip -= 1
@@ -159,10 +137,9 @@ final class Uploads: CorePart {
 
     /// Sends a file whose bytes have all come.
     /// - Parameter send: makes the file's message.
-    func commit<Sent>(
-        _ id: UploadID,
-        send: (ClientID, Attachment, PreparedAttachment) throws(NodeError) -> Sent
-    ) throws(NodeError) -> Sent {
+    func commit<Sent>(_ id: UploadID, send: (ClientID, Attachment, PreparedAttachment) throws(NodeError) -> Sent)
+        throws(NodeError) -> Sent
+    {
         guard let upload = uploads[id] else { throw unknown(id) }
         let sent: Sent
         do throws(NodeError) {
@@ -172,13 +149,8 @@ final class Uploads: CorePart {
             upload.rest = []
             if let failure = storage.refusal { throw .store(failure) }
             let attachment = Attachment(
-                name: upload.name,
-                mediaType: MediaType.guess(upload.name),
-                byteCount: upload.byteCount,
-                hash: upload.hasher.finalize(),
-                text: upload.text,
-                replyTo: upload.replyTo
-            )
+                name: upload.name, mediaType: MediaType.guess(upload.name), byteCount: upload.byteCount,
+                hash: upload.hasher.finalize(), text: upload.text, replyTo: upload.replyTo)
             sent = try send(upload.client, attachment, upload.prepared)
         } catch {
             cancel(id)
@@ -218,9 +190,7 @@ final class Uploads: CorePart {
     }
 
     /// Gives up all of them.
-    func cancelAll() {
-        for id in uploads.keys.sorted() { cancel(id) }
-    }
+    func cancelAll() { for id in uploads.keys.sorted() { cancel(id) } }
 }
 
 /// A guess at what a file is, by the end of its name.
@@ -230,11 +200,11 @@ enum MediaType {
         "htm": "text/html", "css": "text/css", "js": "text/javascript", "json": "application/json",
         "xml": "application/xml", "yaml": "application/yaml", "yml": "application/yaml", "pdf": "application/pdf",
         "zip": "application/zip", "gz": "application/gzip", "tgz": "application/gzip", "xz": "application/x-xz",
-        "zst": "application/zstd", "tar": "application/x-tar", "7z": "application/x-7z-compressed",
-        "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
-        "svg": "image/svg+xml", "avif": "image/avif", "heic": "image/heic", "mp3": "audio/mpeg",
-        "ogg": "audio/ogg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav", "m4a": "audio/mp4",
-        "mp4": "video/mp4", "webm": "video/webm", "mkv": "video/x-matroska", "mov": "video/quicktime",
+        "zst": "application/zstd", "tar": "application/x-tar", "7z": "application/x-7z-compressed", "png": "image/png",
+        "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "svg": "image/svg+xml",
+        "avif": "image/avif", "heic": "image/heic", "mp3": "audio/mpeg", "ogg": "audio/ogg", "opus": "audio/ogg",
+        "flac": "audio/flac", "wav": "audio/wav", "m4a": "audio/mp4", "mp4": "video/mp4", "webm": "video/webm",
+        "mkv": "video/x-matroska", "mov": "video/quicktime",
     ]
 
     static func guess(_ name: String) -> String {

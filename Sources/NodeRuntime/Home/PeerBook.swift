@@ -54,9 +54,7 @@ final class PeerBook {
         do throws(HomeFileError) {
             read = try PeersFile.read(home: home)
             if read.bytes == nil, bytes != nil { throw Self.gone(home: home) }
-        } catch {
-            throw .homeFile(error)
-        }
+        } catch { throw .homeFile(error) }
         note(now)
         bytes = read.bytes
         failure = nil
@@ -69,9 +67,7 @@ final class PeerBook {
         let now = PeersFile.stamp(home: home)
         guard now != stamp || isStampRecent else { return nil }
         note(now)
-        do throws(NodeError) {
-            return try read(home: home)
-        } catch {
+        do throws(NodeError) { return try read(home: home) } catch {
             guard case .homeFile(let failure) = error, failure == self.failure else {
                 if case .homeFile(let failure) = error { self.failure = failure }
                 throw error
@@ -82,11 +78,8 @@ final class PeerBook {
 
     private static func gone(home: String) -> HomeFileError {
         HomeFileError(
-            kind: .malformed,
-            path: "\(home)/\(PeersFile.fileName)",
-            line: nil,
-            reason: #"the file is gone; for no peers, write {"peers":[]}"#
-        )
+            kind: .malformed, path: "\(home)/\(PeersFile.fileName)", line: nil,
+            reason: #"the file is gone; for no peers, write {"peers":[]}"#)
     }
 
     /// What has become of an edit.
@@ -114,9 +107,7 @@ final class PeerBook {
                 note(PeersFile.stamp(home: home))
                 bytes = new
             }
-        } catch {
-            throw .homeFile(error)
-        }
+        } catch { throw .homeFile(error) }
         return .saved(before: take(changed))
     }
 

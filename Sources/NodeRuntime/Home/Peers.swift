@@ -20,12 +20,8 @@ final class Peers: CorePart {
     var join: (_ slug: String) throws -> Void = { _ in }
 
     init(
-        _ core: ProtocolCore,
-        _ unread: UnreadInboxes,
-        _ book: PeerBook,
-        _ addresses: OwnAddresses,
-        _ output: LinkOutput,
-        _ rendezvous: RendezvousNodes
+        _ core: ProtocolCore, _ unread: UnreadInboxes, _ book: PeerBook, _ addresses: OwnAddresses,
+        _ output: LinkOutput, _ rendezvous: RendezvousNodes
     ) {
         self.core = core
         self.unread = unread
@@ -66,17 +62,13 @@ final class Peers: CorePart {
         _ = try change(name) { $0.mailbox = isMailbox ? true : nil }
     }
 
-    func isBlocked(_ key: PublicKey) -> Bool {
-        book.peers.contains { $0.contact?.key == key && $0.isBlocked }
-    }
+    func isBlocked(_ key: PublicKey) -> Bool { book.peers.contains { $0.contact?.key == key && $0.isBlocked } }
 
     /// Adds a peer to `peers.json`. Adding the same one again changes nothing.
     /// - Parameter card: its text form; `nil` for a peer that can only be listed.
     /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
     ///   ``NodeError/homeFile(_:)``.
-    func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
-        -> PeersFile.Peer
-    {
+    func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer {
         guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
         var contact: ContactCard?
         if let card {
@@ -101,21 +93,15 @@ final class Peers: CorePart {
 
     /// Changes an entry of `peers.json`.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
-        -> PeersFile.Peer
-    {
+    func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
         _ = try peer(name)
-        try editPeers { peers in
-            for index in peers.indices where peers[index].name == name { change(&peers[index]) }
-        }
+        try editPeers { peers in for index in peers.indices where peers[index].name == name { change(&peers[index]) } }
         return try peer(name).0
     }
 
     /// Refuses links and invitations of a peer, and forgets those that wait on either side.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func block(_ name: String) throws(NodeError) {
-        _ = try change(name) { $0.blocked = true }
-    }
+    func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
 
     /// Cuts the links of peers that are blocked now and were not before, and forgets invitations and pings.
     private func cutBlocked(since before: PeersFile) {
@@ -171,8 +157,7 @@ final class Peers: CorePart {
             guard case .homeFile(let failure) = error else { return }
             log.error(
                 "peers.json was edited and cannot be read: the peers of before stay in use",
-                metadata: ["line": failure.line.map { "\($0)" } ?? "-"]
-            )
+                metadata: ["line": failure.line.map { "\($0)" } ?? "-"])
         }
     }
 
@@ -186,12 +171,8 @@ final class Peers: CorePart {
         }
         throw .homeFile(
             HomeFileError(
-                kind: .system,
-                path: "\(options.home)/\(PeersFile.fileName)",
-                line: nil,
-                reason: "another program writes it all the time"
-            )
-        )
+                kind: .system, path: "\(options.home)/\(PeersFile.fileName)", line: nil,
+                reason: "another program writes it all the time"))
     }
 
     private func peersChanged(since before: PeersFile) {
@@ -203,10 +184,8 @@ final class Peers: CorePart {
     func card() throws(NodeError) -> ContactCard {
         guard let contact = core.machine.contact else { throw store.isLocked ? .locked : unread.error ?? .locked }
         return ContactCard(
-            key: contact.key.publicKey,
-            routingSecret: contact.record.routingSecret,
-            endpoints: core.makeTurn().endpoints(of: contact.cardSeed)
-        )
+            key: contact.key.publicKey, routingSecret: contact.record.routingSecret,
+            endpoints: core.makeTurn().endpoints(of: contact.cardSeed))
     }
 
     // MARK: Ping
@@ -245,9 +224,7 @@ final class Peers: CorePart {
     // MARK: Invitations
 
     /// Sends an invite to a peer's contact inbox, for as long as it is valid.
-    func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
-        throws(NodeError)
-    {
+    func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String) throws(NodeError) {
         let (peer, _) = try peer(peerName)
         if peer.isBlocked { throw .peerBlocked(peerName) }
         guard let card = peer.card else { throw .peerWithoutCard(peerName) }
@@ -263,12 +240,8 @@ final class Peers: CorePart {
     func invitations() -> [ReceivedInvitation] {
         (core.machine.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
-                id: received.invitation.id,
-                from: book.peer(received.from)?.name,
-                slug: received.invitation.slug,
-                name: received.invitation.name,
-                receivedAt: received.receivedAt
-            )
+                id: received.invitation.id, from: book.peer(received.from)?.name, slug: received.invitation.slug,
+                name: received.invitation.name, receivedAt: received.receivedAt)
         }
     }
 

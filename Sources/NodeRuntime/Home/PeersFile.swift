@@ -62,9 +62,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
             let text = try container.decode(String.self)
             guard let value = Self(rawValue: text) else {
                 throw DecodingError.dataCorruptedError(
-                    in: container,
-                    debugDescription: "expected ask, accept or refuse, found `\(text)`"
-                )
+                    in: container, debugDescription: "expected ask, accept or refuse, found `\(text)`")
             }
             self = value
         }
@@ -79,9 +77,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     static func read(home: String) throws(HomeFileError) -> (file: PeersFile, bytes: [UInt8]?) {
         let path = "\(home)/\(fileName)"
         let bytes: [UInt8]
-        do throws(HomeFileError) {
-            bytes = try HomeFile.read(path)
-        } catch {
+        do throws(HomeFileError) { bytes = try HomeFile.read(path) } catch {
             if error.kind == .missing { return (PeersFile(), nil) }
             throw error
         }
@@ -94,11 +90,9 @@ package struct PeersFile: Hashable, Sendable, Codable {
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
         if let (index, reason) = file.firstWrongName {
             throw HomeFileError(
-                kind: .malformed,
-                path: path,
+                kind: .malformed, path: path,
                 line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], in: bytes),
-                reason: "`peers[\(index)].name`: \(reason)"
-            )
+                reason: "`peers[\(index)].name`: \(reason)")
         }
         return file
     }
@@ -127,9 +121,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     }
 
     /// Replaces the file, durably.
-    package func save(home: String) throws(HomeFileError) {
-        try HomeFile.save(self, Self.fileName, home: home)
-    }
+    package func save(home: String) throws(HomeFileError) { try HomeFile.save(self, Self.fileName, home: home) }
 
     package subscript(name: String) -> Peer? { peers.first { $0.name == name } }
 

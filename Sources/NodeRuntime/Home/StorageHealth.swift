@@ -39,8 +39,6 @@ final class StorageHealth {
             try store.probe()
             self.trouble = nil
             room.look()
-        } catch {
-            self.trouble = (error, now)
-        }
+        } catch { self.trouble = (error, now) }
     }
 }

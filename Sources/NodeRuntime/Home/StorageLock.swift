@@ -25,15 +25,8 @@ final class StorageLock: CorePart {
     var unlocked: () -> Void = {}
 
     init(
-        _ core: ProtocolCore,
-        _ routes: Routes,
-        _ dials: Dials,
-        _ writer: InboxWriter,
-        _ loading: InboxLoading,
-        _ uploads: Uploads,
-        _ explosions: Explosions,
-        _ rendezvous: RendezvousNodes,
-        _ events: NodeEvents
+        _ core: ProtocolCore, _ routes: Routes, _ dials: Dials, _ writer: InboxWriter, _ loading: InboxLoading,
+        _ uploads: Uploads, _ explosions: Explosions, _ rendezvous: RendezvousNodes, _ events: NodeEvents
     ) {
         self.core = core
         self.routes = routes
@@ -113,10 +106,7 @@ final class StorageLock: CorePart {
     ///   - old: `nil` for a home with a key file.
     ///   - new: `nil` for a key file.
     /// - Returns: succeeds when what protected it before opens nothing any more.
-    func changingProtection(
-        from old: consuming SecretBytes?,
-        to new: consuming SecretBytes?
-    ) -> EventLoopFuture<Void> {
+    func changingProtection(from old: consuming SecretBytes?, to new: consuming SecretBytes?) -> EventLoopFuture<Void> {
         let (old, new) = (Secret(old), Secret(new))
         return afterOthers {
             if self.isStopped { throw NodeError.stopping }
@@ -147,8 +137,7 @@ final class StorageLock: CorePart {
     ///   - prepare: on the loop, when its turn has come; returns the work.
     ///   - perform: on the loop, with the result.
     private func afterOthers<Value: Sendable>(
-        _ prepare: @escaping () throws -> @Sendable () throws -> Value,
-        then perform: @escaping (Value) throws -> Void
+        _ prepare: @escaping () throws -> @Sendable () throws -> Value, then perform: @escaping (Value) throws -> Void
     ) -> EventLoopFuture<Void> {
         let before = (lastStretching ?? loop.makeSucceededVoidFuture()).flatMapErrorThrowing { _ in }
         let done = before.assumeIsolated().flatMap { () -> EventLoopFuture<Void> in

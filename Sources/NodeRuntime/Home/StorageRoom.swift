@@ -33,8 +33,7 @@ package struct StorageRoom {
     private var spareByteCount: UInt64 = 0
 
     package init(
-        home: String,
-        limits: NodeConfiguration.Storage,
+        home: String, limits: NodeConfiguration.Storage,
         space: @escaping @Sendable (_ home: String) -> DiskSpace? = { DiskSpace(of: $0) }
     ) {
         self.home = home
@@ -64,9 +63,7 @@ package struct StorageRoom {
     }
 
     /// Part of a file has been stored.
-    package mutating func took(byteCount: Int) {
-        spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount)))
-    }
+    package mutating func took(byteCount: Int) { spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount))) }
 
     /// - Parameters:
     ///   - byteCount: what the inbox has stored.

@@ -71,9 +71,7 @@ final class Inbox {
     var acknowledgements = AcknowledgementCounts()
 
     /// Nothing of the bytes of files on their way stays in memory; see ``forgetHash(of:)``.
-    func forgetHashes() {
-        for id in verifications.keys { forgetHash(of: id) }
-    }
+    func forgetHashes() { for id in verifications.keys { forgetHash(of: id) } }
 
     /// Drops what was hashed of a file. One that is being compared begins again, and finds out what has become of it.
     func forgetHash(of message: Messaging.MessageID) {

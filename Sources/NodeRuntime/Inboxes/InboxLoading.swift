@@ -38,19 +38,9 @@ final class InboxLoading: CorePart {
     private(set) var hasLoaded = false
 
     init(
-        _ core: ProtocolCore,
-        _ endings: EndingTable,
-        _ unread: UnreadInboxes,
-        _ routes: Routes,
-        _ sleep: InboxSleep,
-        _ held: HeldEffects,
-        _ uploads: Uploads,
-        _ linkEvents: LinkEvents,
-        _ removal: InboxRemoval,
-        _ explosions: Explosions,
-        _ summaries: InboxSummaries,
-        _ rendezvous: RendezvousNodes,
-        _ mailboxes: Mailboxes
+        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ routes: Routes, _ sleep: InboxSleep,
+        _ held: HeldEffects, _ uploads: Uploads, _ linkEvents: LinkEvents, _ removal: InboxRemoval,
+        _ explosions: Explosions, _ summaries: InboxSummaries, _ rendezvous: RendezvousNodes, _ mailboxes: Mailboxes
     ) {
         self.core = core
         self.endings = endings
@@ -75,9 +65,7 @@ final class InboxLoading: CorePart {
         hasLoaded = true
         var begun: [NodeAction] = []
         for tombstone in tombstones {
-            guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
-                continue
-            }
+            guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else { continue }
             endings[record.conversation].tombstone = tombstone.id
             begun += core.machine.load(record, now: now)
             if core.machine.tombstone(record.conversation) == nil {
@@ -91,9 +79,7 @@ final class InboxLoading: CorePart {
             do {
                 if let entry = entries[row], summaries.load(entry, row) { continue }
                 try load(row)
-            } catch {
-                skip(row, error)
-            }
+            } catch { skip(row, error) }
         }
         // The contact inbox is there now: whose members know where it is, is known with what was reserved for it.
         rendezvous.use()
@@ -114,11 +100,7 @@ final class InboxLoading: CorePart {
     }
 
     /// What the disk does not give now it may give later; what is damaged stays so.
-    private func skip(
-        _ row: RowID,
-        _ error: any Error,
-        of lost: (inbox: Inbox, conversation: ConversationID?)? = nil
-    ) {
+    private func skip(_ row: RowID, _ error: any Error, of lost: (inbox: Inbox, conversation: ConversationID?)? = nil) {
         let before = unread.remove(row)
         let inbox = lost?.inbox ?? before?.inbox
         switch error {
@@ -128,13 +110,8 @@ final class InboxLoading: CorePart {
             let retryAt = now + InboxWriter.troublePause
             unread.add(
                 UnreadInbox(
-                    inbox: inbox,
-                    conversation: lost?.conversation ?? before?.conversation,
-                    error: error,
-                    retryAt: retryAt
-                ),
-                at: row
-            )
+                    inbox: inbox, conversation: lost?.conversation ?? before?.conversation, error: error,
+                    retryAt: retryAt), at: row)
         default:
             log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
             unread.skip(error)
@@ -155,9 +132,7 @@ final class InboxLoading: CorePart {
                 core.perform(deferred)
                 sleep.watchAgain(inbox)
                 if inbox.watcherCount > 0 { sleep.wakeIfPossible(inbox.client, .userInteraction) }
-            } catch {
-                skip(row, error)
-            }
+            } catch { skip(row, error) }
         }
     }
 
@@ -204,12 +179,8 @@ final class InboxLoading: CorePart {
         let undelivered = snapshot.outboxCount == 0 ? [] : sleep.undelivered(inbox, from: snapshot.outboxPlace)
         core.turn {
             core.machine.load(
-                sleeping: snapshot.record,
-                key: key,
-                undelivered: undelivered,
-                lastActivity: lastActivity(snapshot, inbox),
-                &$0
-            )
+                sleeping: snapshot.record, key: key, undelivered: undelivered,
+                lastActivity: lastActivity(snapshot, inbox), &$0)
         }
         inbox.savedCounters = []
         inbox.key = nil
@@ -225,12 +196,7 @@ final class InboxLoading: CorePart {
         inbox.hasUnreadOutbox = false
         core.turn {
             core.machine.load(
-                snapshot.record,
-                key: key,
-                sessionGoesOn: sessionGoesOn,
-                lastActivity: snapshot.lastActivity,
-                $0
-            )
+                snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, $0)
         }
         inbox.savedCounters = []
         sleep.restoreOutbox(inbox)
@@ -256,9 +222,7 @@ final class InboxLoading: CorePart {
                 time = (try? StoredCodec.decodeMessage(stored.payload))?.arrivedAt
                 return false
             }
-        } catch {
-            log.warning("an inbox's newest message could not be read", metadata: ["error": "\(error)"])
-        }
+        } catch { log.warning("an inbox's newest message could not be read", metadata: ["error": "\(error)"]) }
         return time
     }
 
@@ -366,8 +330,6 @@ final class InboxLoading: CorePart {
     /// At a tick: the inbox for contacts is gone when the disk has refused its first state.
     func remakeContact() {
         guard hasLoaded, !store.isLocked, !store.isReadOnly, core.machine.contact == nil else { return }
-        do { try ensureContact() } catch {
-            say("there is no inbox for contacts", of: error)
-        }
+        do { try ensureContact() } catch { say("there is no inbox for contacts", of: error) }
     }
 }

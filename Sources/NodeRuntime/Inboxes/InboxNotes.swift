@@ -39,9 +39,7 @@ struct InboxNotes: Hashable, Sendable, Codable {
                 guard let member = issued.first(where: { $0.id == sent.invite })?.admitted.first else { continue }
                 guests.append(Guest(member: member, peer: sent.peer))
             }
-            sentInvites.removeAll { sent in
-                issued.first { $0.id == sent.invite }.map { !$0.admitted.isEmpty } ?? true
-            }
+            sentInvites.removeAll { sent in issued.first { $0.id == sent.invite }.map { !$0.admitted.isEmpty } ?? true }
         }
         if !guests.isEmpty { guests.removeAll { guest in !record.members.contains { $0.key == guest.member } } }
     }

@@ -20,8 +20,7 @@ final class InboxRemoval: CorePart {
 
     /// The inbox goes without a trace.
     /// - Returns: why the keys may still be there; the store tries again.
-    @discardableResult
-    func destroy(_ client: ClientID) -> StoreError? {
+    @discardableResult func destroy(_ client: ClientID) -> StoreError? {
         guard let inbox = inboxes[client] else {
             if core.machine.contains(client) { core.machine.remove(client) }
             return nil

@@ -69,11 +69,7 @@ final class InboxSleep: CorePart {
             let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
             guard snapshot.record.client == client else { throw NodeError.clientIDMismatch(client) }
             return (snapshot, try inbox.deriveKey(in: store))
-        } catch let error as NodeError {
-            throw error
-        } catch let error as StoreError {
-            throw .store(error)
-        } catch {
+        } catch let error as NodeError { throw error } catch let error as StoreError { throw .store(error) } catch {
             throw .store(.damaged(what: "the state of inbox \(client)"))
         }
     }
@@ -97,9 +93,9 @@ final class InboxSleep: CorePart {
         var found: [Message] = []
         do throws(StoreError) {
             try inbox.archive.visitStored(from: place, now: now) { _, message, _ in
-                guard message.sender == nil, message.content.type != .systemMessage,
-                    message.state.isWaiting
-                else { return true }
+                guard message.sender == nil, message.content.type != .systemMessage, message.state.isWaiting else {
+                    return true
+                }
                 var current = message
                 current.content.payload = []
                 current.content.fallback = ""

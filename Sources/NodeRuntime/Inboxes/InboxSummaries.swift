@@ -37,9 +37,7 @@ final class InboxSummaries: CorePart {
     }
 
     /// At a tick: once an hour.
-    func saveIfDue(now: Timestamp) {
-        if savedAt.map({ now - $0 >= .hour }) ?? false { save() }
-    }
+    func saveIfDue(now: Timestamp) { if savedAt.map({ now - $0 >= .hour }) ?? false { save() } }
 
     /// Writes the summaries of the inboxes that sleep and have no outbox, for the next start.
     func save() {

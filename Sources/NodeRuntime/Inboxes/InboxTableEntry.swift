@@ -97,11 +97,9 @@ struct InboxTableEntry: Hashable {
         var reader = Reader(bytes: bytes)
         guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
             let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
-            let creator = reader.key(),
-            let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
-            let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first,
-            let boxUntil = reader.time(),
-            let lifetimeText = reader.text(),
+            let creator = reader.key(), let createdAt = reader.time(), let created = createdAt,
+            let lastActivity = reader.time(), let deadline = reader.time(), let mark = reader.number(UInt64.self),
+            let flags = reader.take(1)?.first, let boxUntil = reader.time(), let lifetimeText = reader.text(),
             let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
             let members = reader.list({ reader -> InboxSummary.Peer? in
                 guard let key = reader.key(), let profile = reader.text() else { return nil }
@@ -112,37 +110,18 @@ struct InboxTableEntry: Hashable {
                     let counters = reader.counters()
                 else { return nil }
                 return Route(remote: remote, secret: secret, counters: counters)
-            }),
-            let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }),
+            }), let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }),
             let notes = reader.notes(),
             let seeds = reader.list({ $0.take(RelaySeed.byteCount).flatMap { RelaySeed($0) } }), !seeds.isEmpty,
             reader.isAtEnd
         else { return nil }
         self.init(
             summary: InboxSummary(
-                client: client,
-                createdAt: created,
-                own: own,
-                conversation: conversation,
-                creator: creator,
-                name: name,
-                members: members,
-                lifetime: lifetime,
-                isLocked: flags & 1 != 0,
-                isRemoved: flags & 2 != 0,
+                client: client, createdAt: created, own: own, conversation: conversation, creator: creator, name: name,
+                members: members, lifetime: lifetime, isLocked: flags & 1 != 0, isRemoved: flags & 2 != 0,
                 // An inbox with an outbox is read from its log.
-                outboxCount: 0,
-                endpointMark: mark,
-                relaySeeds: seeds,
-                usesMailbox: flags & 4 != 0,
-                boxUntil: boxUntil,
-                lastActivity: lastActivity,
-                deadline: deadline
-            ),
-            routes: routes,
-            invites: invites,
-            notes: notes
-        )
+                outboxCount: 0, endpointMark: mark, relaySeeds: seeds, usesMailbox: flags & 4 != 0, boxUntil: boxUntil,
+                lastActivity: lastActivity, deadline: deadline), routes: routes, invites: invites, notes: notes)
     }
 
     private struct Reader {
@@ -169,12 +148,9 @@ struct InboxTableEntry: Hashable {
                 })
             else { return nil }
             return ListenerCounters(
-                generation: present,
-                window: used,
+                generation: present, window: used,
                 // No handshake begins the first one.
-                next: next == .first ? nil : next,
-                days: days
-            )
+                next: next == .first ? nil : next, days: days)
         }
 
         private mutating func generation() -> TokenGeneration? {
@@ -213,17 +189,11 @@ struct InboxTableEntry: Hashable {
                 let guests = list({ reader -> InboxNotes.Guest? in
                     guard let member = reader.key(), let peer = reader.key() else { return nil }
                     return InboxNotes.Guest(member: member, peer: peer)
-                }),
-                let shownPlace = number(UInt64.self), let unreadCount = number(UInt32.self)
+                }), let shownPlace = number(UInt64.self), let unreadCount = number(UInt32.self)
             else { return nil }
             return InboxNotes(
-                alias: alias,
-                takesName: takesName != 0,
-                sentInvites: sentInvites,
-                guests: guests,
-                shownPlace: shownPlace,
-                unreadCount: unreadCount == .max ? nil : unreadCount
-            )
+                alias: alias, takesName: takesName != 0, sentInvites: sentInvites, guests: guests,
+                shownPlace: shownPlace, unreadCount: unreadCount == .max ? nil : unreadCount)
         }
 
         mutating func list<Element>(_ element: (inout Reader) -> Element?) -> [Element]? {

@@ -36,14 +36,10 @@ final class InboxWriter: CorePart {
 
     private func makeCommits() -> CommitSchedule {
         CommitSchedule(
-            store,
-            on: loop,
+            store, on: loop,
             events: CommitSchedule.Events(
-                isStopped: { [services] in services.isStopped },
-                leaves: { [unowned self] in writeStatuses() },
-                ended: { [unowned self] commit in events?.committed(commit) }
-            )
-        )
+                isStopped: { [services] in services.isStopped }, leaves: { [unowned self] in writeStatuses() },
+                ended: { [unowned self] commit in events?.committed(commit) }))
     }
 
     // MARK: Changes
@@ -67,9 +63,7 @@ final class InboxWriter: CorePart {
         storage.failed(error, at: now)
         guard let inbox = inboxes[client] else { return }
         commits.changed(inbox.effects)
-        loop.assumeIsolated().execute {
-            if let inbox = self.inboxes[client] { self.events?.reload(inbox) }
-        }
+        loop.assumeIsolated().execute { if let inbox = self.inboxes[client] { self.events?.reload(inbox) } }
     }
 
     /// A commit has failed: the inbox, which was part of it, goes on from what is durable.
@@ -99,12 +93,8 @@ final class InboxWriter: CorePart {
 
     /// A chunk goes beside its message, or into memory.
     /// - Returns: whether it was not there already.
-    @discardableResult
-    func keep(
-        _ chunk: AttachmentChunk,
-        client: ClientID,
-        expiresAt: Messaging.Timestamp?,
-        _ keeping: NodeAction.Keeping
+    @discardableResult func keep(
+        _ chunk: AttachmentChunk, client: ClientID, expiresAt: Messaging.Timestamp?, _ keeping: NodeAction.Keeping
     ) -> Bool {
         var isNew = false
         // A file that is never handed over whole is looked for by the next start.
@@ -130,8 +120,7 @@ final class InboxWriter: CorePart {
     }
 
     /// - Returns: false when the storage has refused; ``failed(_:_:)`` was told.
-    @discardableResult
-    func writeStatuses(_ inbox: Inbox) -> Bool {
+    @discardableResult func writeStatuses(_ inbox: Inbox) -> Bool {
         guard !inbox.archive.learned.isEmpty else { return true }
         do throws(StoreError) { try inbox.archive.writeStatuses() } catch {
             failed(inbox.client, error)
@@ -163,9 +152,7 @@ final class InboxWriter: CorePart {
         guard let record = core.machine.record(client) else { return }
         aliases.follow(record, inbox)
         let snapshot = snapshot(record, inbox)
-        do throws(StoreError) {
-            try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
-        } catch {
+        do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
             return failed(client, error)
         }
         inbox.archive.isShownSaved = true
@@ -181,13 +168,8 @@ final class InboxWriter: CorePart {
         let lastActivity = core.machine.lastActivity(inbox.client)
         inbox.activitySaved = lastActivity
         return InboxSnapshot(
-            record: record,
-            counters: routes.counters(of: inbox),
-            lastActivity: lastActivity,
-            outboxCount: inbox.isSettled ? 0 : nil,
-            outboxPlace: inbox.outboxPlace,
-            notes: inbox.savedNotes
-        )
+            record: record, counters: routes.counters(of: inbox), lastActivity: lastActivity,
+            outboxCount: inbox.isSettled ? 0 : nil, outboxPlace: inbox.outboxPlace, notes: inbox.savedNotes)
     }
 
     /// Saves an inbox that falls asleep.
@@ -199,17 +181,11 @@ final class InboxWriter: CorePart {
         inbox.notes = inbox.savedNotes
         inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
         let snapshot = InboxSnapshot(
-            record: record,
-            counters: routes.counters(of: inbox),
-            lastActivity: core.machine.lastActivity(inbox.client),
+            record: record, counters: routes.counters(of: inbox), lastActivity: core.machine.lastActivity(inbox.client),
             // A message in a segment that the disk refuses now may wait, too.
             outboxCount: isTold && !inbox.hasUnreadOutbox && store.isWhole(inbox.row) ? outboxCount : nil,
-            outboxPlace: inbox.outboxPlace,
-            notes: inbox.notes
-        )
-        do throws(StoreError) {
-            try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
-        } catch {
+            outboxPlace: inbox.outboxPlace, notes: inbox.notes)
+        do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
             return failed(inbox.client, error)
         }
         inbox.archive.isShownSaved = true
@@ -236,9 +212,7 @@ final class InboxWriter: CorePart {
             else { continue }
             do throws(StoreError) {
                 try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
-            } catch {
-                log.warning("the next start will not know what was active", metadata: ["error": "\(error)"])
-            }
+            } catch { log.warning("the next start will not know what was active", metadata: ["error": "\(error)"]) }
         }
     }
 

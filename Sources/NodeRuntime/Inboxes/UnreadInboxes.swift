@@ -28,8 +28,7 @@ final class UnreadInboxes {
         retries.set(row, inbox.retryAt, queued: &queued)
     }
 
-    @discardableResult
-    func remove(_ row: RowID) -> UnreadInbox? { unread.removeValue(forKey: row) }
+    @discardableResult func remove(_ row: RowID) -> UnreadInbox? { unread.removeValue(forKey: row) }
 
     /// It is damaged: nothing reads it again.
     func skip(_ error: any Error) { skipped.append("\(error)") }

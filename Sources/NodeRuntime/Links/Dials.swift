@@ -14,9 +14,7 @@ struct ActiveDial {
 }
 
 /// The token of a dial, the same over all ways, until a node has refused it. On the node's loop alone.
-final class ShownToken {
-    var token: RoutingToken?
-}
+final class ShownToken { var token: RoutingToken? }
 
 /// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through
 /// rendezvous nodes.
@@ -74,13 +72,8 @@ final class Dials: CorePart {
     private var waitingFirst: Deque<UInt64> = []
 
     init(
-        _ core: ProtocolCore,
-        _ routes: Routes,
-        _ counters: TokenCounters,
-        _ streams: RelayStreams,
-        _ mailboxes: MailboxLinks,
-        _ listening: Listening,
-        _ addresses: OwnAddresses
+        _ core: ProtocolCore, _ routes: Routes, _ counters: TokenCounters, _ streams: RelayStreams,
+        _ mailboxes: MailboxLinks, _ listening: Listening, _ addresses: OwnAddresses
     ) {
         self.core = core
         self.routes = routes
@@ -106,8 +99,7 @@ final class Dials: CorePart {
     }
 
     private func beginWaiting() {
-        while begun.count < Limits.dialsUnderWay, !isStopped,
-            let number = waitingFirst.popFirst() ?? waiting.popFirst()
+        while begun.count < Limits.dialsUnderWay, !isStopped, let number = waitingFirst.popFirst() ?? waiting.popFirst()
         {
             // It may have been given up meanwhile.
             guard groups[number] != nil else { continue }
@@ -152,11 +144,8 @@ final class Dials: CorePart {
         guard let known = makeDial(active, []) else { return failed(group) }
         groups[number] = group
         let whole = LinkTransport.Dial(
-            endpoints: LinkTransport.reachable(dial.endpoints),
-            token: known.token,
-            identity: known.identity,
-            remote: known.remote
-        )
+            endpoints: LinkTransport.reachable(dial.endpoints), token: known.token, identity: known.identity,
+            remote: known.remote)
         let name = transport.dial(whole, punchingWith: nonce.bytes)
         dials[name] = active
         groups[number]?.numbers.insert(name)
@@ -166,10 +155,7 @@ final class Dials: CorePart {
         (inboxes[active.client]?.key).map { key in
             LinkTransport.Dial(
                 endpoints: endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [unowned self] in token(for: active) },
-                identity: key,
-                remote: active.dial.remote
-            )
+                token: { [unowned self] in token(for: active) }, identity: key, remote: active.dial.remote)
         }
     }
 
@@ -193,9 +179,7 @@ final class Dials: CorePart {
             for: StreamPurpose(
                 opened: { [unowned self] channel, link in attempt(number, over: channel, link) },
                 redialled: { [unowned self] again in groups[number]?.guestDial = again },
-                failed: { [unowned self] in streamFailed(number) }
-            )
-        )
+                failed: { [unowned self] in streamFailed(number) }))
     }
 
     /// There is no stream.
@@ -261,9 +245,7 @@ final class Dials: CorePart {
     func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
         guard !isStopped, !streams.dialEnded(number, hearing), !mailboxes.dialEnded(number, hearing),
             let active = dials.removeValue(forKey: number)
-        else {
-            return
-        }
+        else { return }
         services.counters.dialFailed(failure)
         note(.dialFailed(active.client, failure))
         groups[active.group]?.numbers.remove(number)

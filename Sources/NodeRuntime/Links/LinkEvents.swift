@@ -22,15 +22,8 @@ final class LinkEvents: CorePart {
     private var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
 
     init(
-        _ core: ProtocolCore,
-        _ routes: Routes,
-        _ counters: TokenCounters,
-        _ sleep: InboxSleep,
-        _ dials: Dials,
-        _ streams: RelayStreams,
-        _ output: LinkOutput,
-        _ transfers: FileTransfers,
-        _ peers: Peers,
+        _ core: ProtocolCore, _ routes: Routes, _ counters: TokenCounters, _ sleep: InboxSleep, _ dials: Dials,
+        _ streams: RelayStreams, _ output: LinkOutput, _ transfers: FileTransfers, _ peers: Peers,
         _ mailboxes: MailboxLinks
     ) {
         self.core = core
@@ -51,9 +44,7 @@ final class LinkEvents: CorePart {
         transport.events.route = { [weak self] token in self?.route(token) }
         transport.events.isKnown = { [weak routes] token in routes?.isKnown(token) ?? false }
         transport.events.acceptsKnock = { [weak routes] token in routes?.acceptsKnock(token) ?? false }
-        transport.events.knock = { [weak knocks] token, sealed, source in
-            knocks?.receive(token, sealed, from: source)
-        }
+        transport.events.knock = { [weak knocks] token, sealed, source in knocks?.receive(token, sealed, from: source) }
         transport.events.dialAnswered = { [weak dials] number, token in dials?.dialAnswered(number, token) }
         transport.events.linkOpened = { [weak self] connection in self?.opened(connection) ?? connection.abort() }
         transport.events.frame = { [weak self] connection, bytes in self?.receive(bytes, on: connection) }
@@ -132,13 +123,7 @@ final class LinkEvents: CorePart {
         }
         core.turn {
             core.machine.linkOpened(
-                id,
-                client: client,
-                remote: remote,
-                weDialled: weDialled,
-                isRelayed: connection.isRelayed,
-                &$0
-            )
+                id, client: client, remote: remote, weDialled: weDialled, isRelayed: connection.isRelayed, &$0)
         }
         welcomeUnlessGuest(id)
     }
@@ -199,9 +184,7 @@ final class LinkEvents: CorePart {
             dials.confirmToken(of: link)
         }
         let frame: Frame
-        do throws(WireError) {
-            frame = try FrameCodec.decode(bytes)
-        } catch {
+        do throws(WireError) { frame = try FrameCodec.decode(bytes) } catch {
             log.debug("a peer sent a malformed frame", metadata: ["client": "\(link.client)", "reason": "\(error)"])
             return connection.abort(.protocolViolation)
         }

@@ -112,13 +112,9 @@ final class LinkOutput: CorePart {
     }
 
     /// The disk is slower than the peer: read on when it has caught up.
-    func pause(_ inbox: Inbox) {
-        for link in inbox.links { pauseReading(link.id, .disk) }
-    }
+    func pause(_ inbox: Inbox) { for link in inbox.links { pauseReading(link.id, .disk) } }
 
-    func resume(_ inbox: Inbox) {
-        for link in inbox.links { resumeReading(link.id, .disk) }
-    }
+    func resume(_ inbox: Inbox) { for link in inbox.links { resumeReading(link.id, .disk) } }
 
     private func pauseReading(_ id: LinkID, _ reason: ReadingPauses.Reason) {
         links[id]?.pauses.add(reason)

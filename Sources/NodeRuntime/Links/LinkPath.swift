@@ -43,13 +43,9 @@ extension LinkPath {
             connection.isRelayed
             ? .relayed : addresses.isNeighbour(address) ? .lan : connection.isPunched ? .punched : .direct
         self.init(
-            kind: kind,
-            carrier: connection.carrier,
-            address: address,
+            kind: kind, carrier: connection.carrier, address: address,
             openedAt: now - (loop.now - connection.openedAt).nanoseconds / 1_000_000,
             rttMilliseconds: connection.roundTrip.map { Double($0.nanoseconds) / 1_000_000 },
-            bytesIn: connection.bytesIn,
-            bytesOut: connection.bytesOut
-        )
+            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut)
     }
 }

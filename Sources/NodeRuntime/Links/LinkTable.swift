@@ -53,8 +53,7 @@ final class ActiveLink {
                 contents.map { content in
                     let age = max(0, content.age).addingReportingOverflow(now - held.since)
                     return AgedContent(content.content, age: age.overflow ? .max : age.partialValue)
-                }
-            )
+                })
         default: return frame
         }
     }

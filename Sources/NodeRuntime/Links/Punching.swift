@@ -24,9 +24,7 @@ final class Punching: CorePart {
         let places = core.machine.contact.map { $0.relayPlaces.endpoints(of: $0.cardSeed) } ?? []
         for endpoint in places + members
         where endpoint.relay != nil && !relays.contains(where: { ($0.host, $0.port) == (endpoint.host, endpoint.port) })
-        {
-            relays.append(endpoint)
-        }
+        { relays.append(endpoint) }
         let gathering = Gathering(loop) { [weak self] seen in
             guard let self else { return }
             let candidates = seen + own.filter { !seen.contains($0) }
@@ -85,9 +83,7 @@ final class Punching: CorePart {
 
     /// - Parameter routingSecret: of its card.
     func observe(
-        at endpoint: Messaging.Endpoint,
-        _ routingSecret: [UInt8],
-        by transport: LinkTransport,
+        at endpoint: Messaging.Endpoint, _ routingSecret: [UInt8], by transport: LinkTransport,
         _ completion: @escaping (Messaging.Endpoint?) -> Void
     ) {
         var random = SystemRandomness()

@@ -32,8 +32,7 @@ final class RelayStreams: CorePart {
     /// Of a stream at a rendezvous node of ours.
     func relayed(_ answer: RelayAnswer, on link: LinkID) {
         switch answer {
-        case .incoming(let stream, let reservation):
-            incoming(RelayEndName(link: link, stream: stream), to: reservation)
+        case .incoming(let stream, let reservation): incoming(RelayEndName(link: link, stream: stream), to: reservation)
         case .stream(let stream, let frame): receive(frame, for: RelayEndName(link: link, stream: stream))
         case .reserved, .refused: break
         }
@@ -62,9 +61,7 @@ final class RelayStreams: CorePart {
     /// one inbox at the endpoint of another, and see whether they are on one node.
     private func leads(_ token: RoutingToken, to reservation: ReservationID, at rendezvous: PublicKey) -> Bool {
         guard let match = routes.match(token), let target = core.machine.relayTarget(of: reservation, at: rendezvous)
-        else {
-            return false
-        }
+        else { return false }
         let number: UInt64
         switch match.route {
         case .member(let id), .shared(let id), .knockOnly(let id): number = id
@@ -131,9 +128,7 @@ final class RelayStreams: CorePart {
 
     private func comeBack(to link: LinkID) {
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.sentPieceInterval)) {
-            for stream in self.sending[link]?.next() ?? [] {
-                self.send(of: RelayEndName(link: link, stream: stream))
-            }
+            for stream in self.sending[link]?.next() ?? [] { self.send(of: RelayEndName(link: link, stream: stream)) }
         }
     }
 
@@ -164,24 +159,19 @@ final class RelayStreams: CorePart {
     ///   - endpoint: a relayed one.
     ///   - isOfAnyDay: which kind of token the rendezvous node is shown.
     /// - Returns: a number for ``cancel(_:)``.
-    @discardableResult
-    func open(at endpoint: Messaging.Endpoint, for purpose: StreamPurpose, isOfAnyDay: Bool = false) -> UInt64? {
+    @discardableResult func open(at endpoint: Messaging.Endpoint, for purpose: StreamPurpose, isOfAnyDay: Bool = false)
+        -> UInt64?
+    {
         guard let transport, let relay = endpoint.relay else { return nil }
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: relay.routingSecret), purpose: "card")
         let dial = LinkTransport.Dial(
             endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
             token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
             // Of this link alone: the rendezvous node learns no inbox of ours, and cannot tell that two links are one's.
-            identity: IdentityKey(SecretKey.generate()),
-            remote: relay.key
-        )
+            identity: IdentityKey(SecretKey.generate()), remote: relay.key)
         let number = transport.dial(dial)
         dials[number] = RelayGuestDial(
-            reservation: relay.reservation,
-            purpose: purpose,
-            endpoint: endpoint,
-            isOfAnyDay: isOfAnyDay
-        )
+            reservation: relay.reservation, purpose: purpose, endpoint: endpoint, isOfAnyDay: isOfAnyDay)
         return number
     }
 
@@ -231,9 +221,7 @@ final class RelayStreams: CorePart {
 
     private func pauseGuestLink(_ link: LinkID, _ time: Milliseconds) {
         guests[link]?.connection.pauseReading()
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) {
-            self.guests[link]?.connection.resumeReading()
-        }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.guests[link]?.connection.resumeReading() }
     }
 
     /// The dial over the stream of such a link.
@@ -256,15 +244,12 @@ final class RelayStreams: CorePart {
     }
 
     /// The rendezvous node has ended the stream, or is gone: which does not say that our token is unknown to anybody.
-    private func streamLost(_ link: LinkID) {
-        if let number = guests[link]?.dial { transport?.cancelDial(number) }
-    }
+    private func streamLost(_ link: LinkID) { if let number = guests[link]?.dial { transport?.cancelDial(number) } }
 
     /// - Returns: whether it was a dial of such a link.
     func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
         guard let dial = dials.removeValue(forKey: number) else { return false }
-        if hearing != .none, !dial.isOfAnyDay,
-            let again = open(at: dial.endpoint, for: dial.purpose, isOfAnyDay: true)
+        if hearing != .none, !dial.isOfAnyDay, let again = open(at: dial.endpoint, for: dial.purpose, isOfAnyDay: true)
         {
             dial.purpose.redialled(again)
             return true

@@ -56,15 +56,8 @@ final class BoxDrain: CorePart {
     private(set) var answeredAt: Messaging.Timestamp
 
     init(
-        _ core: ProtocolCore,
-        _ links: MailboxLinks,
-        _ keys: SliceKeyMaker,
-        _ held: HeldEffects,
-        box: BoxID,
-        on link: LinkID,
-        client: ClientID,
-        conversation: ConversationID,
-        reports: Reports
+        _ core: ProtocolCore, _ links: MailboxLinks, _ keys: SliceKeyMaker, _ held: HeldEffects, box: BoxID,
+        on link: LinkID, client: ClientID, conversation: ConversationID, reports: Reports
     ) {
         self.core = core
         self.links = links
@@ -156,20 +149,13 @@ final class BoxDrain: CorePart {
         takeMore()
     }
 
-    private func findNotices(
-        in open: inout Set<SlotID>,
-        of conversation: ConversationStateMachine,
-        _ key: IdentityKey
-    ) -> [Match] {
+    private func findNotices(in open: inout Set<SlotID>, of conversation: ConversationStateMachine, _ key: IdentityKey)
+        -> [Match]
+    {
         var result: [Match] = []
         for member in conversation.currentMembers.map(\.key).sorted() {
             let secret = SlotSecret(
-                sender: member,
-                owner: key.publicKey,
-                box: box,
-                conversation: conversation.conversation,
-                own: key
-            )
+                sender: member, owner: key.publicKey, box: box, conversation: conversation.conversation, own: key)
             secrets[member] = secret
             let tag = secret.noticeTag
             if open.remove(SlotID(tag)) != nil { result.append(Match(tag: tag, member: member, number: nil)) }
@@ -223,9 +209,7 @@ final class BoxDrain: CorePart {
                 // The box still holds slots whose contents are not durable here: they are taken again.
                 guard isDurable else { return reports.again() }
                 links.say(.discard(box, over, answer: []), on: link)
-            },
-            for: client
-        )
+            }, for: client)
         takeMore()
     }
 
@@ -246,13 +230,7 @@ final class BoxDrain: CorePart {
         var isTaken = true
         core.turn { turn in
             let result = core.machine.receiveMailed(
-                frames,
-                number: number,
-                from: match.member,
-                age: age,
-                client: client,
-                &turn
-            )
+                frames, number: number, from: match.member, age: age, client: client, &turn)
             isTaken = result.isTaken
             return result.actions
         }
@@ -303,12 +281,7 @@ final class BoxDrain: CorePart {
             var isTaken = true
             core.turn { turn in
                 let result = core.machine.receiveMailed(
-                    [.explosion(notice)],
-                    number: nil,
-                    from: match.member,
-                    age: SlotAge(dwell: 0),
-                    client: client,
-                    &turn
+                    [.explosion(notice)], number: nil, from: match.member, age: SlotAge(dwell: 0), client: client, &turn
                 )
                 isTaken = result.isTaken
                 return result.actions

@@ -24,9 +24,7 @@ final class KeptBoxes: CorePart {
     }
 
     /// The saved state of a box's row. It does not name the owner of the box.
-    struct Snapshot: Codable {
-        var box: BoxID
-    }
+    struct Snapshot: Codable { var box: BoxID }
 
     private var client: ClientID? { core.machine.contact?.client }
 
@@ -91,12 +89,8 @@ final class KeptBoxes: CorePart {
         writer.storing(client) { _ throws(StoreError) in
             let row = try row(of: box)
             try store.append(
-                row,
-                id: slot.id.bytes,
-                tier: Self.tier(slot),
-                expiresAt: slot.until.milliseconds,
-                payload: Self.head(slot) + body
-            )
+                row, id: slot.id.bytes, tier: Self.tier(slot), expiresAt: slot.until.milliseconds,
+                payload: Self.head(slot) + body)
         }
         // Answers over the contact inbox's links wait for the commit.
         writer.changed(client)
@@ -108,9 +102,7 @@ final class KeptBoxes: CorePart {
         if let known = rows[box] { row = known } else { row = try store.createRow() }
         rows[box] = row
         guard !named.contains(box) else { return row }
-        if try store.loadState(row) == nil {
-            try store.saveState(row, StoredCodec.encode(record: Snapshot(box: box)))
-        }
+        if try store.loadState(row) == nil { try store.saveState(row, StoredCodec.encode(record: Snapshot(box: box))) }
         named.insert(box)
         return row
     }
@@ -136,9 +128,7 @@ final class KeptBoxes: CorePart {
         memory[box] = nil
         named.remove(box)
         guard let row = rows.removeValue(forKey: box) else { return }
-        do throws(StoreError) { try store.destroyRow(row) } catch {
-            say("a box could not be destroyed", of: error)
-        }
+        do throws(StoreError) { try store.destroyRow(row) } catch { say("a box could not be destroyed", of: error) }
         writer.commits.schedule()
     }
 
@@ -163,24 +153,18 @@ final class KeptBoxes: CorePart {
     private static let headByteCount = 18
 
     private static func head(_ slot: KeptSlot) -> [UInt8] {
-        [UInt8(truncatingIfNeeded: slot.kind.rawValue), slot.isAnswer ? 1 : 0]
-            + bigEndian(slot.keptAt.milliseconds) + bigEndian(slot.until.milliseconds)
+        [UInt8(truncatingIfNeeded: slot.kind.rawValue), slot.isAnswer ? 1 : 0] + bigEndian(slot.keptAt.milliseconds)
+            + bigEndian(slot.until.milliseconds)
     }
 
     private static func slot(_ payload: [UInt8], id: SlotID) -> KeptSlot? {
-        guard payload.count > headByteCount, let kind = SlotKind(rawValue: UInt32(payload[0]))
-        else { return nil }
+        guard payload.count > headByteCount, let kind = SlotKind(rawValue: UInt32(payload[0])) else { return nil }
         func time(_ offset: Int) -> Messaging.Timestamp {
             Timestamp(milliseconds: payload[offset..<(offset + 8)].reduce(0) { $0 << 8 | Int64($1) })
         }
         return KeptSlot(
-            id: id,
-            kind: kind,
-            isAnswer: payload[1] != 0,
-            byteCount: payload.count - headByteCount,
-            keptAt: time(2),
-            until: time(10)
-        )
+            id: id, kind: kind, isAnswer: payload[1] != 0, byteCount: payload.count - headByteCount, keptAt: time(2),
+            until: time(10))
     }
 
     private static func tier(_ slot: KeptSlot) -> Tier {

@@ -54,12 +54,8 @@ final class MailNotices: CorePart {
     func begin(_ conversation: ConversationID, _ notices: [MailNotice]) {
         let entries = notices.map { one in
             Entry(
-                member: one.member,
-                address: one.address.text,
-                tag: one.tag,
-                body: Base64URL.encode(one.body),
-                answerKey: Base64URL.encode(one.answerKey)
-            )
+                member: one.member, address: one.address.text, tag: one.tag, body: Base64URL.encode(one.body),
+                answerKey: Base64URL.encode(one.answerKey))
         }
         let list = List(mailNotices: conversation, until: now + Limits.tombstoneLifetime, entries: entries)
         rounds[conversation]?.timer?.cancel()
@@ -88,13 +84,9 @@ final class MailNotices: CorePart {
         guard let list = rounds[conversation]?.list, !store.isLocked else { return }
         do throws(StoreError) {
             try store.saveFanOut(
-                id: Self.id(conversation),
-                expiresAt: list.until.milliseconds,
-                payload: StoredCodec.encode(record: list)
+                id: Self.id(conversation), expiresAt: list.until.milliseconds, payload: StoredCodec.encode(record: list)
             )
-        } catch {
-            say("the notices for mailboxes could not be written", of: error)
-        }
+        } catch { say("the notices for mailboxes could not be written", of: error) }
         writer.commits.schedule()
     }
 
@@ -130,10 +122,7 @@ final class MailNotices: CorePart {
         for entry in round.list.entries {
             guard let address = MailboxAddress(entry.address) else { continue }
             let remote = MailboxLinks.Remote(
-                endpoints: [address.endpoint],
-                key: address.key,
-                routingSecret: address.routingSecret
-            )
+                endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
             var isAnswered = false
             let isOpen = links.open(
                 remote,
@@ -144,11 +133,7 @@ final class MailNotices: CorePart {
                         guard !isAnswered else { return }
                         isAnswered = true
                         self?.answered(answer, on: link, entry, address, conversation)
-                    },
-                    heard: { _ in },
-                    ended: { [weak self] in self?.ended(conversation) }
-                )
-            )
+                    }, heard: { _ in }, ended: { [weak self] in self?.ended(conversation) }))
             if !isOpen { ended(conversation) }
         }
     }
@@ -161,10 +146,7 @@ final class MailNotices: CorePart {
     }
 
     private func answered(
-        _ answer: MailboxAnswer,
-        on link: LinkID,
-        _ entry: Entry,
-        _ address: MailboxAddress,
+        _ answer: MailboxAnswer, on link: LinkID, _ entry: Entry, _ address: MailboxAddress,
         _ conversation: ConversationID
     ) {
         links.close(link)

@@ -51,9 +51,7 @@ final class MailOrders: CorePart {
             .run { [weak self] isDurable in
                 guard let self else { return }
                 if isDurable { begin(order, client) } else { fail(order, client) }
-            },
-            for: client
-        )
+            }, for: client)
     }
 
     private func fail(_ order: MailOrder, _ client: ClientID) {
@@ -71,38 +69,24 @@ final class MailOrders: CorePart {
             return end(delivery)
         }
         let remote = MailboxLinks.Remote(
-            endpoints: [order.address.endpoint],
-            key: order.address.key,
-            routingSecret: order.address.routingSecret
-        )
+            endpoints: [order.address.endpoint], key: order.address.key, routingSecret: order.address.routingSecret)
         let purpose = MailboxLinks.Purpose(
             opened: { [weak self] link in
                 delivery.link = link
                 self?.putMore(of: delivery)
-            },
-            answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) },
-            heard: { _ in },
-            ended: { [weak self] in self?.end(delivery) }
-        )
+            }, answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) }, heard: { _ in },
+            ended: { [weak self] in self?.end(delivery) })
         if !links.open(remote, for: purpose) { end(delivery) }
     }
 
     // MARK: Packing
 
     /// Packs messages, in their order, into as few slots as possible.
-    private func parcels(
-        of order: MailOrder,
-        _ inbox: Inbox,
-        _ key: IdentityKey,
-        _ conversation: ConversationID
-    ) -> (parcels: [Parcel], tooLarge: [Messaging.MessageID]) {
+    private func parcels(of order: MailOrder, _ inbox: Inbox, _ key: IdentityKey, _ conversation: ConversationID) -> (
+        parcels: [Parcel], tooLarge: [Messaging.MessageID]
+    ) {
         let secret = SlotSecret(
-            sender: key.publicKey,
-            owner: order.member,
-            box: order.address.box,
-            conversation: conversation,
-            own: key
-        )
+            sender: key.publicKey, owner: order.member, box: order.address.box, conversation: conversation, own: key)
         var packing = Packing()
         var parcels: [Parcel] = []
         var tooLarge: [Messaging.MessageID] = []
@@ -110,15 +94,9 @@ final class MailOrders: CorePart {
             guard !packing.isEmpty, parcels.count < Limits.mailSlotCount else { return }
             let number = order.number + UInt64(parcels.count)
             let body = SlotSealing.seal(
-                packing.frames,
-                to: order.key,
-                SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
-                number: number,
-                secret,
-                box: order.address.box,
-                ephemeral: SecretKey.generate(),
-                nonce: randomBytes(XChaChaPoly.nonceByteCount)
-            )
+                packing.frames, to: order.key, SlotSealing.Hint(agreement: order.agreement, slice: order.slice),
+                number: number, secret, box: order.address.box, ephemeral: SecretKey.generate(),
+                nonce: randomBytes(XChaChaPoly.nonceByteCount))
             if let body {
                 let id = SlotID(secret.tag(number))
                 let put = SlotPut(id: id, kind: order.kind, keeping: order.keeping, body: body)

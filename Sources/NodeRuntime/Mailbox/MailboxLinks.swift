@@ -60,19 +60,15 @@ final class MailboxLinks: CorePart {
     // MARK: Dials
 
     /// - Returns: whether it is dialled; otherwise nothing is called.
-    @discardableResult
-    func open(_ remote: Remote, for purpose: Purpose, isOfAnyDay: Bool = false) -> Bool {
+    @discardableResult func open(_ remote: Remote, for purpose: Purpose, isOfAnyDay: Bool = false) -> Bool {
         guard let transport = listening.transport, !remote.endpoints.isEmpty else { return false }
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
         let identity = IdentityKey(SecretKey.generate())
         let number = transport.dial(
             LinkTransport.Dial(
                 endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
-                identity: identity,
-                remote: remote.key
-            )
-        )
+                token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) }, identity: identity,
+                remote: remote.key))
         dials[number] = Dial(remote: remote, purpose: purpose, key: identity.publicKey, isOfAnyDay: isOfAnyDay)
         return true
     }

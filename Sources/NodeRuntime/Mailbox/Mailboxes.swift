@@ -11,13 +11,8 @@ final class Mailboxes: CorePart {
     let notices: MailNotices
 
     init(
-        _ core: ProtocolCore,
-        _ unread: UnreadInboxes,
-        _ peers: PeerBook,
-        _ links: MailboxLinks,
-        _ sleep: InboxSleep,
-        _ writer: InboxWriter,
-        _ held: HeldEffects
+        _ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook, _ links: MailboxLinks, _ sleep: InboxSleep,
+        _ writer: InboxWriter, _ held: HeldEffects
     ) {
         self.core = core
         self.links = links
@@ -27,9 +22,7 @@ final class Mailboxes: CorePart {
         orders = MailOrders(core, links, held)
         notices = MailNotices(core, links, writer)
         core.connectMailboxes(
-            place: { [weak own] in own?.place },
-            keptSlots: { [weak bodies] in bodies?.slots(of: $0) }
-        )
+            place: { [weak own] in own?.place }, keptSlots: { [weak bodies] in bodies?.slots(of: $0) })
     }
 
     /// The configuration, the peers or the storage have changed, or the contact inbox is there.

@@ -38,13 +38,8 @@ final class OwnMailbox: CorePart {
     private(set) var takenCount: UInt64 = 0
 
     init(
-        _ core: ProtocolCore,
-        _ unread: UnreadInboxes,
-        _ peers: PeerBook,
-        _ links: MailboxLinks,
-        _ sleep: InboxSleep,
-        _ keys: SliceKeyMaker,
-        _ held: HeldEffects
+        _ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook, _ links: MailboxLinks, _ sleep: InboxSleep,
+        _ keys: SliceKeyMaker, _ held: HeldEffects
     ) {
         self.core = core
         self.unread = unread
@@ -59,11 +54,7 @@ final class OwnMailbox: CorePart {
     var standing: OwnMailboxStanding? {
         guard let peer = peers.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
         return OwnMailboxStanding(
-            name: peer.name,
-            standing: machine?.standing ?? .unreachable,
-            boxCount: seeds.count,
-            takenCount: takenCount
-        )
+            name: peer.name, standing: machine?.standing ?? .unreachable, boxCount: seeds.count, takenCount: takenCount)
     }
 
     // MARK: Which mailbox, and which boxes
@@ -145,10 +136,7 @@ final class OwnMailbox: CorePart {
     private func dial() {
         guard let card else { return }
         let remote = MailboxLinks.Remote(
-            endpoints: card.endpoints.filter { $0.relay == nil },
-            key: card.key,
-            routingSecret: card.routingSecret
-        )
+            endpoints: card.endpoints.filter { $0.relay == nil }, key: card.key, routingSecret: card.routingSecret)
         dialNumber += 1
         let number = dialNumber
         var opened: LinkID?
@@ -160,14 +148,11 @@ final class OwnMailbox: CorePart {
                 guard number == dialNumber else { return links.close(link) }
                 perform(machine?.opened(link, now: now) ?? [.close(link)])
                 core.schedule()
-            },
-            answered: { [weak self] answer, link in self?.answered(answer, on: link) },
+            }, answered: { [weak self] answer, link in self?.answered(answer, on: link) },
             heard: { [weak self] link in
                 guard let self else { return }
                 machine?.heard(link, now: now)
-            },
-            ended: { [weak self] in self?.ended(opened, dial: number) }
-        )
+            }, ended: { [weak self] in self?.ended(opened, dial: number) })
         if !links.open(remote, for: purpose) { machine?.dialFailed(now: now) }
     }
 
@@ -225,16 +210,8 @@ final class OwnMailbox: CorePart {
                 continue
             }
             drain = BoxDrain(
-                core,
-                links,
-                keys,
-                held,
-                box: box,
-                on: link,
-                client: client,
-                conversation: conversation,
-                reports: reports(of: box)
-            )
+                core, links, keys, held, box: box, on: link, client: client, conversation: conversation,
+                reports: reports(of: box))
             drain?.start()
             return
         }
@@ -242,16 +219,14 @@ final class OwnMailbox: CorePart {
 
     private func reports(of box: BoxID) -> BoxDrain.Reports {
         BoxDrain.Reports(
-            again: { [weak self] in self?.again(box) },
-            taken: { [weak self] in self?.takenCount += UInt64($0) },
+            again: { [weak self] in self?.again(box) }, taken: { [weak self] in self?.takenCount += UInt64($0) },
             ended: { [weak self] isFruitful in
                 guard let self else { return }
                 // A box of which no slot could be taken is listed at most once a second, whatever the mailbox says.
                 if !isFruitful { emptyAt[box] = now }
                 drain = nil
                 next()
-            }
-        )
+            })
     }
 
     /// Lists a box once more after a pause, or sooner if a list is planned already.

@@ -41,12 +41,8 @@ final class SliceKeyMaker: CorePart {
             }
         }
         let message = SliceKeys(
-            agreement: agreement,
-            first: first,
-            present: present,
-            left: max(1, schedule.end(of: present) - now),
-            keys: keys
-        )
+            agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
+            keys: keys)
         held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
         // Keys that follow a gap would take the place of those before it.
         guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
@@ -58,24 +54,16 @@ final class SliceKeyMaker: CorePart {
 
     /// - Returns: `nil` for a slice whose key is gone.
     /// - Throws: what the store refuses now.
-    func key(
-        _ slice: UInt32,
-        _ schedule: SliceSchedule,
-        _ inbox: Inbox,
-        isMade: Bool
-    ) throws(StoreError) -> SecretKey? {
+    func key(_ slice: UInt32, _ schedule: SliceSchedule, _ inbox: Inbox, isMade: Bool) throws(StoreError) -> SecretKey?
+    {
         let end = schedule.keyEnd(of: slice)
         // What is due is not opened, whether the page is overwritten yet or not.
         guard end > readClock().hide, let tier = schedule.tier.tier else { return nil }
         for attempt in 0..<4 {
             // One derivation in 2^127 is not a valid key.
             let secret = try store.secret(
-                inbox.row,
-                tier: tier,
-                expiresAt: end.milliseconds,
-                label: "mailbox slice \(slice) \(schedule.width) \(attempt)",
-                isMade: isMade
-            )
+                inbox.row, tier: tier, expiresAt: end.milliseconds,
+                label: "mailbox slice \(slice) \(schedule.width) \(attempt)", isMade: isMade)
             switch consume secret {
             case .none: return nil
             case .some(let secret): if let key = try? SecretKey(secret) { return key }

@@ -57,9 +57,7 @@ struct KnownMessages {
     }
 
     /// The disk has refused something of this inbox: it is asked again.
-    mutating func removeStored() {
-        for (message, entry) in entries where entry.isStored { remove(message) }
-    }
+    mutating func removeStored() { for (message, entry) in entries where entry.isStored { remove(message) } }
 
     private mutating func remove(_ message: MessageID) {
         guard let entry = entries.removeValue(forKey: message) else { return }

@@ -8,29 +8,18 @@ extension MessageArchive {
     // MARK: Chunks
 
     /// - Returns: false when it came twice: the first one is as good.
-    func keep(
-        _ chunk: AttachmentChunk,
-        _ keeping: NodeAction.Keeping,
-        expiresAt: Timestamp?
-    ) throws(StoreError) -> Bool {
+    func keep(_ chunk: AttachmentChunk, _ keeping: NodeAction.Keeping, expiresAt: Timestamp?) throws(StoreError) -> Bool
+    {
         switch keeping {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt else { return false }
             let id = try chunkID(chunk.message, chunk.index)
             if try store.contains(row, id: id) { return false }
             try store.append(
-                row,
-                id: id,
-                tier: tier,
-                expiresAt: expiresAt.milliseconds,
-                payload: StoredCodec.encode(chunk),
-                isHidden: true
-            )
+                row, id: id, tier: tier, expiresAt: expiresAt.milliseconds, payload: StoredCodec.encode(chunk),
+                isHidden: true)
         case .memory, .untilUnlocked:
-            let before = heldChunks[chunk.message, default: [:]].updateValue(
-                chunk,
-                forKey: chunk.index
-            )
+            let before = heldChunks[chunk.message, default: [:]].updateValue(chunk, forKey: chunk.index)
             memory.chunkByteCount += Int64(chunk.bytes.count - (before?.bytes.count ?? 0))
         }
         return true
@@ -43,18 +32,9 @@ extension MessageArchive {
     }
 
     /// `nil` when it is not, or no longer, here.
-    func chunk(
-        _ index: Int,
-        of message: Messaging.MessageID,
-        now: Timestamp
-    ) throws(StoreError) -> AttachmentChunk? {
+    func chunk(_ index: Int, of message: Messaging.MessageID, now: Timestamp) throws(StoreError) -> AttachmentChunk? {
         if let chunk = heldChunks[message]?[index] { return chunk }
-        guard !store.isLocked,
-            let bytes = try store.read(
-                row,
-                id: try chunkID(message, index),
-                now: now.milliseconds
-            )
+        guard !store.isLocked, let bytes = try store.read(row, id: try chunkID(message, index), now: now.milliseconds)
         else { return nil }
         return try? StoredCodec.decodeChunk(bytes, message: message, index: index)
     }
@@ -70,10 +50,7 @@ extension MessageArchive {
     }
 
     /// - Parameter count: how many there may be; the message need not be here.
-    func forgetChunks(
-        _ message: Messaging.MessageID,
-        count: Int
-    ) throws(StoreError) {
+    func forgetChunks(_ message: Messaging.MessageID, count: Int) throws(StoreError) {
         for index in 0..<count {
             let id = try chunkID(message, index)
             if try store.contains(row, id: id) { try store.erase(row, id: id) }
@@ -81,12 +58,9 @@ extension MessageArchive {
     }
 
     /// The chunks of a file go with its message.
-    func rescheduleChunks(
-        _ message: Messaging.MessageID,
-        count: Int,
-        tier: Tier,
-        expiresAt: Timestamp
-    ) throws(StoreError) {
+    func rescheduleChunks(_ message: Messaging.MessageID, count: Int, tier: Tier, expiresAt: Timestamp)
+        throws(StoreError)
+    {
         for index in 0..<count {
             let id = try chunkID(message, index)
             guard try store.contains(row, id: id) else { continue }
@@ -102,17 +76,12 @@ extension MessageArchive {
     private static let prefixByteCount = 12
 
     /// Not to be guessed by a peer, whose message could take its place otherwise.
-    private func chunkID(
-        _ message: Messaging.MessageID,
-        _ index: Int
-    ) throws(StoreError) -> [UInt8] {
+    private func chunkID(_ message: Messaging.MessageID, _ index: Int) throws(StoreError) -> [UInt8] {
         let prefix = try chunkPrefix(message)
         return prefix + withUnsafeBytes(of: UInt32(clamping: index).littleEndian) { Array($0) }
     }
 
-    private func chunkPrefix(
-        _ message: Messaging.MessageID
-    ) throws(StoreError) -> [UInt8] {
+    private func chunkPrefix(_ message: Messaging.MessageID) throws(StoreError) -> [UInt8] {
         if let known = chunkPrefixes[message] { return known }
         let prefix = Self.chunkPrefix(message, try store.secret(row, label: Self.chunkLabel))
         if chunkPrefixes.count >= 64 { chunkPrefixes = [:] }
@@ -191,12 +160,8 @@ extension MessageArchive {
             guard case .reaction(let reaction) = message.content.body else { return true }
             found.append(
                 FoundReaction(
-                    id: message.content.id,
-                    target: reaction.message,
-                    expiresAt: message.expiresAt,
-                    arrivedAt: arrivedAt
-                )
-            )
+                    id: message.content.id, target: reaction.message, expiresAt: message.expiresAt, arrivedAt: arrivedAt
+                ))
             // More than that are not remembered.
             if found.count >= 2 * KnownReactions.limit {
                 found = Self.inOrder(found)
@@ -259,16 +224,11 @@ extension MessageArchive {
     }
 
     /// Who stands by which sign at a message, in the order in which they were put there.
-    func reactions(
-        to message: Messaging.MessageID,
-        clock: NodeClock.Reading
-    ) -> [(sender: PublicKey?, emoji: String)] {
+    func reactions(to message: Messaging.MessageID, clock: NodeClock.Reading) -> [(sender: PublicKey?, emoji: String)] {
         knowReactions(at: message, now: clock.hide)
         var result: [(sender: PublicKey?, emoji: String)] = []
         for id in reactions[message] {
-            guard let one = read(id, now: clock.hide)?.message,
-                case .reaction(let reaction) = one.content.body
-            else {
+            guard let one = read(id, now: clock.hide)?.message, case .reaction(let reaction) = one.content.body else {
                 // What has expired is not looked for again.
                 if !store.isLocked, !clock.isInDoubt { reactions.remove(id) }
                 continue

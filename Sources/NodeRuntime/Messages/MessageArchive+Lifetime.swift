@@ -6,11 +6,7 @@ import Wire
 /// What agreements do to messages that are kept already.
 extension MessageArchive {
     /// A message was read: it stays until `expiresAt` now, and reading it again changes nothing.
-    func reschedule(
-        _ id: Messaging.MessageID,
-        expiresAt: Timestamp,
-        now: Timestamp
-    ) throws(StoreError) {
+    func reschedule(_ id: Messaging.MessageID, expiresAt: Timestamp, now: Timestamp) throws(StoreError) {
         if rescheduleHeld(id, expiresAt: expiresAt, now: now) { return }
         outgoing.remove(id)
         learned.forgetPlace(of: id)
@@ -24,19 +20,10 @@ extension MessageArchive {
         message.expiresAt = expiresAt
         message.onReading = nil
         try store.reschedule(
-            row,
-            id: id.bytes,
-            tier: tier,
-            expiresAt: expiresAt.milliseconds,
-            payload: StoredCodec.encode(message, arrivedAt: arrivedAt)
-        )
+            row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds,
+            payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
         guard let attachment = message.content.attachment else { return }
-        try rescheduleChunks(
-            id,
-            count: attachment.chunkCount,
-            tier: tier,
-            expiresAt: expiresAt
-        )
+        try rescheduleChunks(id, count: attachment.chunkCount, tier: tier, expiresAt: expiresAt)
     }
 
     /// Our own messages, and those of the system, that name an agreement.

@@ -25,9 +25,7 @@ extension MessageArchive {
     }
 
     /// Messages of members that nobody has read and that are in memory until the node stops.
-    var unreadInMemoryCount: Int {
-        held.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
-    }
+    var unreadInMemoryCount: Int { held.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation } }
 
     /// A watcher has shown a message: it need not be protected any more.
     /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
@@ -56,9 +54,7 @@ extension MessageArchive {
                 if message.sender != nil, heldIndex[message.content.id] == nil { found.append(place) }
                 return found.count < Self.unreadLimit
             }
-        } catch {
-            return found.count
-        }
+        } catch { return found.count }
         setUnread(found)
         return found.count
     }
@@ -82,10 +78,8 @@ extension MessageArchive {
             guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
             return listed(current(entry.message, []), entry.arrivedAt)
         }
-        guard !store.isLocked,
-            let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
-            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
-            let current = try? current(message)
+        guard !store.isLocked, let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
+            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes), let current = try? current(message)
         else { return nil }
         return listed(current, arrivedAt)
     }
@@ -118,11 +112,7 @@ extension MessageArchive {
     /// - Parameters:
     ///   - digits: the hexadecimal digits that they begin with, in lower case.
     ///   - limit: most of them.
-    func ids(
-        beginningWith digits: String,
-        limit: Int,
-        now: Timestamp
-    ) throws(StoreError) -> [Messaging.MessageID] {
+    func ids(beginningWith digits: String, limit: Int, now: Timestamp) throws(StoreError) -> [Messaging.MessageID] {
         var values: [UInt8] = []
         for digit in digits.utf8 {
             switch digit {
@@ -165,12 +155,9 @@ extension MessageArchive {
     ///   - take: given each message in turn; it says whether there is room for it on the page, which ends before the first
     ///     for which there is none. A page has at least one.
     /// - Returns: `nil` when `after` is not, or no longer, there.
-    func page(
-        last: Int?,
-        after: Messaging.MessageID?,
-        now: Timestamp,
-        _ take: (Listed) -> Bool
-    ) throws(StoreError) -> Page? {
+    func page(last: Int?, after: Messaging.MessageID?, now: Timestamp, _ take: (Listed) -> Bool) throws(StoreError)
+        -> Page?
+    {
         settlePlaces()
         var first = Beginning()
         if let after {
@@ -226,13 +213,9 @@ extension MessageArchive {
         return page
     }
 
-    private func beginning(after: Messaging.MessageID) throws(StoreError)
-        -> Beginning?
-    {
+    private func beginning(after: Messaging.MessageID) throws(StoreError) -> Beginning? {
         let entries = held
-        if let index = heldIndex[after] {
-            return Beginning(place: entries[index].place ?? .max, held: index + 1)
-        }
+        if let index = heldIndex[after] { return Beginning(place: entries[index].place ?? .max, held: index + 1) }
         guard let place = try store.place(row, of: after.bytes) else { return nil }
         return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
     }
@@ -255,11 +238,9 @@ extension MessageArchive {
 
     /// The newest so many, found by their places: none is opened for it.
     /// - Returns: where they begin, and the number of messages that are missing to `last`.
-    private func beginning(
-        ofLast last: Int,
-        from first: Beginning,
-        _ now: Timestamp
-    ) throws(StoreError) -> (beginning: Beginning, missing: Int) {
+    private func beginning(ofLast last: Int, from first: Beginning, _ now: Timestamp) throws(StoreError) -> (
+        beginning: Beginning, missing: Int
+    ) {
         let entries = held
         var found = Beginning(place: .max, held: entries.count)
         var left = last

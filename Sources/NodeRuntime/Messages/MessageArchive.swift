@@ -24,9 +24,7 @@ final class MessageArchive {
     var held: [Held] = []
     private(set) var heldIndex: [Messaging.MessageID: Int] = [:]
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
-    private(set) var wakeAt: Timestamp? {
-        didSet { memory.expiries.set(row, wakeAt, queued: &queuedExpiry) }
-    }
+    private(set) var wakeAt: Timestamp? { didSet { memory.expiries.set(row, wakeAt, queued: &queuedExpiry) } }
     /// See `DeadlineQueue`; so is ``queuedReactionExpiry``.
     private var queuedExpiry: Timestamp?
     private var queuedReactionExpiry: Timestamp?
@@ -83,11 +81,7 @@ final class MessageArchive {
 
     // MARK: Keeping
 
-    func keep(
-        _ message: Message,
-        _ keeping: NodeAction.Keeping,
-        now: Timestamp
-    ) throws(StoreError) {
+    func keep(_ message: Message, _ keeping: NodeAction.Keeping, now: Timestamp) throws(StoreError) {
         switch keeping {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
@@ -102,8 +96,7 @@ final class MessageArchive {
                 let isPartial = message.content.attachment != nil && message.state != .received
                 known.insert(message.content.id, isStored: true, isPartial: isPartial)
             }
-        case .memory:
-            hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil))
+        case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil))
         case .untilUnlocked(let lifetime):
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil))
         }
@@ -161,24 +154,14 @@ final class MessageArchive {
         forgetUnread()
     }
 
-    @discardableResult
-    private func append(
-        _ message: Message,
-        arrivedAt: Timestamp,
-        _ tier: Tier,
-        _ expiresAt: Timestamp,
-        notBefore place: UInt64?
+    @discardableResult private func append(
+        _ message: Message, arrivedAt: Timestamp, _ tier: Tier, _ expiresAt: Timestamp, notBefore place: UInt64?
     ) throws(StoreError) -> MessagePlace {
         try store.append(
-            row,
-            id: message.content.id.bytes,
-            tier: tier,
-            expiresAt: expiresAt.milliseconds,
+            row, id: message.content.id.bytes, tier: tier, expiresAt: expiresAt.milliseconds,
             payload: StoredCodec.encode(message, arrivedAt: arrivedAt),
             // The store counts on from what is left on the disk, which may be less than there was.
-            notBefore: place ?? 0,
-            isHidden: message.content.isAnnotation
-        )
+            notBefore: place ?? 0, isHidden: message.content.isAnnotation)
     }
 
     /// Where a message that comes into memory now has its place; `nil` while that is not known.
@@ -247,23 +230,17 @@ final class MessageArchive {
     func isHeld(_ id: Messaging.MessageID) -> Bool { heldIndex[id] != nil }
 
     /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
-    func awaitsStorage(_ id: Messaging.MessageID) -> Bool {
-        heldIndex[id].map { held[$0].tier != nil } ?? false
-    }
+    func awaitsStorage(_ id: Messaging.MessageID) -> Bool { heldIndex[id].map { held[$0].tier != nil } ?? false }
 
     /// Something waits for the disk.
     var isWaiting: Bool { mayWait && held.contains { $0.tier != nil } }
 
     /// What waits for the disk, in bytes.
-    var waitingByteCount: Int {
-        mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0
-    }
+    var waitingByteCount: Int { mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0 }
 
     /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
     /// - Returns: what is on the disk now of members' contents, and why the rest is not.
-    func storeWaiting(now: Timestamp) -> (
-        stored: [StoredContent], failure: StoreError?
-    ) {
+    func storeWaiting(now: Timestamp) -> (stored: [StoredContent], failure: StoreError?) {
         var kept: [Held] = []
         var stored: [StoredContent] = []
         var onDisk: Set<Messaging.MessageID> = []
@@ -271,9 +248,7 @@ final class MessageArchive {
         var isAllRead = unreadStoredCount(now: now) == 0
         for var entry in held {
             // In the order in which they came, so that what stays in memory stands between what goes.
-            if entry.place == nil || !onDisk.isEmpty {
-                entry.place = nextPlace(after: kept.last?.place) ?? entry.place
-            }
+            if entry.place == nil || !onDisk.isEmpty { entry.place = nextPlace(after: kept.last?.place) ?? entry.place }
             guard failure == nil, let lifetime = entry.tier, let tier = lifetime.tier,
                 let expiresAt = entry.message.expiresAt
             else {
@@ -287,12 +262,7 @@ final class MessageArchive {
                 if try !store.contains(row, id: id.bytes) {
                     let before = kept.last?.place
                     let place = try append(
-                        entry.message,
-                        arrivedAt: entry.arrivedAt,
-                        tier,
-                        expiresAt,
-                        notBefore: before
-                    )
+                        entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: before)
                     if entry.isUnread {
                         noteUnread(entry.message, at: place.order)
                         isAllRead = false
@@ -383,9 +353,7 @@ final class MessageArchive {
     }
 
     /// Forgets what is in memory only.
-    func forgetMemory() {
-        replaceHeld(held.filter { $0.tier != nil })
-    }
+    func forgetMemory() { replaceHeld(held.filter { $0.tier != nil }) }
 
     /// What is on the disk is asked for again, also where it is.
     func forgetOutgoing() {
@@ -442,9 +410,7 @@ final class MessageArchive {
     }
 
     /// Lists the mark again: it may have been taken while the inbox slept.
-    func noteUnsavedMark() {
-        if !isShownSaved { memory.unsavedMarks.insert(row) }
-    }
+    func noteUnsavedMark() { if !isShownSaved { memory.unsavedMarks.insert(row) } }
 
     private func queueExpiries() {
         memory.expiries.set(row, wakeAt, queued: &queuedExpiry)
@@ -478,11 +444,7 @@ final class MessageArchive {
     var nextDeadline: Timestamp? { held.compactMap(\.message.expiresAt).min() }
 
     /// - Returns: whether it is in memory.
-    func rescheduleHeld(
-        _ id: Messaging.MessageID,
-        expiresAt: Timestamp,
-        now: Timestamp
-    ) -> Bool {
+    func rescheduleHeld(_ id: Messaging.MessageID, expiresAt: Timestamp, now: Timestamp) -> Bool {
         guard let index = heldIndex[id] else { return false }
         held[index].message.expiresAt = expiresAt
         held[index].message.onReading = nil
@@ -493,8 +455,7 @@ final class MessageArchive {
 
     /// Our own messages in memory that name an agreement.
     func heldSent(under agreement: AgreementID) -> [Messaging.MessageID] {
-        held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }
-            .map(\.message.content.id)
+        held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }.map(\.message.content.id)
     }
 }
 

@@ -38,9 +38,7 @@ struct LearnedStatuses {
         if let index = indices[message] { entries[index]?.place = nil }
     }
 
-    mutating func forgetPlaces() {
-        for index in indices.values { entries[index]?.place = nil }
-    }
+    mutating func forgetPlaces() { for index in indices.values { entries[index]?.place = nil } }
 
     var all: [Entry] { entries.compactMap(\.self) }
 
@@ -102,12 +100,8 @@ extension MessageArchive {
                 let places = sorted[start..<(start + count)].map(\.place)
                 guard let first = places.first, let last = places.last else { break }
                 try store.appendStatus(
-                    row,
-                    tier: group.tier,
-                    expiresAt: places.reduce(first.expiresAt) { max($0, $1.expiresAt) },
-                    concerning: first.order...last.order,
-                    bytes
-                )
+                    row, tier: group.tier, expiresAt: places.reduce(first.expiresAt) { max($0, $1.expiresAt) },
+                    concerning: first.order...last.order, bytes)
                 start += count
             }
         }
@@ -119,8 +113,7 @@ extension MessageArchive {
 
     /// Visits messages on the disk as they are now, the first to arrive first.
     func visitStored(
-        from place: UInt64,
-        now: Timestamp,
+        from place: UInt64, now: Timestamp,
         _ body: (_ place: UInt64, _ message: Message, _ arrivedAt: Timestamp) throws(StoreError) -> Bool
     ) throws(StoreError) {
         var stretch = StatusStretch()

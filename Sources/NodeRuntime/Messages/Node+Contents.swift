@@ -29,8 +29,7 @@ extension Node {
 
     /// Sends what `body` makes. What the disk refuses is taken back: see ``takeBack(_:_:_:_:)``.
     func sending(
-        _ conversation: String,
-        _ whenDurable: @escaping WhenDurable,
+        _ conversation: String, _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             message: Message, actions: [NodeAction]
         )
@@ -41,8 +40,7 @@ extension Node {
     }
 
     func sending(
-        _ client: ClientID,
-        _ whenDurable: @escaping WhenDurable,
+        _ client: ClientID, _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             message: Message, actions: [NodeAction]
         )
@@ -55,19 +53,16 @@ extension Node {
 
     /// Sends several texts in one turn, each as a message of its own.
     /// - Returns: what became of each, in their order.
-    package func send(
-        _ conversation: String,
-        texts: [String],
-        whenDurable: @escaping WhenDurable
-    ) throws(NodeError) -> [Result<Sent, NodeError>] {
+    package func send(_ conversation: String, texts: [String], whenDurable: @escaping WhenDurable) throws(NodeError)
+        -> [Result<Sent, NodeError>]
+    {
         let client = try directory.resolve(conversation)
         try directory.sleep.wake(client, .userInteraction)
         return try sending(client, whenDurable) { machine, turn throws(CommandError) in machine.send(texts, &turn) }
     }
 
     private func sending(
-        _ client: ClientID,
-        _ whenDurable: @escaping WhenDurable,
+        _ client: ClientID, _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             made: [Result<Message, CommandError>], actions: [NodeAction]
         )
@@ -100,9 +95,7 @@ extension Node {
                     if isDurable { return whenDurable([:]) }
                     node.takeBack(ids, client, node.storage.refusal.map(NodeError.store) ?? .stopping, whenDurable)
                 }
-            },
-            for: client
-        )
+            }, for: client)
         return made
     }
 
@@ -110,10 +103,7 @@ extension Node {
     /// is room again, although their user was told that they failed. They are overwritten where they are, which needs no
     /// room. A message that cannot even be overwritten is queued, and is none of the refused ones.
     private func takeBack(
-        _ ids: [Messaging.MessageID],
-        _ client: ClientID,
-        _ error: NodeError,
-        _ whenDurable: @escaping WhenDurable
+        _ ids: [Messaging.MessageID], _ client: ClientID, _ error: NodeError, _ whenDurable: @escaping WhenDurable
     ) {
         // Behind the inbox's return to what is durable.
         loop.assumeIsolated().execute {
@@ -154,24 +144,21 @@ extension Node {
     /// The message that a user means.
     /// - Parameter text: its id or the beginning of it.
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
-    package func resolveMessage(_ text: String, in conversation: String) throws(NodeError)
-        -> (client: ClientID, id: Messaging.MessageID)
-    {
+    package func resolveMessage(_ text: String, in conversation: String) throws(NodeError) -> (
+        client: ClientID, id: Messaging.MessageID
+    ) {
         let machine = try directory.conversation(conversation)
-        guard let inbox = core.inboxes[machine.client], !text.isEmpty,
-            let id = try messageID(text, inbox), message(id, client: machine.client) != nil
+        guard let inbox = core.inboxes[machine.client], !text.isEmpty, let id = try messageID(text, inbox),
+            message(id, client: machine.client) != nil
         else { throw .unknownMessage(text) }
         return (machine.client, id)
     }
 
     /// Answers a message.
     /// - Parameter replyTo: the beginning of its id.
-    package func reply(
-        _ conversation: String,
-        text: String,
-        to replyTo: String,
-        whenDurable: @escaping WhenDurable
-    ) throws(NodeError) -> Sent {
+    package func reply(_ conversation: String, text: String, to replyTo: String, whenDurable: @escaping WhenDurable)
+        throws(NodeError) -> Sent
+    {
         let (_, target) = try resolveMessage(replyTo, in: conversation)
         return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
             try machine.reply(text, to: target, &turn)
@@ -180,11 +167,7 @@ extension Node {
 
     /// Adds or removes an emoji reaction.
     package func react(
-        _ conversation: String,
-        to message: String,
-        emoji: String,
-        isRemoved: Bool,
-        whenDurable: @escaping WhenDurable
+        _ conversation: String, to message: String, emoji: String, isRemoved: Bool, whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
         let (_, target) = try resolveMessage(message, in: conversation)
         return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
@@ -194,10 +177,7 @@ extension Node {
 
     /// Sends a content of any type of another authority.
     package func send(
-        _ conversation: String,
-        type: ContentType,
-        payload: [UInt8],
-        fallback: String,
+        _ conversation: String, type: ContentType, payload: [UInt8], fallback: String,
         whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
         try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
@@ -237,9 +217,7 @@ extension Node {
         guard let machine = core.machine.conversation(client),
             machine.record.sendsReadReceipts ?? services.sendsReadReceipts
         else { return }
-        let seen = messages.compactMap { read in
-            read.message.sender.map { (id: read.message.content.id, sender: $0) }
-        }
+        let seen = messages.compactMap { read in read.message.sender.map { (id: read.message.content.id, sender: $0) } }
         guard !seen.isEmpty else { return }
         core.turn { core.machine.markRead(seen, client: client, &$0) }
     }
@@ -266,13 +244,9 @@ extension Node {
     /// - Parameters:
     ///   - byteCount: as far as it is known; more than the limit is refused before any byte.
     ///   - replyTo: the beginning of a message's id.
-    package func beginUpload(
-        _ conversation: String,
-        name: String,
-        byteCount: Int64?,
-        text: String,
-        replyTo: String?
-    ) throws(NodeError) -> UploadID {
+    package func beginUpload(_ conversation: String, name: String, byteCount: Int64?, text: String, replyTo: String?)
+        throws(NodeError) -> UploadID
+    {
         try uploads.checkCount()
         let target: Messaging.MessageID? =
             if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
@@ -282,13 +256,7 @@ extension Node {
             return (try machine.prepareAttachment(byteCount: byteCount, &turn), [])
         }
         return try uploads.begin(
-            prepared,
-            client: client,
-            name: name,
-            byteCount: byteCount,
-            text: text,
-            replyTo: target
-        )
+            prepared, client: client, name: name, byteCount: byteCount, text: text, replyTo: target)
     }
 
     /// Takes the next bytes. A refusal ends the upload.

@@ -18,9 +18,7 @@ extension Node {
     ///     for which there is none. A page has at least one. By default there is room for all: others can fill an inbox, so
     ///     that is for tests.
     package func read(
-        _ conversation: String,
-        last: Int?,
-        after: String?,
+        _ conversation: String, last: Int?, after: String?,
         taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (ConversationStateMachine, [ReadMessage]) {
         try directory.sleep.wake(try directory.resolve(conversation), .userInteraction)
@@ -35,23 +33,15 @@ extension Node {
         let now = services.now
         func shown(_ listed: MessageArchive.Listed) -> ReadMessage {
             ReadMessage(
-                message: listed.message.opened(at: now) ?? listed.message,
-                isStored: listed.isStored,
-                reactionCount: listed.reactionCount
-            )
+                message: listed.message.opened(at: now) ?? listed.message, isStored: listed.isStored,
+                reactionCount: listed.reactionCount)
         }
         let page: MessageArchive.Page?
         do throws(StoreError) {
-            page = try inbox.archive.page(
-                last: last,
-                after: start,
-                now: services.readClock().hide
-            ) {
+            page = try inbox.archive.page(last: last, after: start, now: services.readClock().hide) {
                 take(shown($0), machine)
             }
-        } catch {
-            throw .store(error)
-        }
+        } catch { throw .store(error) }
         guard let page else { throw .unknownMessage(after ?? "") }
         if page.isAllRead {
             core.machine.releaseMemory(client)
@@ -66,29 +56,20 @@ extension Node {
     /// - Parameter text: its id or the beginning of it; `@1` for the newest message, `@2` for the one before it. `~1` is the same;
     ///   zsh takes that for a directory.
     /// - Throws: ``NodeError/ambiguous(_:matches:)``.
-    func messageID(_ text: String, _ inbox: Inbox) throws(NodeError)
-        -> Messaging.MessageID?
-    {
+    func messageID(_ text: String, _ inbox: Inbox) throws(NodeError) -> Messaging.MessageID? {
         if let whole = Messaging.MessageID(hex: text) { return whole }
         guard !text.isEmpty else { return nil }
         if text.hasPrefix("@") || text.hasPrefix("~") {
             guard let count = Int(text.dropFirst()), count > 0 else { return nil }
-            do throws(StoreError) {
-                return try inbox.archive.id(fromEnd: count, now: services.readClock().hide)
-            } catch {
-                throw .store(error)
-            }
+            do throws(StoreError) { return try inbox.archive.id(fromEnd: count, now: services.readClock().hide) } catch
+            { throw .store(error) }
         }
         let matches: [Messaging.MessageID]
         do throws(StoreError) {
             matches = try inbox.archive.ids(
-                beginningWith: text.lowercased(),
-                limit: ConversationDirectory.shownMatches,
-                now: services.readClock().hide
-            )
-        } catch {
-            throw .store(error)
-        }
+                beginningWith: text.lowercased(), limit: ConversationDirectory.shownMatches,
+                now: services.readClock().hide)
+        } catch { throw .store(error) }
         if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
         return matches.first
     }
@@ -99,10 +80,8 @@ extension Node {
         guard let inbox = core.inboxes[client] else { return nil }
         return inbox.archive.read(id, now: services.readClock().hide).map {
             ReadMessage(
-                message: $0.message,
-                isStored: $0.isStored,
-                reactionCount: inbox.archive.reactionCount(at: id, now: services.now)
-            )
+                message: $0.message, isStored: $0.isStored,
+                reactionCount: inbox.archive.reactionCount(at: id, now: services.now))
         }
     }
 
@@ -130,9 +109,7 @@ extension Node {
     }
 
     /// Messages of others that nobody has read and that end with the node's process.
-    package var unreadInMemoryCount: Int {
-        core.inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
-    }
+    package var unreadInMemoryCount: Int { core.inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount } }
 
     /// The number of unread messages of a conversation, at most ``MessageArchive/unreadLimit``. Wakes no inbox.
     package func unreadCount(_ client: ClientID) -> Int {
@@ -186,13 +163,8 @@ extension Node {
             let chunk: AttachmentChunk?
             do throws(StoreError) {
                 chunk = try core.inboxes[file.client]?.archive.chunk(
-                    index,
-                    of: file.message,
-                    now: services.readClock().hide
-                )
-            } catch {
-                throw .store(error)
-            }
+                    index, of: file.message, now: services.readClock().hide)
+            } catch { throw .store(error) }
             guard let plain = chunk?.plain(byteCount: file.attachment.chunkByteCount(index)) else {
                 throw .attachmentLost(file.message)
             }
@@ -209,13 +181,9 @@ extension Node {
     package func outbox() throws(NodeError) -> [OutboxItem] { try outboxes.items() }
 
     /// Visits what waits, by inbox and member; see ``Outbox/visit(of:after:_:)``.
-    package func visitOutbox(
-        of only: ClientID?,
-        after place: OutboxPlace?,
-        _ body: (OutboxItem, OutboxPlace) -> Bool
-    ) throws(NodeError) {
-        try outboxes.visit(of: only, after: place, body)
-    }
+    package func visitOutbox(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
+        throws(NodeError)
+    { try outboxes.visit(of: only, after: place, body) }
 
     /// - Parameter text: the beginning of its id.
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.

@@ -88,11 +88,9 @@ struct Outbox {
     ///   - place: only what stands behind it.
     ///   - body: given each entry and where it stands; it says whether to go on.
     /// - Throws: ``NodeError/locked``.
-    func visit(
-        of only: ClientID?,
-        after place: OutboxPlace?,
-        _ body: (OutboxItem, OutboxPlace) -> Bool
-    ) throws(NodeError) {
+    func visit(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
+        throws(NodeError)
+    {
         try directory.checkUnlocked()
         let asleep = core.machine.sleepers.filter { $0.outboxCount > 0 }.map(\.client)
         let clients = (core.machine.conversations.map(\.client) + asleep).sorted()

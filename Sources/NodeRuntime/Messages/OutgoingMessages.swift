@@ -45,17 +45,14 @@ struct OutgoingMessages {
         order.append(message.content.id)
         while order.count > Self.count || byteCount > Self.byteCount || budget.outgoingByteCount > Self.totalByteCount,
             let oldest = order.popFirst()
-        {
-            remove(oldest)
-        }
+        { remove(oldest) }
     }
 
     /// Takes in what was learned of a message.
     func learn(_ status: MessageStatus) { entries[status.message]?.message.learn(status) }
 
     /// - Returns: what was removed.
-    @discardableResult
-    mutating func remove(_ message: Messaging.MessageID) -> Entry? {
+    @discardableResult mutating func remove(_ message: Messaging.MessageID) -> Entry? {
         guard let entry = entries.removeValue(forKey: message) else { return nil }
         count(-entry.message.byteCount)
         return entry

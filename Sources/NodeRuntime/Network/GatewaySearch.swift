@@ -29,13 +29,8 @@ final class GatewaySearch: CorePart {
         guard isOn, !isStopped else { return }
         if mapper == nil, let gateways = environment.gateways, let key = key() {
             let mapper = PortMapper(
-                gateways,
-                key: key,
-                loop: loop,
-                boottime: environment.boottime,
-                log: log,
-                events: PortMapper.Events(places: { [unowned self] routes in places(routes) }, changed: changed)
-            )
+                gateways, key: key, loop: loop, boottime: environment.boottime, log: log,
+                events: PortMapper.Events(places: { [unowned self] routes in places(routes) }, changed: changed))
             self.mapper = mapper
             addresses.mapped = { [unowned mapper] in mapper.endpoints }
         }
@@ -48,8 +43,9 @@ final class GatewaySearch: CorePart {
 
     /// Nobody but this home can compute it, and a home does so always anew.
     func key() -> [UInt8]? {
-        guard let contact = core.machine.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped
-        else { return nil }
+        guard let contact = core.machine.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped else {
+            return nil
+        }
         let shared = identity.secret.sharedSecret(with: identity.publicKey)
         let key = shared.withBytes { HKDF.derive(secret: $0, info: Array("mayfly/1 port mapping".utf8)) }
         return key.withBytes { Array($0) }
@@ -65,12 +61,8 @@ final class GatewaySearch: CorePart {
                 }
                 guard let port = listener?.port, port > 0 else { return nil }
                 return MappingPlace(
-                    gateway: route.gateway,
-                    interface: route.interface,
-                    local: local,
-                    port: port,
-                    hasDatagrams: listening.hasDatagrams
-                )
+                    gateway: route.gateway, interface: route.interface, local: local, port: port,
+                    hasDatagrams: listening.hasDatagrams)
             }
         }
     }

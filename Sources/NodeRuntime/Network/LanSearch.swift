@@ -54,11 +54,7 @@ final class LanSearch {
 
     /// Opens the sockets.
     init(
-        _ network: any LanNetwork,
-        port: UInt16,
-        interfaces names: [String]?,
-        loop: any EventLoop,
-        log: Logger,
+        _ network: any LanNetwork, port: UInt16, interfaces names: [String]?, loop: any EventLoop, log: Logger,
         events: Events
     ) {
         self.network = network
@@ -68,12 +64,9 @@ final class LanSearch {
         self.names = names.map(Set.init)
         machine = LanDiscovery(now: events.now().milliseconds)
         transport = LanTransport(
-            loop: loop,
-            network: network,
-            port: port,
+            loop: loop, network: network, port: port,
             receive: { [unowned self] source, bytes in receive(bytes, from: source) },
-            troubled: { [unowned self] role, error in troubled(role, error) }
-        )
+            troubled: { [unowned self] role, error in troubled(role, error) })
     }
 
     private var time: Int64 { events.now().milliseconds }
@@ -151,10 +144,7 @@ final class LanSearch {
         noteCreators(now)
         var random = Randomness.system
         let actions = machine.advance(
-            now: now.milliseconds,
-            missing: { events.missedMembers(now) + creators.keys.sorted() },
-            using: &random
-        )
+            now: now.milliseconds, missing: { events.missedMembers(now) + creators.keys.sorted() }, using: &random)
         perform(actions)
         if looksAt <= now.milliseconds { look() }
         schedule()
@@ -222,8 +212,7 @@ final class LanSearch {
         // Once for each, and again only after it was well: what comes back every minute fills a disk with words.
         log.notice(
             "LAN discovery: an interface cannot be used now, it is tried again",
-            metadata: ["interface": "\(role.interface)", "error": "\((error as? IOError)?.errnoCode ?? 0)"]
-        )
+            metadata: ["interface": "\(role.interface)", "error": "\((error as? IOError)?.errnoCode ?? 0)"])
         looksAt = min(looksAt, time + Self.retryPause)
         schedule()
     }

@@ -33,21 +33,16 @@ final class Listening: NodePart {
 
     func makeTransport() -> LinkTransport {
         let transport = LinkTransport(
-            loop: loop,
-            network: environment.network,
+            loop: loop, network: environment.network,
             datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil,
-            turns: services.turns
-        )
+            turns: services.turns)
         self.transport = transport
         connect(transport)
         return transport
     }
 
     /// Opens a listener, which is none of ours until it is added.
-    func bind(
-        _ endpoint: Messaging.Endpoint,
-        isolation: isolated (any Actor)? = #isolation
-    ) async throws -> Entry {
+    func bind(_ endpoint: Messaging.Endpoint, isolation: isolated (any Actor)? = #isolation) async throws -> Entry {
         guard let transport else { throw NodeError.stopping }
         let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
         return Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)

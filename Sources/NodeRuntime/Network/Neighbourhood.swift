@@ -24,11 +24,7 @@ final class Neighbourhood: CorePart {
         }
         routes.search { takeNumber in
             LanSearch(
-                network,
-                port: options.lanPort,
-                interfaces: names,
-                loop: loop,
-                log: log,
+                network, port: options.lanPort, interfaces: names, loop: loop, log: log,
                 events: LanSearch.Events(
                     now: { [services] in services.now },
                     missedCreators: { [core] time in
@@ -41,12 +37,9 @@ final class Neighbourhood: CorePart {
                         core.machine.missedMembers(now: time).compactMap {
                             core.inboxes[$0.client]?.routes[.member($0.member)]
                         }
-                    },
-                    takeNumber: takeNumber,
+                    }, takeNumber: takeNumber,
                     listeningPort: { [unowned listening] address in listening.port(at: address) },
-                    found: { [unowned self] number, creator, endpoint in found(number, creator, at: endpoint) }
-                )
-            )
+                    found: { [unowned self] number, creator, endpoint in found(number, creator, at: endpoint) }))
         }
     }
 

@@ -25,11 +25,7 @@ final class NetworkCheck: CorePart {
     private let promise: EventLoopPromise<Void>
 
     init(
-        _ core: ProtocolCore,
-        peers: PeerBook,
-        listening: Listening,
-        punching: Punching,
-        gateways: GatewaySearch,
+        _ core: ProtocolCore, peers: PeerBook, listening: Listening, punching: Punching, gateways: GatewaySearch,
         discovery: String?
     ) {
         self.core = core
@@ -102,8 +98,9 @@ final class NetworkCheck: CorePart {
         transport.addresses(of: endpoint) { addresses in
             for address in addresses {
                 let one = Messaging.Endpoint(host: address.host, port: target.endpoint.port)
-                guard self.answers.count < Self.netcheckCount, !self.answers.contains(where: { $0.asked == one })
-                else { continue }
+                guard self.answers.count < Self.netcheckCount, !self.answers.contains(where: { $0.asked == one }) else {
+                    continue
+                }
                 self.answers.append(NetworkFindings.Answer(rendezvous: target.name, asked: one))
                 self.ask(address, self.answers.count - 1, target.routingSecret)
             }
@@ -118,11 +115,8 @@ final class NetworkCheck: CorePart {
         if let transport = listening.transport, transport.hasDatagrams {
             self.begin()
             punching.observe(
-                at: Messaging.Endpoint(host: address.host, port: UInt16(clamping: address.port)),
-                secret,
-                by: transport
-            ) {
-                seen in
+                at: Messaging.Endpoint(host: address.host, port: UInt16(clamping: address.port)), secret, by: transport
+            ) { seen in
                 self.answers[index].seen = seen
                 if seen != nil { self.answers[index].udpMilliseconds = elapsed() }
                 self.end()
@@ -152,11 +146,8 @@ final class NetworkCheck: CorePart {
             self.begin()
             let flag = isStopping
             let index = self.probed?.count ?? 0
-            self.probed?.append(
-                PortMappingState(isIPv4: place.local.isIPv4, standing: .asking, endpoints: [])
-            )
-            thread.runIfActive(eventLoop: loop) { network.probe(place, key: key) { flag.isRaised } }
-                .assumeIsolated()
+            self.probed?.append(PortMappingState(isIPv4: place.local.isIPv4, standing: .asking, endpoints: []))
+            thread.runIfActive(eventLoop: loop) { network.probe(place, key: key) { flag.isRaised } }.assumeIsolated()
                 .whenComplete { result in
                     if case .success(let standing) = result {
                         var state = PortMappingState(isIPv4: place.local.isIPv4, standing: standing, endpoints: [])
@@ -192,22 +183,13 @@ final class NetworkCheck: CorePart {
                 answer.seen.map { NATBehaviour.Observation(asked: answer.asked, seen: $0) }
             }
             return NetworkFindings.Family(
-                isIPv4: isIPv4,
-                local: local,
-                answers: answers,
+                isIPv4: isIPv4, local: local, answers: answers,
                 behaviour: NATBehaviour(
-                    observations,
-                    local: local.map { Messaging.Endpoint(host: $0, port: port ?? 0) }
-                )
-            )
+                    observations, local: local.map { Messaging.Endpoint(host: $0, port: port ?? 0) }))
         }
         return NetworkFindings(
-            families: families,
-            hasRendezvous: !self.answers.isEmpty || !rendezvousTargets().isEmpty,
-            hasDatagrams: listening.hasDatagrams,
-            portMappings: gateways.states ?? probed,
-            isProbe: gateways.states == nil && self.probed != nil,
-            discovery: discovery
-        )
+            families: families, hasRendezvous: !self.answers.isEmpty || !rendezvousTargets().isEmpty,
+            hasDatagrams: listening.hasDatagrams, portMappings: gateways.states ?? probed,
+            isProbe: gateways.states == nil && self.probed != nil, discovery: discovery)
     }
 }

@@ -15,11 +15,8 @@ package struct NetworkFindings: Sendable {
         package var tcpMilliseconds: Double?
 
         package init(
-            rendezvous: String?,
-            asked: Messaging.Endpoint,
-            seen: Messaging.Endpoint? = nil,
-            udpMilliseconds: Double? = nil,
-            tcpMilliseconds: Double? = nil
+            rendezvous: String?, asked: Messaging.Endpoint, seen: Messaging.Endpoint? = nil,
+            udpMilliseconds: Double? = nil, tcpMilliseconds: Double? = nil
         ) {
             self.rendezvous = rendezvous
             self.asked = asked
@@ -73,12 +70,8 @@ package struct NetworkFindings: Sendable {
     package var discovery: String?
 
     package init(
-        families: [Family],
-        hasRendezvous: Bool,
-        hasDatagrams: Bool,
-        portMappings: [PortMappingState]?,
-        isProbe: Bool = false,
-        discovery: String?
+        families: [Family], hasRendezvous: Bool, hasDatagrams: Bool, portMappings: [PortMappingState]?,
+        isProbe: Bool = false, discovery: String?
     ) {
         self.families = families
         self.hasRendezvous = hasRendezvous
@@ -128,18 +121,15 @@ package struct NetworkFindings: Sendable {
         case nil:
             result.append(
                 "No rendezvous node is known, so nobody can say from where this node is seen: name one with "
-                    + "`mayfly peer add NAME CARD` and `mayfly peer set NAME rendezvous=on`."
-            )
+                    + "`mayfly peer add NAME CARD` and `mayfly peer set NAME rendezvous=on`.")
         case false?:
             result.append(
-                "No rendezvous node answers over UDP or TCP: see that it runs, and that a firewall lets you reach it."
-            )
+                "No rendezvous node answers over UDP or TCP: see that it runs, and that a firewall lets you reach it.")
         case true?: result.append(meaning)
         }
         if case .failed(.notGlobal)? = (portMappings ?? []).first?.standing {
             result.append(
-                "The router is itself behind a NAT, the provider's or a second router's: a mapping there is no use."
-            )
+                "The router is itself behind a NAT, the provider's or a second router's: a mapping there is no use.")
         }
         if isProbe, hasMapping {
             result.append("The gateway makes port mappings: with `mayfly run --map-ports` others get in directly.")
@@ -150,8 +140,7 @@ package struct NetworkFindings: Sendable {
         let isBehindNAT = punching == .limited || punching == .impossible
         if isBehindNAT, portMappings == nil {
             result.append(
-                "Try `mayfly netcheck --map-ports`; if that works, `mayfly run --map-ports` lets others in directly."
-            )
+                "Try `mayfly netcheck --map-ports`; if that works, `mayfly run --map-ports` lets others in directly.")
         }
         return result
     }

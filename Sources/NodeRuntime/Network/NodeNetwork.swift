@@ -20,21 +20,11 @@ final class NodeNetwork: CorePart {
     private let punching: Punching
     private let peers: PeerBook
     private lazy var gateways = GatewaySearch(
-        core,
-        addresses: addresses,
-        listening: listening,
-        changed: { [unowned self] in endpointsMayHaveChanged() }
-    )
+        core, addresses: addresses, listening: listening, changed: { [unowned self] in endpointsMayHaveChanged() })
 
     init(
-        _ core: ProtocolCore,
-        _ listening: Listening,
-        _ addresses: OwnAddresses,
-        _ routes: Routes,
-        _ streams: RelayStreams,
-        _ rendezvous: RendezvousNodes,
-        _ punching: Punching,
-        _ peers: PeerBook
+        _ core: ProtocolCore, _ listening: Listening, _ addresses: OwnAddresses, _ routes: Routes,
+        _ streams: RelayStreams, _ rendezvous: RendezvousNodes, _ punching: Punching, _ peers: PeerBook
     ) {
         self.core = core
         self.listening = listening
@@ -113,9 +103,7 @@ final class NodeNetwork: CorePart {
     }
 
     /// Tells the members of all conversations where we are now.
-    private func announce() {
-        if addresses.announce() { core.turn { core.machine.endpointsChanged(&$0) } }
-    }
+    private func announce() { if addresses.announce() { core.turn { core.machine.endpointsChanged(&$0) } } }
 
     /// Others reach us elsewhere, or the user tells them something else.
     func listenersChanged() {
@@ -141,8 +129,7 @@ final class NodeNetwork: CorePart {
     /// A connection from an address that this machine has no longer is dead, whatever TCP still hopes for.
     private func endLinks(from lost: Set<LanAddress>) {
         func isDead(_ connection: PeerConnection) -> Bool {
-            connection.carrier == .tcp
-                && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
+            connection.carrier == .tcp && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
         }
         for link in links.all where isDead(link.connection) { link.connection.abort() }
         streams.abortLinks(where: isDead)
@@ -165,13 +152,8 @@ final class NodeNetwork: CorePart {
     ///   - mapsPorts: whether gateways that are not asked anyway are asked for a mapping, which is removed at once.
     func check(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         let check = NetworkCheck(
-            core,
-            peers: peers,
-            listening: listening,
-            punching: punching,
-            gateways: gateways,
-            discovery: neighbourhood.networks
-        )
+            core, peers: peers, listening: listening, punching: punching, gateways: gateways,
+            discovery: neighbourhood.networks)
         return check.run(timeout: timeout, mapsPorts: mapsPorts)
     }
 }

@@ -98,10 +98,8 @@ final class OwnAddresses: NodePart {
         guard let seen, seen != now else { return nil }
         forgetAdvertised()
         return Change(
-            lost: seen.all.subtracting(now.all),
-            hasMoved: seen.outward != now.outward,
-            hasNew: !now.outward.isSubset(of: seen.outward)
-        )
+            lost: seen.all.subtracting(now.all), hasMoved: seen.outward != now.outward,
+            hasNew: !now.outward.isSubset(of: seen.outward))
     }
 
     // MARK: Changes
@@ -158,14 +156,12 @@ final class OwnAddresses: NodePart {
         let bound = listening.endpoints
         return ReachableAddresses(
             // Before it listens, what it will listen on, as far as that is known.
-            listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound,
-            interfaces: interfaces,
+            listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound, interfaces: interfaces,
             room: room,
             met: { [self] in
                 met.formUnion(used())
                 return met
-            }
-        )
+            })
     }
 
     func relayPlaces(_ compute: () -> [RelayPlace]) -> [RelayPlace] {

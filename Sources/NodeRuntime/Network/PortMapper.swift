@@ -39,11 +39,7 @@ final class PortMapper {
     private var said: [LanAddress: PortMappingStateMachine.Standing] = [:]
 
     init(
-        _ gateways: any GatewayNetwork,
-        key: [UInt8],
-        loop: any EventLoop,
-        boottime: @escaping () -> Int64,
-        log: Logger,
+        _ gateways: any GatewayNetwork, key: [UInt8], loop: any EventLoop, boottime: @escaping () -> Int64, log: Logger,
         events: Events
     ) {
         self.gateways = gateways
@@ -87,10 +83,8 @@ final class PortMapper {
         schedule()
     }
 
-    private func step(
-        _ local: LanAddress,
-        _ event: (inout PortMappingStateMachine) -> [PortMappingStateMachine.Action]
-    ) {
+    private func step(_ local: LanAddress, _ event: (inout PortMappingStateMachine) -> [PortMappingStateMachine.Action])
+    {
         guard var machine = machines[local] else { return }
         let actions = event(&machine)
         machines[local] = machine
@@ -119,8 +113,7 @@ final class PortMapper {
     }
 
     private func inBackground<Result: Sendable>(
-        _ work: @escaping @Sendable (any GatewayNetwork, [UInt8], StopFlag) -> Result,
-        then: @escaping (Result) -> Void
+        _ work: @escaping @Sendable (any GatewayNetwork, [UInt8], StopFlag) -> Result, then: @escaping (Result) -> Void
     ) {
         underWay += 1
         let (gateways, key, flag) = (gateways, key, isStopping)
@@ -188,11 +181,8 @@ final class PortMapper {
             guard let machine = machines[local] else { return nil }
             let endpoints = machine.mapping.map(Self.endpoints) ?? []
             return PortMappingState(
-                isIPv4: local.isIPv4,
-                standing: machine.standing,
-                endpoints: endpoints,
-                expiresAt: machine.mapping.map { now + ($0.expiresAt - boottime()) }
-            )
+                isIPv4: local.isIPv4, standing: machine.standing, endpoints: endpoints,
+                expiresAt: machine.mapping.map { now + ($0.expiresAt - boottime()) })
         }
     }
 }
@@ -207,9 +197,7 @@ package struct PortMappingState: Sendable {
     package var expiresAt: Messaging.Timestamp?
 
     package init(
-        isIPv4: Bool,
-        standing: PortMappingStateMachine.Standing,
-        endpoints: [Messaging.Endpoint],
+        isIPv4: Bool, standing: PortMappingStateMachine.Standing, endpoints: [Messaging.Endpoint],
         expiresAt: Messaging.Timestamp? = nil
     ) {
         self.isIPv4 = isIPv4

@@ -40,9 +40,7 @@ package struct ReachableAddresses: Hashable, Sendable {
     ///   - room: how many endpoints others are told.
     ///   - met: our addresses that links have used: they go before others when there is no room for all.
     package init(
-        listeners: [Messaging.Endpoint],
-        interfaces: [LanInterface],
-        room: Int = Limits.endpointCount,
+        listeners: [Messaging.Endpoint], interfaces: [LanInterface], room: Int = Limits.endpointCount,
         met: () -> Set<LanAddress> = { [] }
     ) {
         let owners = Owners(interfaces)
@@ -125,9 +123,7 @@ package struct ReachableAddresses: Hashable, Sendable {
                 told.append(candidate.endpoint)
             } else {
                 let reason = candidate.rank == Self.containerRank ? Reason.ofContainers : .tooMany
-                untold.append(
-                    Untold(endpoint: candidate.endpoint, interface: candidate.interface, reason: reason)
-                )
+                untold.append(Untold(endpoint: candidate.endpoint, interface: candidate.interface, reason: reason))
             }
         }
     }
@@ -177,11 +173,8 @@ package struct ReachableAddresses: Hashable, Sendable {
                         let host = own.address.host(interface: interface.index)
                     else { return nil }
                     return Candidate(
-                        endpoint: Messaging.Endpoint(host: host, port: port),
-                        interface: interface.name,
-                        rank: rank(own, interface),
-                        address: own.address
-                    )
+                        endpoint: Messaging.Endpoint(host: host, port: port), interface: interface.name,
+                        rank: rank(own, interface), address: own.address)
                 }
             }
         }
@@ -192,11 +185,7 @@ package struct ReachableAddresses: Hashable, Sendable {
             for interface in interfaces {
                 guard let own = interface.addresses.first(where: { $0.address == address }) else { continue }
                 return Candidate(
-                    endpoint: endpoint,
-                    interface: interface.name,
-                    rank: rank(own, interface),
-                    address: address
-                )
+                    endpoint: endpoint, interface: interface.name, rank: rank(own, interface), address: address)
             }
             return Candidate(endpoint: endpoint, address: address)
         }

@@ -28,11 +28,7 @@ final class ConversationDirectory: CorePart {
     let core: ProtocolCore
 
     init(
-        _ core: ProtocolCore,
-        _ aliases: Aliases,
-        _ sleep: InboxSleep,
-        _ explosions: Explosions,
-        _ unread: UnreadInboxes
+        _ core: ProtocolCore, _ aliases: Aliases, _ sleep: InboxSleep, _ explosions: Explosions, _ unread: UnreadInboxes
     ) {
         self.core = core
         self.aliases = aliases
@@ -42,9 +38,7 @@ final class ConversationDirectory: CorePart {
     }
 
     /// - Throws: ``NodeError/locked``.
-    func checkUnlocked() throws(NodeError) {
-        if store.isLocked { throw .locked }
-    }
+    func checkUnlocked() throws(NodeError) { if store.isLocked { throw .locked } }
 
     // MARK: Names
 
@@ -61,8 +55,7 @@ final class ConversationDirectory: CorePart {
         // Who was removed and has joined again means the conversation that goes on; the other copy has its clientId.
         let conversations = Set(all.compactMap { core.machine.conversationID($0) })
         if !lowered.isEmpty, conversations.count == 1,
-            let client = conversations.first.flatMap({ core.machine.client(of: $0) }),
-            all.contains(client)
+            let client = conversations.first.flatMap({ core.machine.client(of: $0) }), all.contains(client)
         {
             return client
         }
@@ -85,9 +78,7 @@ final class ConversationDirectory: CorePart {
         }
         if let over = core.machine.conversations.first(where: {
             explosions.isOver($0) && $0.conversation.description.hasPrefix(lowered)
-        }),
-            !lowered.isEmpty
-        {
+        }), !lowered.isEmpty {
             throw .exploded(over.conversation)
         }
         // It may be one of those that the disk does not give.
@@ -135,9 +126,9 @@ final class ConversationDirectory: CorePart {
     }
 
     /// Makes an invite of a conversation of our own.
-    func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
-        -> (client: ClientID, VerifiedInvite, slug: String)
-    {
+    func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError) -> (
+        client: ClientID, VerifiedInvite, slug: String
+    ) {
         let (client, invite) = try command(text) { machine, turn throws(CommandError) in
             try machine.invite(lifetime: lifetime, singleUse: singleUse, &turn)
         }
@@ -220,9 +211,7 @@ final class ConversationDirectory: CorePart {
         do throws(NodeError) {
             _ = try resolve(text)
             return nil
-        } catch {
-            failure = error
-        }
+        } catch { failure = error }
         switch failure {
         case .exploded, .unknownConversation, .locked: break
         default: throw failure
@@ -240,7 +229,8 @@ final class ConversationDirectory: CorePart {
     /// Tombstones with this alias, the newest last.
     private func tombstones(named text: String) -> [ExplodeStateMachine.Record] {
         let name = ShownName.folded(text)
-        return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }
-            .sorted { $0.explodedAt < $1.explodedAt }
+        return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }.sorted {
+            $0.explodedAt < $1.explodedAt
+        }
     }
 }

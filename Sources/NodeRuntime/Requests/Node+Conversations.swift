@@ -87,9 +87,9 @@ extension Node {
     /// Makes an invite of a conversation of our own.
     /// - Parameter lifetime: milliseconds, 1 s to ``Limits/inviteMaximumLifetime``.
     /// - Returns: it and its text, when it is durable; the text cannot be had again.
-    package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
-        -> EventLoopFuture<(VerifiedInvite, slug: String)>
-    {
+    package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError) -> EventLoopFuture<
+        (VerifiedInvite, slug: String)
+    > {
         let (client, verified, slug) = try directory.invite(text, lifetime: lifetime, singleUse: singleUse)
         return held.whenDurable(client).map { (verified, slug: slug) }
     }
@@ -160,9 +160,7 @@ extension Node {
     /// Asks for the invite that a code leads to.
     /// - Parameter endpoint: where the code was made; `nil` looks for it on this machine's networks.
     /// - Returns: fails with ``NodeError``.
-    package func invite(for code: SpokenCode, at endpoint: Endpoint?) throws(NodeError)
-        -> EventLoopFuture<CodeInvite>
-    {
+    package func invite(for code: SpokenCode, at endpoint: Endpoint?) throws(NodeError) -> EventLoopFuture<CodeInvite> {
         try directory.checkUnlocked()
         return codeJoins.invite(for: code, at: endpoint)
     }
@@ -376,9 +374,7 @@ extension Node {
     }
 
     /// The bound of conversations that have none of their own; saved in `config.json`.
-    package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) {
-        try services.configure { $0.cap = cap.text }
-    }
+    package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) { try services.configure { $0.cap = cap.text } }
 
     package var capByDefault: LifetimeCap { services.defaultCap }
 

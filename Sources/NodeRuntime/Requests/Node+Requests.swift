@@ -53,24 +53,15 @@ extension Node {
     package func status() -> NodeState {
         storage.probe(store, after: .second, now: services.now)
         let deadlines = [
-            store.nextDestruction.map { Timestamp(milliseconds: $0) },
-            core.inboxes.nextExpiry(in: core.memory),
+            store.nextDestruction.map { Timestamp(milliseconds: $0) }, core.inboxes.nextExpiry(in: core.memory),
         ]
         return NodeState(
-            isLocked: store.isLocked,
-            erasure: store.erasurePromise,
-            protection: store.protection,
-            awake: core.machine.awakeCount,
-            sleeping: core.machine.sleepingCount,
-            unused: core.machine.unused == nil ? 0 : 1,
-            unreadByteCount: core.machine.unreadByteCount,
-            links: core.links.count,
-            outbox: core.machine.outboxCount,
-            nextExpiry: deadlines.compactMap { $0 }.min(),
-            damage: store.damage + directory.unread.damage,
-            storageTrouble: storage.trouble?.error,
-            isReadOnly: store.isReadOnly
-        )
+            isLocked: store.isLocked, erasure: store.erasurePromise, protection: store.protection,
+            awake: core.machine.awakeCount, sleeping: core.machine.sleepingCount,
+            unused: core.machine.unused == nil ? 0 : 1, unreadByteCount: core.machine.unreadByteCount,
+            links: core.links.count, outbox: core.machine.outboxCount, nextExpiry: deadlines.compactMap { $0 }.min(),
+            damage: store.damage + directory.unread.damage, storageTrouble: storage.trouble?.error,
+            isReadOnly: store.isReadOnly)
     }
 
     package var isLocked: Bool { store.isLocked }
@@ -107,12 +98,9 @@ extension Node {
     }
 
     /// Changes what protects the storage, without blocking the loop; see ``StorageLock/changingProtection(from:to:)``.
-    package func changingProtection(
-        from old: consuming SecretBytes?,
-        to new: consuming SecretBytes?
-    ) -> EventLoopFuture<Void> {
-        storageLock.changingProtection(from: old, to: new)
-    }
+    package func changingProtection(from old: consuming SecretBytes?, to new: consuming SecretBytes?)
+        -> EventLoopFuture<Void>
+    { storageLock.changingProtection(from: old, to: new) }
 
     /// Calls `body` with each event from now on.
     package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { services.feed.watch(body) }
@@ -152,8 +140,9 @@ extension Node {
     package func paths(of machine: ConversationStateMachine) -> [PublicKey: LinkPath] {
         var result: [PublicKey: LinkPath] = [:]
         for member in machine.currentMembers {
-            result[member.key] = machine.link(to: member.key).flatMap { core.links[$0] }
-                .flatMap { peers.path(of: $0.connection) }
+            result[member.key] = machine.link(to: member.key).flatMap { core.links[$0] }.flatMap {
+                peers.path(of: $0.connection)
+            }
         }
         return result
     }
@@ -180,13 +169,9 @@ extension Node {
         let state: InboxState.State =
             core.machine.isUnused(client) ? .unused : core.machine.isSleeping(client) ? .sleeping : .awake
         return InboxState(
-            client: client,
-            state: state,
-            wakeReason: core.machine.wakeReason(client),
-            lastActivity: core.machine.lastActivity(client),
-            conversation: core.machine.conversationID(client),
-            protection: state == .awake ? core.machine.protection(client) : []
-        )
+            client: client, state: state, wakeReason: core.machine.wakeReason(client),
+            lastActivity: core.machine.lastActivity(client), conversation: core.machine.conversationID(client),
+            protection: state == .awake ? core.machine.protection(client) : [])
     }
 
     /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``.
@@ -236,9 +221,7 @@ extension Node {
     /// over one. Ends at once when they are linked, or when nobody is being dialled.
     package func whenReached(_ text: String) -> EventLoopFuture<Void> {
         guard let client = try? directory.resolve(text), (try? directory.sleep.wake(client, .userInteraction)) != nil
-        else {
-            return loop.makeSucceededVoidFuture()
-        }
+        else { return loop.makeSucceededVoidFuture() }
         core.turn { core.machine.reach(client, &$0) }
         let promise = loop.makePromise(of: Void.self)
         // It does not give way to other commands meanwhile.
@@ -271,9 +254,7 @@ extension Node {
     /// Adds a peer to `peers.json`; see ``Peers/add(_:card:endpoints:)``.
     package func addPeer(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
         -> PeersFile.Peer
-    {
-        try peers.add(name, card: card, endpoints: endpoints)
-    }
+    { try peers.add(name, card: card, endpoints: endpoints) }
 
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func removePeer(_ name: String) throws(NodeError) { try peers.remove(name) }
@@ -282,9 +263,7 @@ extension Node {
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func changePeer(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
         -> PeersFile.Peer
-    {
-        try peers.change(name, change)
-    }
+    { try peers.change(name, change) }
 
     /// Refuses links and invitations of a peer, and forgets those that wait on either side.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
@@ -312,9 +291,7 @@ extension Node {
     /// Sends an invite to a peer's contact inbox, for as long as it is valid.
     package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
         throws(NodeError)
-    {
-        try peers.sendInvitation(slug, invite: invite, name: name, to: peerName)
-    }
+    { try peers.sendInvitation(slug, invite: invite, name: name, to: peerName) }
 
     /// Invitations that wait for the user's answer, in the order of their arrival.
     package func invitations() -> [ReceivedInvitation] { peers.invitations() }

@@ -73,21 +73,13 @@ final class Routes: CorePart {
             let saved = inbox.savedCounters.first { $0.remote == remote }
             if known == nil {
                 let accept = RoutingSecret.derive(
-                    own: key,
-                    remote: remote,
-                    conversation: conversation.bytes,
-                    role: .responder
-                )
+                    own: key, remote: remote, conversation: conversation.bytes, role: .responder)
                 table.addMember(number, secret: accept, counters: saved?.accept ?? ListenerCounters())
             }
             // Who sleeps dials nobody.
             guard !core.machine.isSleeping(client), inbox.dialTokens[remote] == nil else { return }
             let dial = RoutingSecret.derive(
-                own: key,
-                remote: remote,
-                conversation: conversation.bytes,
-                role: .initiator
-            )
+                own: key, remote: remote, conversation: conversation.bytes, role: .initiator)
             inbox.dialTokens[remote] =
                 saved.map { DialTokens(secret: dial, saved: $0.dial) } ?? DialTokens(secret: dial)
         case .invite(let id):
@@ -104,11 +96,7 @@ final class Routes: CorePart {
     func register(_ entry: InboxTableEntry, _ inbox: Inbox) {
         for route in entry.routes {
             let number = takeNumber(inbox, .member(route.remote))
-            table.addMember(
-                number,
-                secret: RoutingSecret(SecretBytes(copying: route.secret)),
-                counters: route.counters
-            )
+            table.addMember(number, secret: RoutingSecret(SecretBytes(copying: route.secret)), counters: route.counters)
             listen(for: number)
         }
         for invite in entry.invites {
@@ -176,9 +164,7 @@ final class Routes: CorePart {
 
     /// The inbox falls asleep: it looks for no member. Its dial tokens stay: from a state that was saved it would have to
     /// skip some each time, and the listener knows only the next few.
-    func silence(_ inbox: Inbox) {
-        for number in inbox.routes.values { lan?.silence(number) }
-    }
+    func silence(_ inbox: Inbox) { for number in inbox.routes.values { lan?.silence(number) } }
 
     /// Where the counters of an inbox's tokens stand.
     func counters(of inbox: Inbox) -> [InboxSnapshot.Counters] {
@@ -208,8 +194,7 @@ final class Routes: CorePart {
         for (knocker, secret) in knockers {
             guard let secret = KnockSecret(bytes: secret) else { continue }
             let number =
-                endings[record.conversation].routes[knocker]
-                ?? takeNumber(.tombstone(record.conversation, knocker))
+                endings[record.conversation].routes[knocker] ?? takeNumber(.tombstone(record.conversation, knocker))
             endings[record.conversation].routes[knocker] = number
             table.addKnockOnly(number, secret: secret)
         }

@@ -23,22 +23,10 @@ final class ActionPerformer: CorePart {
     private let mailboxes: Mailboxes
 
     init(
-        _ core: ProtocolCore,
-        _ endings: EndingTable,
-        _ writer: InboxWriter,
-        _ held: HeldEffects,
-        _ sleep: InboxSleep,
-        _ removal: InboxRemoval,
-        _ explosions: Explosions,
-        _ knocks: Knocks,
-        _ routes: Routes,
-        _ dials: Dials,
-        _ streams: RelayStreams,
-        _ punching: Punching,
-        _ output: LinkOutput,
-        _ transfers: FileTransfers,
-        _ network: NodeNetwork,
-        _ mailboxes: Mailboxes
+        _ core: ProtocolCore, _ endings: EndingTable, _ writer: InboxWriter, _ held: HeldEffects, _ sleep: InboxSleep,
+        _ removal: InboxRemoval, _ explosions: Explosions, _ knocks: Knocks, _ routes: Routes, _ dials: Dials,
+        _ streams: RelayStreams, _ punching: Punching, _ output: LinkOutput, _ transfers: FileTransfers,
+        _ network: NodeNetwork, _ mailboxes: Mailboxes
     ) {
         self.core = core
         self.endings = endings
@@ -96,14 +84,11 @@ final class ActionPerformer: CorePart {
         case .knock(let knock): knocks.knock(knock)
         case .wake(let client, let reason): sleep.wakeIfPossible(client, reason)
         case .sleep(let client): sleep.putToSleep(client)
-        case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
-            held.leave(action, on: link)
+        case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link): held.leave(action, on: link)
         case .notify(let event): held.leave(action, telling: event)
         case .notifyMessages(let events): held.leave(.action(action), for: events.client)
         case .setDelivery(let client, let ids, let delivery):
-            writer.learn(client) { archive in
-                for id in ids { archive.setDelivery(delivery, of: id) }
-            }
+            writer.learn(client) { archive in for id in ids { archive.setDelivery(delivery, of: id) } }
             if delivery.state == .read { writer.commits.scheduleLate() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
             if writer.keep(chunk, client: client, expiresAt: expiresAt, keeping) {
@@ -136,9 +121,7 @@ final class ActionPerformer: CorePart {
     }
 
     private func setState(_ state: DeliveryState, of ids: [Messaging.MessageID], _ client: ClientID) {
-        writer.learn(client) { archive in
-            for id in ids { archive.setState(state, of: id) }
-        }
+        writer.learn(client) { archive in for id in ids { archive.setState(state, of: id) } }
         switch state {
         // What has become of a file is said to its sender, who then does not send it again.
         case .received, .failed: writer.changed(client)
@@ -179,8 +162,7 @@ final class ActionPerformer: CorePart {
         case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
             .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify,
             .notifyMessages, .wake, .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward,
-            .relayed,
-            .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .mail, .makeSlices,
+            .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .mail, .makeSlices,
             .mailNotices, .mailbox:
             return
         }

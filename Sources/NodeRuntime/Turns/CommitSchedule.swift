@@ -93,9 +93,7 @@ final class CommitSchedule {
 
     /// A turn of the core is over. Many messages do not wait for the rest of what the loop has to do: the disk and the
     /// other side work on them meanwhile.
-    func turnEnded() {
-        if isScheduled, messageCount >= Self.messagesCount { commit() }
-    }
+    func turnEnded() { if isScheduled, messageCount >= Self.messagesCount { commit() } }
 
     /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
     func scheduleLate() {
@@ -110,9 +108,7 @@ final class CommitSchedule {
     }
 
     /// What was asked for in this turn leaves now.
-    func hurry() {
-        if isScheduled || isLateDue { commit() }
-    }
+    func hurry() { if isScheduled || isLateDue { commit() } }
 
     /// Succeeds when everything that has happened so far, in whatever inbox, is on the disk. While the storage is locked
     /// nothing can be, so nothing is waited for.

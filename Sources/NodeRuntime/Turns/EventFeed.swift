@@ -13,9 +13,7 @@ final class EventFeed {
 
     func append(_ event: Event) -> EventLog.Entry { log.append(event) }
 
-    func tell(_ entry: EventLog.Entry) {
-        for watcher in watchers { watcher.told(entry) }
-    }
+    func tell(_ entry: EventLog.Entry) { for watcher in watchers { watcher.told(entry) } }
 
     /// Calls `body` with each event from now on.
     func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 {
@@ -40,8 +38,7 @@ final class EventFeed {
             if error.kind != .missing {
                 logger.warning(
                     "how many events the last run saw cannot be read: watchers are told of a gap without a number",
-                    metadata: ["file": "\(EventLog.Mark.fileName)"]
-                )
+                    metadata: ["file": "\(EventLog.Mark.fileName)"])
             }
             return
         }

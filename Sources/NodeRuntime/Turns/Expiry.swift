@@ -43,12 +43,8 @@ final class Expiry: CorePart {
     private var failuresToldAt: Timestamp?
 
     init(
-        _ core: ProtocolCore,
-        _ endings: EndingTable,
-        _ unread: UnreadInboxes,
-        _ writer: InboxWriter,
-        _ removal: InboxRemoval,
-        _ events: NodeEvents
+        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ writer: InboxWriter,
+        _ removal: InboxRemoval, _ events: NodeEvents
     ) {
         self.core = core
         self.endings = endings

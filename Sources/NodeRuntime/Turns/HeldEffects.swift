@@ -51,11 +51,8 @@ final class HeldEffects: CorePart {
                 guard let archive = inboxes[client]?.archive else { return }
                 let now = now
                 output.transmit(
-                    messages.compactMap { one in
-                        archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
-                    },
-                    on: link
-                )
+                    messages.compactMap { one in archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
+                    }, on: link)
             case .close(let link): output.close(link)
             case .notify(let event): events.notify(event)
             case .notifyMessages(let happened): for event in happened.events { events.notify(event) }
@@ -85,9 +82,7 @@ final class HeldEffects: CorePart {
                 } else {
                     promise.fail(storage.refusal.map(NodeError.store) ?? NodeError.stopping)
                 }
-            },
-            for: client
-        )
+            }, for: client)
         return promise.futureResult
     }
 

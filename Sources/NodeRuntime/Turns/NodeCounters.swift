@@ -73,8 +73,7 @@ package struct NodeCounters: Sendable {
         switch event {
         case .message: messages[.received, default: 0] += 1
         case .messageExpired: messages[.expired, default: 0] += 1
-        case .messageState(_, let state, _):
-            if let event = MessageEvent(state) { messages[event, default: 0] += 1 }
+        case .messageState(_, let state, _): if let event = MessageEvent(state) { messages[event, default: 0] += 1 }
         case .joined: conversations[.joined, default: 0] += 1
         case .joinFailed: conversations[.joinFailed, default: 0] += 1
         case .memberJoined: conversations[.memberJoined, default: 0] += 1
@@ -86,9 +85,8 @@ package struct NodeCounters: Sendable {
         case .deletionReceipt: conversations[.explosionConfirmed, default: 0] += 1
         case .lifetimeProposed, .lifetimeSigned, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired,
             .joinRequested, .invited, .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked,
-            .messageDelivery, .attachmentProgress,
-            .conversationUpdated, .groupConflict, .removed, .profileChanged, .messagesMissed, .twoCopies, .inboxAwake,
-            .inboxAsleep, .codeEnded:
+            .messageDelivery, .attachmentProgress, .conversationUpdated, .groupConflict, .removed, .profileChanged,
+            .messagesMissed, .twoCopies, .inboxAwake, .inboxAsleep, .codeEnded:
             break
         }
     }

@@ -83,27 +83,15 @@ struct LogLine {
         case .linkOpened(let client, let link): self.init(.debug, "link up", client, link.metadata)
         case .linkClosed(let client, let link, let reason):
             self.init(
-                .debug,
-                "link down",
-                client,
-                link.metadata.merging(["reason": "\(reason.kind)"]) { one, _ in one }
-            )
+                .debug, "link down", client, link.metadata.merging(["reason": "\(reason.kind)"]) { one, _ in one })
         case .dialFailed(let client, let failure): self.init(.debug, "dial failed", client, ["kind": "\(failure.kind)"])
         case .acknowledged(let client, let counts):
-            self.init(
-                .debug,
-                "acknowledgements",
-                client,
-                ["sent": "\(counts.sent)", "received": "\(counts.received)"]
-            )
+            self.init(.debug, "acknowledgements", client, ["sent": "\(counts.sent)", "received": "\(counts.received)"])
         case .rendezvous(let number, let standing):
             let state = standing?.kind ?? (kind: "unused", isTrouble: true)
             self.init(
-                state.isTrouble ? .notice : .info,
-                "rendezvous node",
-                nil,
-                ["number": "\(number)", "state": "\(state.kind)"]
-            )
+                state.isTrouble ? .notice : .info, "rendezvous node", nil,
+                ["number": "\(number)", "state": "\(state.kind)"])
         case .mailed(let client, let slotCount, let isComplete):
             self.init(.debug, isComplete ? "mailed" : "not mailed", client, ["slots": "\(slotCount)"])
         case .event(let event, let counts): self.init(event, counts)
@@ -124,22 +112,15 @@ struct LogLine {
         case .removed: self.init(.info, "removed by the creator", client)
         case .lifetimeAgreed(let terms, _, let automatic):
             self.init(
-                .info,
-                "agreement began",
-                client,
-                ["lifetime": "\(terms.lifetime.rawValue)", "automatic": "\(automatic)"]
-            )
+                .info, "agreement began", client,
+                ["lifetime": "\(terms.lifetime.rawValue)", "automatic": "\(automatic)"])
         case .lifetimeReset(let previous):
             self.init(.info, "agreement ended", client, ["lifetime": "\(previous.rawValue)"])
         case .lifetimeSuspended(let previous):
             self.init(.info, "agreement suspended", client, ["lifetime": "\(previous.rawValue)"])
         case .lifetimeProposed(let terms, let ours, _):
             self.init(
-                .debug,
-                "lifetime proposed",
-                client,
-                ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"]
-            )
+                .debug, "lifetime proposed", client, ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"])
         case .lifetimeSigned: self.init(.debug, "proposal signed", client, members)
         case .lifetimeRejected(_, let reason):
             self.init(.debug, "proposal rejected", client, ["reason": "\(reason.rawValue)"])
@@ -151,11 +132,7 @@ struct LogLine {
         case .deletionReceipt:
             let confirmed = counts.confirmed ?? (0, 0)
             self.init(
-                .info,
-                "explosion confirmed",
-                client,
-                ["confirmed": "\(confirmed.count)", "of": "\(confirmed.of)"]
-            )
+                .info, "explosion confirmed", client, ["confirmed": "\(confirmed.count)", "of": "\(confirmed.of)"])
         case .locked: self.init(.info, "locked", client)
         case .unlocked: self.init(.info, "unlocked", client)
         case .peerOnline: self.init(.debug, "member online", client)
@@ -171,8 +148,7 @@ struct LogLine {
         case .twoCopies(_, ours: false): self.init(.warning, "two copies of a member's home run at once", client)
         case .messagesMissed(_, let count): self.init(.debug, "messages missed", client, ["count": "\(count)"])
         case .message: self.init(.trace, "message", client)
-        case .messageState(_, let state, _):
-            self.init(.trace, "message state", client, ["state": "\(state.rawValue)"])
+        case .messageState(_, let state, _): self.init(.trace, "message state", client, ["state": "\(state.rawValue)"])
         case .messageDelivery(_, _, let state):
             self.init(.trace, "message delivery", client, ["state": "\(state.rawValue)"])
         case .messageExpired: self.init(.trace, "message expired", client)

@@ -30,23 +30,10 @@ final class NodeTimer: CorePart {
     var homeGone: (() -> Void)?
 
     init(
-        _ core: ProtocolCore,
-        _ performer: ActionPerformer,
-        _ addresses: OwnAddresses,
-        _ unread: UnreadInboxes,
-        _ routes: Routes,
-        _ counters: TokenCounters,
-        _ writer: InboxWriter,
-        _ sleep: InboxSleep,
-        _ explosions: Explosions,
-        _ loading: InboxLoading,
-        _ summaries: InboxSummaries,
-        _ expiry: Expiry,
-        _ peers: Peers,
-        _ network: NodeNetwork,
-        _ rendezvous: RendezvousNodes,
-        _ mailboxes: Mailboxes,
-        _ codes: Codes
+        _ core: ProtocolCore, _ performer: ActionPerformer, _ addresses: OwnAddresses, _ unread: UnreadInboxes,
+        _ routes: Routes, _ counters: TokenCounters, _ writer: InboxWriter, _ sleep: InboxSleep,
+        _ explosions: Explosions, _ loading: InboxLoading, _ summaries: InboxSummaries, _ expiry: Expiry,
+        _ peers: Peers, _ network: NodeNetwork, _ rendezvous: RendezvousNodes, _ mailboxes: Mailboxes, _ codes: Codes
     ) {
         self.core = core
         self.performer = performer

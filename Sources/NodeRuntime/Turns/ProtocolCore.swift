@@ -82,44 +82,30 @@ final class ProtocolCore: NodePart {
     func makeTurn() -> Turn {
         let reading = readClock()
         return Turn(
-            now: reading.confirmed,
-            random: .system,
-            endpoints: addresses.advertised,
-            relayPlaces: addresses.relayPlaces { machine.contact?.relayPlaces ?? [] },
-            isLocked: store.isLocked,
-            defaultPolicy: services.defaultPolicy,
-            sessionGrace: options.sessionGrace,
+            now: reading.confirmed, random: .system, endpoints: addresses.advertised,
+            relayPlaces: addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }, isLocked: store.isLocked,
+            defaultPolicy: services.defaultPolicy, sessionGrace: options.sessionGrace,
             // A closure that captures a single object needs no allocation.
             isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [self] client in hasRoom(client) },
             isNamedPeer: { [peers] key in peers.peer(key).map { !$0.isBlocked } ?? false },
             contents: ContentLookup(
-                message: { [self] client, id in
-                    inboxes[client]?.archive.read(id, now: readClock().hide)?.message
-                },
+                message: { [self] client, id in inboxes[client]?.archive.read(id, now: readClock().hide)?.message },
                 deliveries: { [self] client, id in
                     inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
                 },
                 isStored: { [self] client, id in
                     inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
                 },
-                hasChunk: { [inboxes] client, id, index in
-                    inboxes[client]?.archive.hasChunk(index, of: id) ?? false
-                },
+                hasChunk: { [inboxes] client, id, index in inboxes[client]?.archive.hasChunk(index, of: id) ?? false },
                 hasRoom: { [self] client, byteCount in hasRoom(client, byteCount: byteCount) },
                 memoryAvailable: { [memory] in Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount },
-                attachmentByteCount: services.attachmentByteCount,
-                sendsReadReceipts: services.sendsReadReceipts,
+                attachmentByteCount: services.attachmentByteCount, sendsReadReceipts: services.sendsReadReceipts,
                 awaitsStorage: { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false },
-                wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
-            ),
-            defaultCap: services.defaultCap,
-            sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
-            mailbox: mailboxPlace(),
-            keptSlots: keptSlots,
-            startedAt: services.startedAt,
-            sleeperKey: { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
-        )
+                wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }),
+            defaultCap: services.defaultCap, sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
+            mailbox: mailboxPlace(), keptSlots: keptSlots, startedAt: services.startedAt,
+            sleeperKey: { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } })
     }
 
     // MARK: Room on the disk
@@ -140,9 +126,7 @@ final class ProtocolCore: NodePart {
 }
 
 /// An object of a node that makes turns.
-protocol CorePart: NodePart {
-    var core: ProtocolCore { get }
-}
+protocol CorePart: NodePart { var core: ProtocolCore { get } }
 
 extension CorePart {
     var services: NodeServices { core.services }

@@ -2,9 +2,7 @@ import Crypto
 
 extension FixedWidthInteger {
     /// The integer as the store's files have it: little-endian.
-    var littleEndianBytes: [UInt8] {
-        withUnsafeBytes(of: littleEndian) { Array($0) }
-    }
+    var littleEndianBytes: [UInt8] { withUnsafeBytes(of: littleEndian) { Array($0) } }
 }
 
 extension Collection<UInt8> {

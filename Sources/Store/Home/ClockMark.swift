@@ -36,9 +36,7 @@ struct ClockMark {
         var found: [(value: Int64, copy: Int64)] = []
         for copy in [Int64(0), 1] {
             let bytes: [UInt8]
-            do throws(SystemError) {
-                bytes = try disk.read(file, at: copy * Self.spacing, count: 16)
-            } catch {
+            do throws(SystemError) { bytes = try disk.read(file, at: copy * Self.spacing, count: 16) } catch {
                 disk.close(file)
                 throw StoreError(error, path: path)
             }
@@ -56,9 +54,7 @@ struct ClockMark {
     func close() { disk.close(file) }
 
     /// The value once more, to the copy that is older: see ``Doubt/refused``.
-    mutating func rewrite() throws(StoreError) {
-        if value > 0 { try save(value) }
-    }
+    mutating func rewrite() throws(StoreError) { if value > 0 { try save(value) } }
 
     mutating func save(_ value: Int64) throws(StoreError) {
         let offset = next * Self.spacing

@@ -18,7 +18,5 @@ final class DamageList {
     }
 
     /// A write that has failed. A full disk is no damage.
-    func report(_ what: String, of error: StoreError) {
-        if error.kind != .full { report("\(what): \(error)") }
-    }
+    func report(_ what: String, of error: StoreError) { if error.kind != .full { report("\(what): \(error)") } }
 }

@@ -26,12 +26,9 @@ package struct ErasurePromise: Equatable, Sendable {
     ///   - options: the comma-separated super-block options of the mount, or an empty string.
     ///   - hasInlineData: whether a small file lies in its inode, and so in the metadata journal.
     ///   - plainSwap: an active swap device that is not known to be encrypted or in RAM.
-    package static func decide(
-        fileSystem: String,
-        options: String,
-        hasInlineData: Bool,
-        plainSwap: String?
-    ) -> ErasurePromise {
+    package static func decide(fileSystem: String, options: String, hasInlineData: Bool, plainSwap: String?)
+        -> ErasurePromise
+    {
         let isJournaled = options.split(separator: ",").contains("data=journal")
         switch fileSystem {
         case "tmpfs", "ramfs":
@@ -74,11 +71,7 @@ extension PosixFileSystem {
         // FS_IOC_GETFLAGS and EXT4_INLINE_DATA_FL (linux/fs.h, ext4.h).
         let inline = ioctl(smallFile, 0x8008_6601, &flags) == 0 && flags & 0x1000_0000 != 0
         return ErasurePromise.decide(
-            fileSystem: mount.fileSystem,
-            options: mount.options,
-            hasInlineData: inline,
-            plainSwap: plainSwap()
-        )
+            fileSystem: mount.fileSystem, options: mount.options, hasInlineData: inline, plainSwap: plainSwap())
     }
 
     /// The first active swap that is neither compressed RAM nor a dm-crypt device.

@@ -93,23 +93,12 @@ package protocol FileSystem: Sendable {
 }
 
 extension FileSystem {
-    package func write(
-        _ file: FileDescriptor,
-        at offset: Int64,
-        _ bytes: UnsafeRawBufferPointer
-    ) throws(SystemError) {
+    package func write(_ file: FileDescriptor, at offset: Int64, _ bytes: UnsafeRawBufferPointer) throws(SystemError) {
         try write(file, at: offset, Array(bytes))
     }
 }
 
 /// Runs a file-system call and says in a ``StoreError`` which path it was about.
-func onDisk<Result: ~Copyable>(
-    _ path: String,
-    _ body: () throws(SystemError) -> Result
-) throws(StoreError) -> Result {
-    do throws(SystemError) {
-        return try body()
-    } catch {
-        throw StoreError(error, path: path)
-    }
+func onDisk<Result: ~Copyable>(_ path: String, _ body: () throws(SystemError) -> Result) throws(StoreError) -> Result {
+    do throws(SystemError) { return try body() } catch { throw StoreError(error, path: path) }
 }

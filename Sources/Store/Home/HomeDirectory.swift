@@ -18,9 +18,7 @@ final class HomeDirectory {
         self.disk = disk
         self.path = path
         try Self.checkParents(of: path, disk: disk)
-        do throws(SystemError) {
-            descriptor = try disk.open(path, in: nil, .directory)
-        } catch {
+        do throws(SystemError) { descriptor = try disk.open(path, in: nil, .directory) } catch {
             switch error.code {
             case ELOOP: throw .symlink(path: path)
             case ENOTDIR:
@@ -33,9 +31,7 @@ final class HomeDirectory {
         // From here on everything is initialised, so that a throw runs `deinit`, which closes.
         let status = try onDisk(path) { () throws(SystemError) in try disk.status(descriptor) }
         try Self.checkOwner(status, path, disk)
-        guard status.mode & 0o077 == 0 else {
-            throw .unsafeMode(path: path, mode: status.mode, expected: 0o700)
-        }
+        guard status.mode & 0o077 == 0 else { throw .unsafeMode(path: path, mode: status.mode, expected: 0o700) }
     }
 
     deinit { close() }
@@ -58,32 +54,25 @@ final class HomeDirectory {
     }
 
     /// A file of the home must be a file, ours, and closed to others.
-    @discardableResult
-    func check(_ file: FileDescriptor, _ name: String) throws(StoreError) -> FileStatus {
+    @discardableResult func check(_ file: FileDescriptor, _ name: String) throws(StoreError) -> FileStatus {
         let status = try onDisk(path(name)) { () throws(SystemError) in try disk.status(file) }
         guard status.kind == .file else { throw .damaged(what: path(name)) }
         try Self.checkOwner(status, path(name), disk)
-        guard status.mode & 0o077 == 0 else {
-            throw .unsafeMode(path: path(name), mode: status.mode, expected: 0o600)
-        }
+        guard status.mode & 0o077 == 0 else { throw .unsafeMode(path: path(name), mode: status.mode, expected: 0o600) }
         return status
     }
 
     /// Opens a file of the home, or says that this is no home.
     func open(_ name: String, _ access: FileAccess) throws(StoreError) -> FileDescriptor {
         let file: FileDescriptor
-        do throws(SystemError) {
-            file = try disk.open(name, in: descriptor, access)
-        } catch {
+        do throws(SystemError) { file = try disk.open(name, in: descriptor, access) } catch {
             switch error.code {
             case ELOOP: throw .symlink(path: path(name))
             case ENOENT: throw .missing(path: path(name))
             default: throw StoreError(error, path: path(name))
             }
         }
-        do throws(StoreError) {
-            try check(file, name)
-        } catch {
+        do throws(StoreError) { try check(file, name) } catch {
             disk.close(file)
             throw error
         }
@@ -92,13 +81,10 @@ final class HomeDirectory {
 
     /// Takes the lock for as long as this object lives, and writes our process number into it.
     /// - Returns: a descriptor of a small file, for ``FileSystem/erasurePromise(home:smallFile:)``.
-    @discardableResult
-    func takeLock() throws(StoreError) -> FileDescriptor {
+    @discardableResult func takeLock() throws(StoreError) -> FileDescriptor {
         let name = "lock"
         let file: FileDescriptor
-        do throws(StoreError) {
-            file = try open(name, [.write, .createIfMissing])
-        } catch .readOnly {
+        do throws(StoreError) { file = try open(name, [.write, .createIfMissing]) } catch .readOnly {
             isReadOnly = true
             file = try open(name, [])
         }
@@ -127,9 +113,7 @@ final class HomeDirectory {
     }
 
     /// At the first refusal from here on, whoever opens the home next is told.
-    private func watch(_ file: FileDescriptor) {
-        disk.watch { RunMark.refused.write(to: file, on: $0) }
-    }
+    private func watch(_ file: FileDescriptor) { disk.watch { RunMark.refused.write(to: file, on: $0) } }
 
     /// All that an earlier run has left is durable.
     func settle() {
@@ -171,9 +155,7 @@ final class HomeDirectory {
     /// by nobody else, unless it is sticky.
     static func checkParents(of path: String, disk: any FileSystem) throws(StoreError) {
         var directory: String
-        do throws(SystemError) {
-            directory = try disk.canonicalPath(parent(of: path))
-        } catch {
+        do throws(SystemError) { directory = try disk.canonicalPath(parent(of: path)) } catch {
             if error.code == ENOENT || error.code == ENOTDIR { throw .notAHome(path: path) }
             throw StoreError(error, path: parent(of: path))
         }

@@ -7,11 +7,9 @@ package struct PosixFileSystem: FileSystem {
 
     package var user: UInt32 { geteuid() }
 
-    package func open(
-        _ name: String,
-        in directory: FileDescriptor?,
-        _ access: FileAccess
-    ) throws(SystemError) -> FileDescriptor {
+    package func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError)
+        -> FileDescriptor
+    {
         var flags = O_CLOEXEC | O_NOFOLLOW | O_NOCTTY
         flags |= access.contains(.write) ? O_RDWR : O_RDONLY
         if access.contains(.create) { flags |= O_CREAT | O_EXCL }
@@ -22,9 +20,7 @@ package struct PosixFileSystem: FileSystem {
         let file = try retrying("open") { openat(directory ?? AT_FDCWD, name, flags, 0o600) }
         if access.contains(.create) {
             // The umask may have taken bits away.
-            do throws(SystemError) {
-                _ = try retrying("fchmod") { fchmod(file, 0o600) }
-            } catch {
+            do throws(SystemError) { _ = try retrying("fchmod") { fchmod(file, 0o600) } } catch {
                 close(file)
                 throw error
             }
@@ -62,9 +58,7 @@ package struct PosixFileSystem: FileSystem {
             try write(file, at: offset, UnsafeRawBufferPointer(buffer))
         } else {
             let result = bytes.withUnsafeBytes { buffer -> Result<Void, SystemError> in
-                do throws(SystemError) {
-                    return .success(try write(file, at: offset, buffer))
-                } catch {
+                do throws(SystemError) { return .success(try write(file, at: offset, buffer)) } catch {
                     return .failure(error)
                 }
             }
@@ -72,11 +66,7 @@ package struct PosixFileSystem: FileSystem {
         }
     }
 
-    package func write(
-        _ file: FileDescriptor,
-        at offset: Int64,
-        _ buffer: UnsafeRawBufferPointer
-    ) throws(SystemError) {
+    package func write(_ file: FileDescriptor, at offset: Int64, _ buffer: UnsafeRawBufferPointer) throws(SystemError) {
         var total = 0
         while total < buffer.count {
             let put = try retrying("write") {
@@ -171,10 +161,9 @@ package struct PosixFileSystem: FileSystem {
         #endif
     }()
 
-    private func retrying<Number: SignedInteger>(
-        _ operation: String,
-        _ call: () -> Number
-    ) throws(SystemError) -> Number {
+    private func retrying<Number: SignedInteger>(_ operation: String, _ call: () -> Number) throws(SystemError)
+        -> Number
+    {
         while true {
             let result = call()
             if result >= 0 { return result }
@@ -193,11 +182,6 @@ extension FileStatus {
             case S_IFLNK: .symlink
             default: .other
             }
-        self.init(
-            kind: kind,
-            mode: status.st_mode & 0o7777,
-            owner: status.st_uid,
-            byteCount: Int64(status.st_size)
-        )
+        self.init(kind: kind, mode: status.st_mode & 0o7777, owner: status.st_uid, byteCount: Int64(status.st_size))
     }
 }

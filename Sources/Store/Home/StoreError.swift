@@ -103,8 +103,7 @@ extension StoreError: CustomStringConvertible {
         case .unknownTombstone: "no such tombstone in the store"
         case .tooLarge(let limit): "more than \(limit) bytes"
         case .invalidArgument(let what): "invalid \(what)"
-        case .io(let path, let operation, let code):
-            "\(path): \(operation): \(String(cString: strerror(code)))"
+        case .io(let path, let operation, let code): "\(path): \(operation): \(String(cString: strerror(code)))"
         case .newerFormat(let path): "\(path) was made by a later version of Mayfly"
         }
     }

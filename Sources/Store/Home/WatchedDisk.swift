@@ -33,9 +33,7 @@ final class WatchedDisk: FileSystem {
     var user: UInt32 { disk.user }
 
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor
-    {
-        try disk.open(name, in: directory, access)
-    }
+    { try disk.open(name, in: directory, access) }
 
     func close(_ file: FileDescriptor) { disk.close(file) }
 
@@ -44,27 +42,21 @@ final class WatchedDisk: FileSystem {
     }
 
     func write(_ file: FileDescriptor, at offset: Int64, _ bytes: [UInt8]) throws(SystemError) {
-        do throws(SystemError) {
-            try disk.write(file, at: offset, bytes)
-        } catch {
+        do throws(SystemError) { try disk.write(file, at: offset, bytes) } catch {
             note(error.isForWantOfSpace ? .unsynchronised : .refused)
             throw error
         }
     }
 
     func write(_ file: FileDescriptor, at offset: Int64, _ bytes: UnsafeRawBufferPointer) throws(SystemError) {
-        do throws(SystemError) {
-            try disk.write(file, at: offset, bytes)
-        } catch {
+        do throws(SystemError) { try disk.write(file, at: offset, bytes) } catch {
             note(error.isForWantOfSpace ? .unsynchronised : .refused)
             throw error
         }
     }
 
     func synchronize(_ file: FileDescriptor, dataOnly: Bool) throws(SystemError) {
-        do throws(SystemError) {
-            try disk.synchronize(file, dataOnly: dataOnly)
-        } catch {
+        do throws(SystemError) { try disk.synchronize(file, dataOnly: dataOnly) } catch {
             note(.refused)
             throw error
         }

@@ -45,9 +45,9 @@ final class Grid {
 
     /// The live row a fuse names.
     func row(of fuse: ColumnHeader) throws(StoreError) -> Row? {
-        guard let row = rowOfSlot[fuse.rowSlot],
-            try pages.rows.fingerprint(fuse.rowSlot) == fuse.rowFingerprint
-        else { return nil }
+        guard let row = rowOfSlot[fuse.rowSlot], try pages.rows.fingerprint(fuse.rowSlot) == fuse.rowFingerprint else {
+            return nil
+        }
         return row
     }
 

@@ -39,13 +39,7 @@ final class InboxDirectories {
     private(set) var mayBeSetAside = false
     private var remains: Deque<Remains> = []
 
-    init(
-        _ descriptor: FileDescriptor,
-        path: String,
-        in home: HomeDirectory,
-        damage: DamageList,
-        sweeper: Sweeper
-    ) {
+    init(_ descriptor: FileDescriptor, path: String, in home: HomeDirectory, damage: DamageList, sweeper: Sweeper) {
         disk = home.disk
         self.descriptor = descriptor
         self.path = path
@@ -54,9 +48,7 @@ final class InboxDirectories {
         self.sweeper = sweeper
     }
 
-    func open(_ name: String) throws(SystemError) -> FileDescriptor {
-        try disk.open(name, in: descriptor, .directory)
-    }
+    func open(_ name: String) throws(SystemError) -> FileDescriptor { try disk.open(name, in: descriptor, .directory) }
 
     func path(of directory: String) -> String { "\(path)/\(directory)" }
 
@@ -150,9 +142,7 @@ final class InboxDirectories {
         for name in names {
             let stem = stem(of: name)
             guard known.contains(stem), !present.contains(stem), lostMoment(name, stem) != nil else { continue }
-            do throws(SystemError) {
-                try bringBack(name, stem)
-            } catch {
+            do throws(SystemError) { try bringBack(name, stem) } catch {
                 mayBeSetAside = true
                 let path = path(of: name)
                 damage.report("\(path): its key page could be read again, but it cannot be renamed")
@@ -227,8 +217,7 @@ final class InboxDirectories {
         lost[name] = moment
         damage.report(
             "\(path)/\(name) belongs to no key page: the page is damaged, or its inbox was just "
-                + "destroyed when the node was stopped; it cannot be opened and is removed after seven days"
-        )
+                + "destroyed when the node was stopped; it cannot be opened and is removed after seven days")
     }
 
     /// The ends of those that belong to no key page.
@@ -264,9 +253,7 @@ final class InboxDirectories {
 
     private func settle(directory name: String, _ doubt: Doubt) throws(SystemError) {
         let directory: FileDescriptor
-        do throws(SystemError) {
-            directory = try open(name)
-        } catch {
+        do throws(SystemError) { directory = try open(name) } catch {
             // Removed meanwhile, or what does not belong there.
             if [ENOENT, ENOTDIR, ELOOP].contains(error.code) { return }
             throw error
@@ -278,9 +265,7 @@ final class InboxDirectories {
 
     private func settle(_ name: String, in directory: FileDescriptor, _ doubt: Doubt) throws(SystemError) {
         let file: FileDescriptor
-        do throws(SystemError) {
-            file = try disk.open(name, in: directory, .write)
-        } catch {
+        do throws(SystemError) { file = try disk.open(name, in: directory, .write) } catch {
             if [ENOENT, EISDIR, ELOOP, ENXIO].contains(error.code) { return }
             throw error
         }

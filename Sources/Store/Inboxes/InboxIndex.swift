@@ -17,15 +17,8 @@ final class InboxIndex {
     private let recovery: InboxRecovery
 
     init(
-        _ services: StoreServices,
-        pages: KeyPages,
-        grid: Grid,
-        segments: SegmentTable,
-        refused: RefusedRows,
-        olderVersions: OlderVersions,
-        reader: SegmentReader,
-        resting: RestingRows,
-        recovery: InboxRecovery
+        _ services: StoreServices, pages: KeyPages, grid: Grid, segments: SegmentTable, refused: RefusedRows,
+        olderVersions: OlderVersions, reader: SegmentReader, resting: RestingRows, recovery: InboxRecovery
     ) {
         self.services = services
         self.pages = pages
@@ -50,8 +43,8 @@ final class InboxIndex {
     }
 
     private func probeSegments(of row: Row) {
-        for segment in row.orderedSegments
-        where !segment.isProbed && !row.refusedSegments.contains(segment.file.number) { reader.probe(segment) }
+        for segment in row.orderedSegments where !segment.isProbed && !row.refusedSegments.contains(segment.file.number)
+        { reader.probe(segment) }
         row.isProbed = true
         olderVersions.eraseLeftBehind(row)
     }
@@ -79,9 +72,7 @@ final class InboxIndex {
     }
 
     /// What is due in them is destroyed at its time, or as soon as the disk reads it; and what has ended is removed.
-    func readRefusedRows() {
-        for row in refused.due.prefix(Self.retryLimit) { readAgain(row) }
-    }
+    func readRefusedRows() { for row in refused.due.prefix(Self.retryLimit) { readAgain(row) } }
 
     /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
     /// and removed.
@@ -90,12 +81,11 @@ final class InboxIndex {
         guard !row.isOpen else { return }
         try recovery.settle(row)
         // Segments that only the journal has are found, too.
-        let unwritten = services.commits.backlog.lazy.map(\.place)
-            .filter { $0.kind == .segment && $0.directory == row.names.directory.name }.map(\.fileName)
+        let unwritten = services.commits.backlog.lazy.map(\.place).filter {
+            $0.kind == .segment && $0.directory == row.names.directory.name
+        }.map(\.fileName)
         let directory: FileDescriptor?
-        do throws(SystemError) {
-            directory = try services.directories.open(row.directory)
-        } catch {
+        do throws(SystemError) { directory = try services.directories.open(row.directory) } catch {
             guard error.code == ENOENT else { throw StoreError(error, path: row.directory) }
             directory = nil
         }
@@ -125,9 +115,8 @@ final class InboxIndex {
         let path = services.inboxPath("\(row.directory)/\(name)")
         let segmentID = Hex.decode(stem).flatMap { $0.count == 16 ? $0 : nil }
         let unwritten = segmentID.flatMap { Bytes16($0) }.flatMap { id in
-            services.commits.backlog(
-                of: FilePlace(kind: .segment, directory: row.names.directory.name, file: id)
-            )?.sidecar
+            services.commits.backlog(of: FilePlace(kind: .segment, directory: row.names.directory.name, file: id))?
+                .sidecar
         }
         var bytes = unwritten ?? []
         do throws(SystemError) {
@@ -151,17 +140,10 @@ final class InboxIndex {
         }
         guard let segmentID,
             let sidecar = ExpirySidecar(
-                bytes,
-                segmentID: segmentID,
-                inboxTag: row.names.tag,
-                key: row.names.sidecarKey.bytes
-            )
+                bytes, segmentID: segmentID, inboxTag: row.names.tag, key: row.names.sidecarKey.bytes)
         else {
             dispose(
-                stem,
-                in: directory,
-                reporting: "\(path): its sidecar is missing or damaged, so it counts as expired"
-            )
+                stem, in: directory, reporting: "\(path): its sidecar is missing or damaged, so it counts as expired")
             return
         }
         guard let column = grid.columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,

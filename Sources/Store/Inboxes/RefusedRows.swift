@@ -15,7 +15,5 @@ final class RefusedRows {
     func removeAll() { all = [] }
 
     /// Those that are to be tried again.
-    var due: [Row] {
-        all.filter { $0.refusal.map { $0.end(at: services.latestHide) <= services.latestHide } ?? false }
-    }
+    var due: [Row] { all.filter { $0.refusal.map { $0.end(at: services.latestHide) <= services.latestHide } ?? false } }
 }

@@ -10,13 +10,8 @@ final class RestingRows {
     /// Rows that go to rest as soon as nothing of them is on its way to the disk.
     private var drowsyRows: Set<RowID> = []
 
-    init(
-        _ services: StoreServices,
-        grid: Grid,
-        deadlines: DeadlineQueue,
-        segments: SegmentTable,
-        refused: RefusedRows
-    ) {
+    init(_ services: StoreServices, grid: Grid, deadlines: DeadlineQueue, segments: SegmentTable, refused: RefusedRows)
+    {
         self.services = services
         self.grid = grid
         self.deadlines = deadlines
@@ -69,15 +64,12 @@ final class RestingRows {
         guard files.allSatisfy({ !$0.isClosed && commits.isAtRest($0) }), row.halfMoved.isEmpty, !row.isRefused,
             !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds }),
             // A segment with due records is read to its end first, a part of it with each reap.
-            row.segments.values.allSatisfy({
-                !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(services.latestHide)
-            })
+            row.segments.values.allSatisfy({ !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(services.latestHide) })
         else { return false }
         var resting: [Row.RestingSegment] = []
         for segment in row.segments.values {
             resting.append(
-                Row.RestingSegment(id: segment.file.place.file, column: segment.column.slot, moment: segment.earliest)
-            )
+                Row.RestingSegment(id: segment.file.place.file, column: segment.column.slot, moment: segment.earliest))
             segments.release(segment)
         }
         var log = row.log
@@ -105,12 +97,8 @@ final class RestingRows {
             // A bucket that has ended took its segments along.
             guard let column = grid.columns[part.column] else { continue }
             let sidecar = ExpirySidecar(
-                segmentID: part.id.bytes,
-                header: column.header,
-                columnTag: column.tag,
-                inboxTag: row.names.tag,
-                key: row.names.sidecarKey.bytes
-            )
+                segmentID: part.id.bytes, header: column.header, columnTag: column.tag, inboxTag: row.names.tag,
+                key: row.names.sidecarKey.bytes)
             let segment = segments.make(row: row, column: column, sidecar: sidecar)
             segment.earliest = part.moment
             segments.enter(segment)
@@ -136,8 +124,9 @@ final class RestingRows {
 extension Row {
     /// While it rests: when its first record expires.
     var restingMoment: Int64? {
-        guard case .resting(let segments) = contents, let first = segments.lazy.map(\.moment).min(), first < .max
-        else { return nil }
+        guard case .resting(let segments) = contents, let first = segments.lazy.map(\.moment).min(), first < .max else {
+            return nil
+        }
         return first
     }
 }

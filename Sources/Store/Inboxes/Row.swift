@@ -157,9 +157,7 @@ package final class Row {
     var logName: String { FilePlace(kind: .log, directory: names.directory.name, file: names.log).fileName }
 
     /// The directory's name, without keeping the others in memory.
-    var directoryOnce: String {
-        Hex.encode((loadedNames?.directory.name ?? Names.directory(secret)).bytes)
-    }
+    var directoryOnce: String { Hex.encode((loadedNames?.directory.name ?? Names.directory(secret)).bytes) }
 
     /// A secret of the layers above, in a domain of its own.
     func derive(label: String) -> SecretBytes {
@@ -233,13 +231,9 @@ package final class Row {
 
     // MARK: - Index
 
-    func refused(segment number: Int) {
-        if refusedSegments.insert(number).inserted { leaveRoom() }
-    }
+    func refused(segment number: Int) { if refusedSegments.insert(number).inserted { leaveRoom() } }
 
-    func refused(sidecar stem: String) {
-        if refusedSidecars.insert(stem).inserted { leaveRoom() }
-    }
+    func refused(sidecar stem: String) { if refusedSidecars.insert(stem).inserted { leaveRoom() } }
 
     func lackSegment() {
         lacksSegments = true
@@ -260,13 +254,11 @@ package final class Row {
 
     /// All versions of a message, the oldest first.
     func versions(of id: Bytes16) -> [(segment: Segment, position: Int)] {
-        segments.values
-            .flatMap { segment in
-                segment.records.indices
-                    .filter { segment.records[$0].isVersion(of: id) && segment.records[$0].state != .erased }
-                    .map { (segment, $0) }
-            }
-            .sorted { $0.0.records[$0.1].version < $1.0.records[$1.1].version }
+        segments.values.flatMap { segment in
+            segment.records.indices.filter {
+                segment.records[$0].isVersion(of: id) && segment.records[$0].state != .erased
+            }.map { (segment, $0) }
+        }.sorted { $0.0.records[$0.1].version < $1.0.records[$1.1].version }
     }
 
     func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }

@@ -10,11 +10,7 @@ final class RowLifecycle {
     private let destroyed: DestroyedRows
 
     init(
-        _ services: StoreServices,
-        pages: KeyPages,
-        grid: Grid,
-        refused: RefusedRows,
-        resting: RestingRows,
+        _ services: StoreServices, pages: KeyPages, grid: Grid, refused: RefusedRows, resting: RestingRows,
         destroyed: DestroyedRows
     ) {
         self.services = services
@@ -44,9 +40,7 @@ final class RowLifecycle {
         let slot = Int(id.slot)
         pages.rows.retire(slot)
         let directory = row.directory
-        do throws(StoreError) {
-            try pages.rows.destroy(slot, directory: directory)
-        } catch {
+        do throws(StoreError) { try pages.rows.destroy(slot, directory: directory) } catch {
             // If the process ends before the page is destroyed, the next start finds the inbox. It must find with it what
             // only the journal has now.
             services.commitUntold(withCheckpoint: true)
@@ -68,9 +62,7 @@ final class RowLifecycle {
         if services.isReadOnly { throw .readOnly(path: pages.rows.file.path) }
         let slot = Int(id.slot)
         pages.rows.retire(slot)
-        do throws(StoreError) {
-            try pages.rows.destroy(slot, directory: directory)
-        } catch {
+        do throws(StoreError) { try pages.rows.destroy(slot, directory: directory) } catch {
             pages.rows.doom(slot, directory: directory)
             services.report("an inbox waits for its destruction: \(error)")
             throw error
@@ -86,11 +78,7 @@ final class RowLifecycle {
         let row = try grid.row(id)
         guard Tier.times.contains(moment) else { throw .invalidArgument("time \(moment)") }
         let fuse = ColumnHeader(
-            tier: .fuse,
-            expiresAt: moment,
-            rowSlot: id.slot,
-            rowFingerprint: try pages.rows.fingerprint(id.slot)
-        )
+            tier: .fuse, expiresAt: moment, rowSlot: id.slot, rowFingerprint: try pages.rows.fingerprint(id.slot))
         if let earlier = row.fuse, earlier <= moment { return }
         try pages.light(fuse, keys)
         row.fuse = moment

@@ -21,9 +21,7 @@ final class StateLogs {
         if services.isReadOnly { throw .readOnly(path: services.home.path) }
         guard state.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
         var log: StateLog?
-        do throws(StoreError) {
-            log = try stateLog(row)
-        } catch .damaged {
+        do throws(StoreError) { log = try stateLog(row) } catch .damaged {
             // Whoever saves over a damaged log has decided to.
         }
         if let previous = log?.takePrevious() { services.discard(previous.file) }
@@ -33,12 +31,7 @@ final class StateLogs {
         }
         // The one before stays as it is until this one has its name.
         let new = StateLog(
-            row: row,
-            fileID: randomBytes(16),
-            number: services.takeFileNumber(),
-            replacing: log,
-            isNew: true
-        )
+            row: row, fileID: randomBytes(16), number: services.takeFileNumber(), replacing: log, isNew: true)
         new.append(state, nonces: &services.nonces)
         row.log = new
         row.logIsLoaded = true

@@ -114,9 +114,7 @@ final class Committer: Sendable {
     }
 
     /// Does at once what waits for a thread that is the caller's; a thread of our own is at it already.
-    func hurry() {
-        if case .later = thread { run() }
-    }
+    func hurry() { if case .later = thread { run() } }
 
     /// Returns when everything submitted before is on the disk or has failed.
     func drain() {
@@ -172,13 +170,10 @@ final class Committer: Sendable {
                 group.map { job in
                     let isSound = failure == nil && sound.contains { $0.sequence == job.sequence }
                     return (job, outcome(job, isSound ? nil : failure ?? stale))
-                }
-            )
+                })
         }
         finish(group.dropLast().map { ($0, outcome($0, nil)) })
-        if last.isPlain {
-            return finish([(last, outcome(last, nil))])
-        }
+        if last.isPlain { return finish([(last, outcome(last, nil))]) }
         finish([(last, complete(last, isCurrent: last.checkpointFailures == counts.1))])
     }
 
@@ -187,11 +182,9 @@ final class Committer: Sendable {
         if let failure { for task in job.erasures { erasureFailures[task.file] = failure } }
         let isCheckpointLost = failure != nil && job.checkpoint != nil
         return CommitOutcome(
-            sequence: job.sequence,
-            failure: failure,
+            sequence: job.sequence, failure: failure,
             checkpoint: failure.flatMap { isCheckpointLost ? .failed($0, directories: []) : nil } ?? .none,
-            erasureFailures: erasureFailures
-        )
+            erasureFailures: erasureFailures)
     }
 
     /// Checkpoint and erasures of a job whose batch is in the journal, or is to be written by the checkpoint.
@@ -215,9 +208,7 @@ final class Committer: Sendable {
                         guard early?.isEmpty ?? true else { throw error }
                         try journal.move(to: Self.remaining(tasks, without: job.erasures), job.key)
                         checkpoint = .moved(error)
-                    } catch {
-                        for task in job.erasures { failures[task.file] = error }
-                    }
+                    } catch { for task in job.erasures { failures[task.file] = error } }
                 } else if job.hasJournaledErasures {
                     for task in job.erasures { failures[task.file] = error }
                 }
@@ -241,11 +232,7 @@ final class Committer: Sendable {
         return CommitOutcome(sequence: job.sequence, failure: nil, checkpoint: checkpoint, erasureFailures: failures)
     }
 
-    private func fail(
-        _ job: CommitJob,
-        _ error: StoreError,
-        _ checkpoint: CommitOutcome.Checkpoint
-    ) -> CommitOutcome {
+    private func fail(_ job: CommitJob, _ error: StoreError, _ checkpoint: CommitOutcome.Checkpoint) -> CommitOutcome {
         var failures: [Int: StoreError] = [:]
         for task in job.erasures { failures[task.file] = error }
         return CommitOutcome(sequence: job.sequence, failure: error, checkpoint: checkpoint, erasureFailures: failures)
@@ -258,10 +245,7 @@ final class Committer: Sendable {
 
     /// What the journal has to keep of files that could not be written.
     private static func remaining(_ tasks: [FileTask], without erasures: [ErasureTask]) -> [JournalBatch] {
-        let spans = Dictionary(
-            erasures.map { ($0.place, $0.spans + $0.lastSpans) },
-            uniquingKeysWith: +
-        )
+        let spans = Dictionary(erasures.map { ($0.place, $0.spans + $0.lastSpans) }, uniquingKeysWith: +)
         return tasks.map { $0.batch(without: spans[$0.place] ?? []) }
     }
 

@@ -113,11 +113,8 @@ final class GroupCommit {
     ///   - now: the latest time known.
     ///   - withCheckpoint: everything goes into the record files too.
     ///   - completion: `nil` when the store commits for itself.
-    func commit(
-        now: Int64,
-        withCheckpoint: Bool = false,
-        _ completion: (@Sendable (Result<Void, StoreError>) -> Void)?
-    ) {
+    func commit(now: Int64, withCheckpoint: Bool = false, _ completion: (@Sendable (Result<Void, StoreError>) -> Void)?)
+    {
         self.now = now
         absorb()
         guard let key else { return completion?(.failure(.locked)) ?? () }
@@ -164,14 +161,9 @@ final class GroupCommit {
         nextSequence += 1
         submissions.append(
             Submission(
-                sequence: sequence,
-                covered: covered,
-                checkpoint: checkpoint?.files,
-                hasBacklog: hasCheckpoint && !backlog.isEmpty,
-                erasures: erasures,
-                usage: batch.pageCount * JournalBlock.pageByteCount
-            )
-        )
+                sequence: sequence, covered: covered, checkpoint: checkpoint?.files,
+                hasBacklog: hasCheckpoint && !backlog.isEmpty, erasures: erasures,
+                usage: batch.pageCount * JournalBlock.pageByteCount))
         usage += batch.pageCount * JournalBlock.pageByteCount
         // A commit with a checkpoint leaves nothing for a later one. Neither does a checkpoint that finds nothing to write.
         if hasCheckpoint || withCheckpoint {
@@ -181,44 +173,25 @@ final class GroupCommit {
         }
         committer.submit(
             CommitJob(
-                sequence: sequence,
-                failures: failures,
-                checkpointFailures: checkpointFailures,
-                key: key,
-                batch: batch,
-                checkpoint: checkpoint?.tasks,
-                isDirect: isDirect,
-                erasures: erasures.map { task($0.file, $0.erasures) },
-                hasNews: hasNews,
+                sequence: sequence, failures: failures, checkpointFailures: checkpointFailures, key: key, batch: batch,
+                checkpoint: checkpoint?.tasks, isDirect: isDirect,
+                erasures: erasures.map { task($0.file, $0.erasures) }, hasNews: hasNews,
                 tellsErasures: erasures.contains { file in
                     file.erasures.contains { $0.kind != .due && !$0.kind.isAgain }
-                },
-                hasJournaledErasures: erasesJournaled,
-                synchronizes: synchronizes,
-                completion: completion
-            )
-        )
+                }, hasJournaledErasures: erasesJournaled, synchronizes: synchronizes, completion: completion))
         absorb()
     }
 
     private func entry(_ file: RecordFile, _ range: Range<Int64>) -> JournalEntry {
         JournalEntry(
-            place: file.place,
-            sidecar: file.isPlaced ? nil : file.owner?.sidecarBytes,
-            fileID: file.owner?.fileID,
-            offset: range.lowerBound,
-            byteCount: Int(range.upperBound - range.lowerBound)
-        )
+            place: file.place, sidecar: file.isPlaced ? nil : file.owner?.sidecarBytes, fileID: file.owner?.fileID,
+            offset: range.lowerBound, byteCount: Int(range.upperBound - range.lowerBound))
     }
 
     private func task(_ file: RecordFile, _ erasures: [RecordFile.Erasure]) -> ErasureTask {
         ErasureTask(
-            file: file.number,
-            place: file.place,
-            spans: erasures.filter { !$0.kind.isLast }.map(\.span),
-            lastSpans: erasures.filter(\.kind.isLast).map(\.span),
-            isVerified: erasures.contains(where: \.kind.isAgain)
-        )
+            file: file.number, place: file.place, spans: erasures.filter { !$0.kind.isLast }.map(\.span),
+            lastSpans: erasures.filter(\.kind.isLast).map(\.span), isVerified: erasures.contains(where: \.kind.isAgain))
     }
 
     private func takeCheckpoint() -> (tasks: [FileTask], files: [(file: RecordFile, end: Int64)]) {
@@ -235,14 +208,8 @@ final class GroupCommit {
             if pieces.isEmpty { continue }
             tasks.append(
                 FileTask(
-                    file: file.number,
-                    place: file.place,
-                    making: making,
-                    fileID: owner.fileID,
-                    isDirectoryNew: !owner.directory.isDurable,
-                    pieces: pieces
-                )
-            )
+                    file: file.number, place: file.place, making: making, fileID: owner.fileID,
+                    isDirectoryNew: !owner.directory.isDurable, pieces: pieces))
         }
         return (tasks, files)
     }

@@ -63,17 +63,13 @@ final class Journal: @unchecked Sendable {
             let count = try onDisk(path) { () throws(SystemError) in try home.disk.status(file).byteCount }
             pages = Int(min(count, Self.maximumByteCount)) / Self.pageByteCount
             if pages < 4 { damage.report("\(path) was cut off: commits take longer without it") }
-        } catch {
-            damage.report("\(path): \(error): commits take longer without it")
-        }
+        } catch { damage.report("\(path): \(error): commits take longer without it") }
         file = opened
         halfPageCount = pages < 4 ? 0 : pages / 2
         used = [0, pages < 4 ? 0 : pages / 2]
     }
 
-    func close() {
-        if let file { disk.close(file) }
-    }
+    func close() { if let file { disk.close(file) } }
 
     /// Bytes of blocks that one half takes; its last page is for a marker.
     var halfByteCount: Int { max(0, halfPageCount - 1) * Self.pageByteCount }
@@ -96,13 +92,7 @@ final class Journal: @unchecked Sendable {
     private func write(_ batches: [JournalBatch], at page: Int, _ key: JournalKey) throws(StoreError) {
         guard let file else { throw .full(path: path) }
         let block = JournalBlock.encode(
-            page: page,
-            sequence: sequence,
-            previous: previous,
-            first: first,
-            batches: batches,
-            key: key
-        )
+            page: page, sequence: sequence, previous: previous, first: first, batches: batches, key: key)
         let number = sequence
         sequence += 1
         try onDisk(path) { () throws(SystemError) in

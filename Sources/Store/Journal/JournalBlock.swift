@@ -55,12 +55,7 @@ struct JournalEntry: Equatable, Sendable {
             entries.append(
                 JournalEntry(
                     place: FilePlace(kind: form == .log ? .log : .segment, directory: directory, file: file),
-                    sidecar: sidecar,
-                    fileID: fileID,
-                    offset: offset,
-                    byteCount: Int(byteCount)
-                )
-            )
+                    sidecar: sidecar, fileID: fileID, offset: offset, byteCount: Int(byteCount)))
         }
         return entries
     }
@@ -99,12 +94,7 @@ struct JournalBlock {
     }
 
     static func encode(
-        page: Int,
-        sequence: UInt64,
-        previous: UInt64,
-        first: UInt64,
-        batches: [JournalBatch],
-        key: JournalKey
+        page: Int, sequence: UInt64, previous: UInt64, first: UInt64, batches: [JournalBatch], key: JournalKey
     ) -> RecordBuffer {
         let bodyCount = batches.reduce(0) { $0 + $1.bodies.count }
         let tableCount = batches.reduce(0) { $0 + $1.table.count } + XChaChaPoly.overheadByteCount
@@ -147,10 +137,8 @@ struct JournalBlock {
         guard end <= journal.count, sequence < .max else { return nil }
         let opened = journal.withUnsafeBytes { bytes in
             try? XChaChaPoly.open(
-                UnsafeRawBufferPointer(rebasing: bytes[covered..<end]),
-                key: key.bytes,
-                authenticating: UnsafeRawBufferPointer(rebasing: bytes[start..<covered])
-            )
+                UnsafeRawBufferPointer(rebasing: bytes[covered..<end]), key: key.bytes,
+                authenticating: UnsafeRawBufferPointer(rebasing: bytes[start..<covered]))
         }
         guard let opened, let entries = JournalEntry.decode(opened),
             entries.reduce(0, { $0 + $1.byteCount }) == Int(bodyCount)

@@ -53,12 +53,7 @@ final class ColumnPages {
             return .unreadable
         }
         let opened = KeyPage.open(
-            page,
-            file: file.name,
-            index: slot,
-            headerByteCount: ColumnHeader.byteCount,
-            keys: keys
-        )
+            page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
         guard let secret = opened, ColumnHeader(page: page) == header else {
             services.report("page \(slot) of \(file.path) was changed: its messages count as expired")
             return .changed
@@ -81,12 +76,7 @@ final class ColumnPages {
             throw error
         }
         let opened = KeyPage.open(
-            page,
-            file: file.name,
-            index: slot,
-            headerByteCount: ColumnHeader.byteCount,
-            keys: keys
-        )
+            page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
         guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
         slots[slot] = .used
         headers[slot] = header

@@ -16,21 +16,14 @@ enum DestroyedRow {
     /// Nothing ties it to a row without the passphrase: it looks like the noise after it.
     static func note(directory: String, slot: Int, keys: GridKeys) -> [UInt8] {
         XChaChaPoly.seal(
-            Hex.decode(directory) ?? [],
-            key: keys.tombstones,
-            nonce: randomBytes(XChaChaPoly.nonceByteCount),
-            authenticating: associatedData(slot)
-        )
+            Hex.decode(directory) ?? [], key: keys.tombstones, nonce: randomBytes(XChaChaPoly.nonceByteCount),
+            authenticating: associatedData(slot))
     }
 
     /// The directory that a destroyed page names; `nil` for every other page.
     static func directory(_ page: [UInt8], slot: Int, keys: GridKeys) -> String? {
         guard page.count == SlotFile.pageByteCount else { return nil }
-        let name = try? XChaChaPoly.open(
-            page[..<byteCount],
-            key: keys.tombstones,
-            authenticating: associatedData(slot)
-        )
+        let name = try? XChaChaPoly.open(page[..<byteCount], key: keys.tombstones, authenticating: associatedData(slot))
         return name.flatMap { $0.count == 16 ? Hex.encode($0) : nil }
     }
 }

@@ -10,9 +10,7 @@ struct DoomedPage: Equatable {
 final class DoomedPages {
     private(set) var all: [DoomedPage] = []
 
-    func insert(_ page: DoomedPage) {
-        if !all.contains(page) { all.append(page) }
-    }
+    func insert(_ page: DoomedPage) { if !all.contains(page) { all.append(page) } }
 
     func remove(_ page: DoomedPage) { all.removeAll { $0 == page } }
     func contains(_ page: DoomedPage) -> Bool { all.contains(page) }

@@ -53,34 +53,22 @@ enum KeyPage {
         defer { wipe(&payload) }
         return header
             + XChaChaPoly.seal(
-                payload,
-                key: keys.sealing,
-                nonce: randomBytes(XChaChaPoly.nonceByteCount),
-                authenticating: associatedData(file: file, index: index, header: header)
-            )
+                payload, key: keys.sealing, nonce: randomBytes(XChaChaPoly.nonceByteCount),
+                authenticating: associatedData(file: file, index: index, header: header))
     }
 
     /// `nil` for a free, destroyed, changed or moved page.
-    static func open(
-        _ page: [UInt8],
-        file: String,
-        index: Int,
-        headerByteCount: Int,
-        keys: GridKeys
-    ) -> SharedSecret? {
+    static func open(_ page: [UInt8], file: String, index: Int, headerByteCount: Int, keys: GridKeys) -> SharedSecret? {
         guard page.count == SlotFile.pageByteCount else { return nil }
         let data = associatedData(file: file, index: index, header: Array(page[..<headerByteCount]))
-        guard
-            var payload = try? XChaChaPoly.open(page[headerByteCount...], key: keys.sealing, authenticating: data)
+        guard var payload = try? XChaChaPoly.open(page[headerByteCount...], key: keys.sealing, authenticating: data)
         else { return nil }
         defer { wipe(&payload) }
         return SharedSecret(BLAKE2b.derive(key: keys.mixing, data, payload))
     }
 
     /// Names a page's present content without opening it: fuses use it, so that they never burn a reused slot.
-    static func fingerprint(_ page: [UInt8]) -> [UInt8] {
-        BLAKE2b.hash(Array("mayfly page".utf8), page, byteCount: 16)
-    }
+    static func fingerprint(_ page: [UInt8]) -> [UInt8] { BLAKE2b.hash(Array("mayfly page".utf8), page, byteCount: 16) }
 }
 
 /// The clear 64 bytes before a column page: what the reaper must know without a passphrase.

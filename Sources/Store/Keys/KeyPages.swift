@@ -25,20 +25,14 @@ final class KeyPages {
         settleEnds()
     }
 
-    func close() {
-        for file in files { file.close() }
-    }
+    func close() { for file in files { file.close() } }
 
     // MARK: - After a run that was cut off
 
     /// Every page once more, as it is: see ``Doubt/refused``.
-    func rewrite() throws(StoreError) {
-        for file in files { try file.rewrite() }
-    }
+    func rewrite() throws(StoreError) { for file in files { try file.rewrite() } }
 
-    func synchronize() throws(StoreError) {
-        for file in files { try file.synchronize() }
-    }
+    func synchronize() throws(StoreError) { for file in files { try file.synchronize() } }
 
     // MARK: - Ends
 
@@ -74,8 +68,7 @@ final class KeyPages {
 
     /// Overwrites and reads back what is marked.
     /// - Returns: the failures; those pages stay marked.
-    @discardableResult
-    func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
+    @discardableResult func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
         guard !services.isReadOnly else { return [] }
         var failures: [StoreError] = []
         for page in doomed.all where only == nil || page == only {
@@ -105,9 +98,7 @@ final class KeyPages {
     func light(_ fuse: ColumnHeader, _ keys: GridKeys) throws(StoreError) {
         _ = try makeColumn(fuse, keys)
         for (slot, other) in columns.fuses(of: fuse.rowSlot)
-        where other.rowFingerprint == fuse.rowFingerprint && other.notAfter > fuse.notAfter {
-            columns.end(slot)
-        }
+        where other.rowFingerprint == fuse.rowFingerprint && other.notAfter > fuse.notAfter { columns.end(slot) }
         destroyDoomed()
     }
 }

@@ -27,11 +27,9 @@ final class RowPages {
     ///   - enter: given each row.
     /// - Returns: false when a page could not be read, so that a directory may belong to a row we do not see; and the
     ///   fingerprints of pages that a fuse may name.
-    func open(
-        _ keys: GridKeys,
-        fused: Set<UInt32>,
-        _ enter: (UInt32, SharedSecret) -> Void
-    ) -> (isComplete: Bool, fingerprints: [UInt32: [UInt8]]) {
+    func open(_ keys: GridKeys, fused: Set<UInt32>, _ enter: (UInt32, SharedSecret) -> Void) -> (
+        isComplete: Bool, fingerprints: [UInt32: [UInt8]]
+    ) {
         let directories = services.directories
         var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
@@ -85,9 +83,7 @@ final class RowPages {
         let slot = try slots.take(growing: file)
         guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: file.path) }
         let page = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
-        do throws(StoreError) {
-            try file.write(slot, page)
-        } catch {
+        do throws(StoreError) { try file.write(slot, page) } catch {
             // It may have arrived after all: the slot is not used again before it is destroyed.
             doom(slot)
             throw error
@@ -99,9 +95,7 @@ final class RowPages {
     }
 
     /// Names the page's present content.
-    func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] {
-        KeyPage.fingerprint(try file.read(Int(slot)))
-    }
+    func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }
 
     // MARK: - Destroying
 
@@ -159,8 +153,7 @@ final class RowPages {
     /// written over.
     func settleAbandoned() {
         // If it fails, the next time: until then the slots wait.
-        guard !reservedSlots.isEmpty, !services.isReadOnly, !services.isLocked,
-            services.directories.settleAbandoned()
+        guard !reservedSlots.isEmpty, !services.isReadOnly, !services.isLocked, services.directories.settleAbandoned()
         else { return }
         for slot in reservedSlots where slots[slot] == .unreadable {
             if burntSlots.contains(slot), (try? file.destroy(slot)) == nil { continue }

@@ -44,11 +44,9 @@ final class SlotFile {
     }
 
     /// O_DIRECT where the file system has it, so that reading back reads the disk and not the cache.
-    private static func openDirect(
-        _ name: String,
-        _ base: FileAccess,
-        in home: HomeDirectory
-    ) throws(StoreError) -> FileDescriptor {
+    private static func openDirect(_ name: String, _ base: FileAccess, in home: HomeDirectory) throws(StoreError)
+        -> FileDescriptor
+    {
         let disk = home.disk
         do throws(SystemError) {
             let file = try disk.open(name, in: home.descriptor, base.union(.direct))
@@ -64,9 +62,7 @@ final class SlotFile {
             if error.code == ELOOP { throw .symlink(path: home.path(name)) }
             if error.code != EINVAL && error.code != EOPNOTSUPP { throw StoreError(error, path: home.path(name)) }
         }
-        return try onDisk(home.path(name)) { () throws(SystemError) in
-            try disk.open(name, in: home.descriptor, base)
-        }
+        return try onDisk(home.path(name)) { () throws(SystemError) in try disk.open(name, in: home.descriptor, base) }
     }
 
     func close() { disk.close(file) }
@@ -161,9 +157,7 @@ struct SlotMap {
         }
     }
 
-    mutating func extend(to count: Int) {
-        if count > states.count { self[count - 1] = .free }
-    }
+    mutating func extend(to count: Int) { if count > states.count { self[count - 1] = .free } }
 
     /// The lowest free page, growing the file when none is left, and ahead of time so that a disk that has filled up
     /// meanwhile still has pages to spare.

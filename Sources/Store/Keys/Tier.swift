@@ -38,9 +38,7 @@ package enum Tier: UInt8, CaseIterable, Sendable {
     }
 
     /// The number of the bucket for an expiry: its end is `bucket * bucketWidth`.
-    package func bucket(expiresAt: Int64) -> Int64 {
-        expiresAt / bucketWidth + (expiresAt % bucketWidth == 0 ? 0 : 1)
-    }
+    package func bucket(expiresAt: Int64) -> Int64 { expiresAt / bucketWidth + (expiresAt % bucketWidth == 0 ? 0 : 1) }
 
     /// Times that keep every sum in range: 1970 to about the year 9,000.
     static let times: ClosedRange<Int64> = 0...(1 << 48)

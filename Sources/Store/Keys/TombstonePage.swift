@@ -34,30 +34,21 @@ struct TombstonePage {
         plaintext += [UInt8](repeating: 0, count: Self.maximumPayload - payload.count)
         return header
             + XChaChaPoly.seal(
-                plaintext,
-                key: keys.tombstones,
-                nonce: randomBytes(XChaChaPoly.nonceByteCount),
-                authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: index, header: header)
-            )
+                plaintext, key: keys.tombstones, nonce: randomBytes(XChaChaPoly.nonceByteCount),
+                authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: index, header: header))
     }
 
     static func open(_ page: [UInt8], index: Int, keys: GridKeys) -> TombstonePage? {
         guard let keepUntil = keepUntil(page) else { return nil }
         let data = KeyPage.associatedData(
-            file: SlotFile.tombstonesName,
-            index: index,
-            header: Array(page[..<headerByteCount])
-        )
+            file: SlotFile.tombstonesName, index: index, header: Array(page[..<headerByteCount]))
         let opened = try? XChaChaPoly.open(page[headerByteCount...], key: keys.tombstones, authenticating: data)
         guard let plaintext = opened, let version = plaintext.integer(UInt32.self, at: 16),
             let count = plaintext.integer(UInt16.self, at: 20), fixedByteCount + Int(count) <= plaintext.count
         else { return nil }
         return TombstonePage(
-            id: Array(plaintext[..<16]),
-            version: version,
-            keepUntil: keepUntil,
-            payload: Array(plaintext[fixedByteCount..<(fixedByteCount + Int(count))])
-        )
+            id: Array(plaintext[..<16]), version: version, keepUntil: keepUntil,
+            payload: Array(plaintext[fixedByteCount..<(fixedByteCount + Int(count))]))
     }
 
     /// What the reaper needs: the clear time, or `nil` for a free or damaged page.

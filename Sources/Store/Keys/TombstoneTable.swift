@@ -88,9 +88,7 @@ final class TombstoneTable {
         }
         guard Tier.times.contains(tombstone.keepUntil) else { throw .invalidArgument("time \(tombstone.keepUntil)") }
         let slot = try slots.take(growing: file)
-        do throws(StoreError) {
-            try file.write(slot, tombstone.seal(index: slot, keys: keys))
-        } catch {
+        do throws(StoreError) { try file.write(slot, tombstone.seal(index: slot, keys: keys)) } catch {
             doom(slot)
             throw error
         }
@@ -103,9 +101,7 @@ final class TombstoneTable {
     func update(_ id: TombstoneID, payload: [UInt8], _ keys: GridKeys) throws(StoreError) {
         let (slot, old) = try find(id)
         try write(
-            TombstonePage(id: old.id, version: old.version &+ 1, keepUntil: old.keepUntil, payload: payload),
-            keys
-        )
+            TombstonePage(id: old.id, version: old.version &+ 1, keepUntil: old.keepUntil, payload: payload), keys)
         drop(slot)
         destroyDoomed()
     }
@@ -153,8 +149,7 @@ final class TombstoneTable {
 
     /// Overwrites and reads back what is marked.
     /// - Returns: the failures; those pages stay marked.
-    @discardableResult
-    func destroyDoomed() -> [StoreError] {
+    @discardableResult func destroyDoomed() -> [StoreError] {
         guard !isReadOnly else { return [] }
         var failures: [StoreError] = []
         for slot in doomed {

@@ -29,9 +29,7 @@ final class KeyFile: Sendable {
         bytes = SecretBytes(copying: read)
     }
 
-    func wrappingKey(salt: [UInt8]) -> SecretBytes {
-        BLAKE2b.derive(key: bytes, Array("mayfly key file".utf8), salt)
-    }
+    func wrappingKey(salt: [UInt8]) -> SecretBytes { BLAKE2b.derive(key: bytes, Array("mayfly key file".utf8), salt) }
 
     /// Durable when this returns, but for its name, which is the caller's to synchronise.
     func write(in home: HomeDirectory) throws(StoreError) {

@@ -49,10 +49,7 @@ struct Keystore: Sendable {
 
     /// Writes `key` if wanted, then both copies; the rename to `keystore` is what makes the directory a home.
     static func create(
-        in home: HomeDirectory,
-        protection: Protection,
-        passphrase: borrowing SecretBytes?,
-        parameters: Argon2Parameters
+        in home: HomeDirectory, protection: Protection, passphrase: borrowing SecretBytes?, parameters: Argon2Parameters
     ) throws(StoreError) {
         let disk = home.disk
         let root = SecretBytes(randomByteCount: 32)
@@ -63,17 +60,10 @@ struct Keystore: Sendable {
             let key = KeyFile(in: home)
             try key.write(in: home)
             wrapping = key.wrappingKey(salt: salt)
-        case .passphrase:
-            wrapping = try KeystoreCopy.wrappingKey(from: passphrase, salt: salt, parameters)
+        case .passphrase: wrapping = try KeystoreCopy.wrappingKey(from: passphrase, salt: salt, parameters)
         }
         let copy = KeystoreCopy(
-            sealing: root,
-            by: wrapping,
-            generation: 1,
-            protection: protection,
-            parameters: parameters,
-            salt: salt
-        )
+            sealing: root, by: wrapping, generation: 1, protection: protection, parameters: parameters, salt: salt)
         let page = copy.page
         try onDisk(home.path(name)) { () throws(SystemError) in
             let file = try disk.open(temporaryName, in: home.descriptor, [.write, .create])
@@ -91,9 +81,7 @@ struct Keystore: Sendable {
     /// - Throws: ``StoreError/keysDamaged(path:)`` when no copy can be read.
     init(in home: HomeDirectory) throws(StoreError) {
         let file: FileDescriptor
-        do throws(StoreError) {
-            file = try home.open(Self.name, [])
-        } catch .damaged {
+        do throws(StoreError) { file = try home.open(Self.name, []) } catch .damaged {
             throw .notAHome(path: home.path)
         }
         defer { home.disk.close(file) }
@@ -103,15 +91,10 @@ struct Keystore: Sendable {
         for index in 0..<2 {
             do throws(SystemError) {
                 let page = try home.disk.read(
-                    file,
-                    at: Int64(index * SlotFile.pageByteCount),
-                    count: SlotFile.pageByteCount
-                )
+                    file, at: Int64(index * SlotFile.pageByteCount), count: SlotFile.pageByteCount)
                 if let copy = KeystoreCopy(page: page, index: index) { copies.append(copy) }
                 if KeystoreCopy.isNewer(page) { hasNewerCopy = true }
-            } catch {
-                failure = error
-            }
+            } catch { failure = error }
         }
         guard !copies.isEmpty else {
             if let failure { throw StoreError(failure, path: home.path(Self.name)) }
@@ -125,9 +108,7 @@ struct Keystore: Sendable {
     /// - Parameter isNeeded: without it nothing opens; otherwise one that cannot be read is passed over.
     func keyFile(in home: HomeDirectory, isNeeded: Bool) throws(StoreError) -> KeyFile? {
         guard protection == .keyFile else { return nil }
-        do throws(StoreError) {
-            return try KeyFile(reading: home)
-        } catch {
+        do throws(StoreError) { return try KeyFile(reading: home) } catch {
             if isNeeded || copies.allSatisfy({ $0.protection == .keyFile }) { throw error }
             return nil
         }
@@ -135,11 +116,9 @@ struct Keystore: Sendable {
 
     /// Opens the root by whatever is given. Copies that want something else are passed over.
     /// - Parameter floor: stored parameters below it are refused.
-    func open(
-        passphrase: borrowing SecretBytes?,
-        keyFile: KeyFile?,
-        floor: Argon2Parameters
-    ) throws(StoreError) -> OpenedRoot {
+    func open(passphrase: borrowing SecretBytes?, keyFile: KeyFile?, floor: Argon2Parameters) throws(StoreError)
+        -> OpenedRoot
+    {
         let isGiven = isGiven(passphrase)
         var tried: Set<[UInt8]> = []
         for copy in copies where tried.insert(copy.bytes).inserted {

@@ -26,12 +26,8 @@ struct KeystoreCopy: Hashable, Sendable {
 
     /// Seals a root.
     init(
-        sealing root: borrowing SecretBytes,
-        by wrapping: borrowing SecretBytes,
-        generation: UInt64,
-        protection: Protection,
-        parameters: Argon2Parameters,
-        salt: [UInt8]
+        sealing root: borrowing SecretBytes, by wrapping: borrowing SecretBytes, generation: UInt64,
+        protection: Protection, parameters: Argon2Parameters, salt: [UInt8]
     ) {
         var header = Self.magic.bytes + generation.littleEndianBytes + [protection.rawValue]
         header += [UInt8](repeating: 0, count: 7)
@@ -39,11 +35,7 @@ struct KeystoreCopy: Hashable, Sendable {
         var plaintext = root.withBytes { Array($0) }
         defer { wipe(&plaintext) }
         let sealed = XChaChaPoly.seal(
-            plaintext,
-            key: wrapping,
-            nonce: randomBytes(XChaChaPoly.nonceByteCount),
-            authenticating: header
-        )
+            plaintext, key: wrapping, nonce: randomBytes(XChaChaPoly.nonceByteCount), authenticating: header)
         index = 0
         self.generation = generation
         self.protection = protection
@@ -74,10 +66,8 @@ struct KeystoreCopy: Hashable, Sendable {
     func open(_ wrapping: borrowing SecretBytes) -> SecretBytes? {
         guard
             var opened = try? XChaChaPoly.open(
-                bytes[Self.headerByteCount..<(Self.byteCount - Self.checkByteCount)],
-                key: wrapping,
-                authenticating: Array(bytes[..<Self.headerByteCount])
-            )
+                bytes[Self.headerByteCount..<(Self.byteCount - Self.checkByteCount)], key: wrapping,
+                authenticating: Array(bytes[..<Self.headerByteCount]))
         else { return nil }
         defer { wipe(&opened) }
         return opened.count == 32 ? SecretBytes(copying: opened) : nil
@@ -93,25 +83,17 @@ struct KeystoreCopy: Hashable, Sendable {
             && parameters.memoryByteCount <= Argon2Parameters.ceiling.memoryByteCount
     }
 
-    static func wrappingKey(
-        from passphrase: borrowing SecretBytes?,
-        salt: [UInt8],
-        _ parameters: Argon2Parameters
-    ) throws(StoreError) -> SecretBytes {
+    static func wrappingKey(from passphrase: borrowing SecretBytes?, salt: [UInt8], _ parameters: Argon2Parameters)
+        throws(StoreError) -> SecretBytes
+    {
         switch passphrase {
         case .none: throw .passphraseNeeded
         case .some(let passphrase):
             guard let memory = Int(exactly: parameters.memoryByteCount) else { throw .wrongPassphrase }
             do throws(Argon2id.Failure) {
                 return try Argon2id.derive(
-                    passphrase: passphrase,
-                    salt: salt,
-                    iterations: parameters.iterations,
-                    memoryByteCount: memory
-                )
-            } catch {
-                throw .outOfMemory(byteCount: memory)
-            }
+                    passphrase: passphrase, salt: salt, iterations: parameters.iterations, memoryByteCount: memory)
+            } catch { throw .outOfMemory(byteCount: memory) }
         }
     }
 

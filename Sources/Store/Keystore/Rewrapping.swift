@@ -14,16 +14,14 @@ package struct Rewrapping: Sendable {
     ///   - new: `nil` for a key file.
     /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/passphraseNeeded``,
     ///   ``StoreError/weakKeystore(iterations:memoryByteCount:)``, ``StoreError/outOfMemory(byteCount:)``.
-    package func sealed(
-        from old: borrowing SecretBytes?,
-        to new: borrowing SecretBytes?
-    ) throws(StoreError) -> RewrappedRoot {
+    package func sealed(from old: borrowing SecretBytes?, to new: borrowing SecretBytes?) throws(StoreError)
+        -> RewrappedRoot
+    {
         let opened = try keystore.open(passphrase: old, keyFile: keyFile, floor: floor)
         let stored = opened.copy.parameters
         let parameters = Argon2Parameters(
             iterations: max(floor.iterations, stored.iterations),
-            memoryByteCount: max(floor.memoryByteCount, stored.memoryByteCount)
-        )
+            memoryByteCount: max(floor.memoryByteCount, stored.memoryByteCount))
         let salt = randomBytes(Argon2id.saltByteCount)
         let protection: Protection
         let wrapping: SecretBytes
@@ -36,13 +34,8 @@ package struct Rewrapping: Sendable {
             wrapping = try KeystoreCopy.wrappingKey(from: new, salt: salt, parameters)
         }
         let copy = KeystoreCopy(
-            sealing: opened.root,
-            by: wrapping,
-            generation: (keystore.copies.map(\.generation).max() ?? 0) &+ 1,
-            protection: protection,
-            parameters: parameters,
-            salt: salt
-        )
+            sealing: opened.root, by: wrapping, generation: (keystore.copies.map(\.generation).max() ?? 0) &+ 1,
+            protection: protection, parameters: parameters, salt: salt)
         return RewrappedRoot(opened: opened.copy, copy: copy, keyFile: protection == .keyFile ? newKeyFile : nil)
     }
 }

@@ -11,11 +11,7 @@ final class FanOutLists {
     private let writer: MessageWriter
 
     init(
-        _ services: StoreServices,
-        grid: Grid,
-        segments: SegmentTable,
-        index: InboxIndex,
-        reader: MessageReader,
+        _ services: StoreServices, grid: Grid, segments: SegmentTable, index: InboxIndex, reader: MessageReader,
         writer: MessageWriter
     ) {
         self.services = services

@@ -6,9 +6,7 @@ import Crypto
 /// A message's place is a number that it keeps, through new versions and new expiries; what came later has a higher one.
 extension MessageReader {
     func visit(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        now: Int64,
+        _ id: RowID, from place: UInt64 = 0, now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try grid.row(id)
@@ -17,9 +15,7 @@ extension MessageReader {
     }
 
     func visit(
-        _ row: Row,
-        from place: UInt64,
-        now: Int64,
+        _ row: Row, from place: UInt64, now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) {
         guard !grid.isDue(row, now) else { return }
@@ -33,12 +29,9 @@ extension MessageReader {
         }
     }
 
-    func visitPlaces(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        now: Int64,
-        _ body: (_ place: UInt64) -> Bool
-    ) throws(StoreError) {
+    func visitPlaces(_ id: RowID, from place: UInt64 = 0, now: Int64, _ body: (_ place: UInt64) -> Bool)
+        throws(StoreError)
+    {
         let row = try grid.row(id)
         try index.index(row)
         visitPlaces(row, from: place, now: now, body)
@@ -79,12 +72,8 @@ extension MessageReader {
         return row.nextOrder
     }
 
-    func messageIDs(
-        _ id: RowID,
-        beginningWith digits: [UInt8],
-        limit: Int,
-        now: Int64
-    ) throws(StoreError) -> [[UInt8]] {
+    func messageIDs(_ id: RowID, beginningWith digits: [UInt8], limit: Int, now: Int64) throws(StoreError) -> [[UInt8]]
+    {
         let row = try grid.row(id)
         try index.indexAll(row)
         guard !grid.isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
@@ -116,9 +105,7 @@ extension MessageReader {
     }
 
     func visitHidden(
-        _ id: RowID,
-        from place: UInt64 = 0,
-        _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
+        _ id: RowID, from place: UInt64 = 0, _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try grid.row(id)
         try index.index(row)
@@ -127,9 +114,7 @@ extension MessageReader {
         let found = row.segments.values.flatMap { segment in
             segment.records.all.filter { $0.kind == .hidden && $0.state == .live && $0.order >= place }
         }
-        for record in found {
-            guard try body(record.id.bytes, record.payloadByteCount) else { return }
-        }
+        for record in found { guard try body(record.id.bytes, record.payloadByteCount) else { return } }
     }
 }
 
@@ -140,7 +125,5 @@ extension Row {
 
 extension MessageRecord {
     /// Of the sealed bytes all but the frame and what is sealed with the payload.
-    fileprivate var payloadByteCount: Int {
-        max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount)
-    }
+    fileprivate var payloadByteCount: Int { max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount) }
 }

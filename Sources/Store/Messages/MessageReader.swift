@@ -25,12 +25,7 @@ final class MessageReader {
         return try index.find(Bytes16.parse(messageID), in: row) != nil
     }
 
-    func list(
-        _ id: RowID,
-        last: Int? = nil,
-        after: [UInt8]? = nil,
-        now: Int64
-    ) throws(StoreError) -> [StoredMessage] {
+    func list(_ id: RowID, last: Int? = nil, after: [UInt8]? = nil, now: Int64) throws(StoreError) -> [StoredMessage] {
         let row = try grid.row(id)
         try index.index(row)
         return try list(row, last: last, after: after, now: now)
@@ -110,9 +105,6 @@ final class MessageReader {
         }
         defer { wipe(&plaintext) }
         return StoredMessage(
-            id: record.id,
-            expiresAt: record.expiresAt,
-            payload: Array(plaintext[MessageRecord.headerByteCount...])
-        )
+            id: record.id, expiresAt: record.expiresAt, payload: Array(plaintext[MessageRecord.headerByteCount...]))
     }
 }

@@ -78,12 +78,7 @@ struct MessageRecord {
 
     /// Writes what comes before the payload.
     static func writeHeader(
-        id: Bytes16,
-        expiresAt: Int64,
-        order: UInt64,
-        version: UInt32,
-        kind: Kind,
-        bounds: Bounds,
+        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds,
         to target: UnsafeMutableRawBufferPointer
     ) {
         target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
@@ -99,25 +94,12 @@ struct MessageRecord {
     }
 
     static func encode(
-        id: Bytes16,
-        expiresAt: Int64,
-        order: UInt64,
-        version: UInt32,
-        kind: Kind,
-        bounds: Bounds,
-        payload: [UInt8]
+        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds, payload: [UInt8]
     ) -> [UInt8] {
         var header = [UInt8](repeating: 0, count: headerByteCount)
         header.withUnsafeMutableBytes {
             writeHeader(
-                id: id,
-                expiresAt: expiresAt,
-                order: order,
-                version: version,
-                kind: kind,
-                bounds: bounds,
-                to: $0
-            )
+                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: $0)
         }
         return header + payload
     }
@@ -127,23 +109,14 @@ struct MessageRecord {
         guard plaintext.count >= Self.headerByteCount, let expiresAt = plaintext.integer(Int64.self, at: 0),
             let order = plaintext.integer(UInt64.self, at: 8), let bits = plaintext.integer(UInt32.self, at: 16),
             let id = Bytes16(plaintext[20..<36]), let length = UInt32(exactly: span.length),
-            let offset = UInt32(exactly: span.offset),
-            order < UInt64.max, Tier.times.contains(expiresAt)
+            let offset = UInt32(exactly: span.offset), order < UInt64.max, Tier.times.contains(expiresAt)
         else { return nil }
         let isStatus = bits & Self.statusBit != 0
         let isHidden = bits & Self.hiddenBit != 0
         if isStatus, isHidden { return nil }
         self.init(
-            id: id,
-            expiresAt: expiresAt,
-            order: order,
-            version: bits & Self.maximumVersion,
-            number: number,
-            length: length,
-            offset: offset,
-            kind: isStatus ? .status : isHidden ? .hidden : .listed,
-            state: .live
-        )
+            id: id, expiresAt: expiresAt, order: order, version: bits & Self.maximumVersion, number: number,
+            length: length, offset: offset, kind: isStatus ? .status : isHidden ? .hidden : .listed, state: .live)
     }
 
     /// What the record says of those before it.
@@ -157,28 +130,13 @@ struct MessageRecord {
     /// A record whose sealed part is zeros.
     init(erased number: UInt32, _ span: RecordFile.Span) {
         self.init(
-            id: Bytes16(0, 0),
-            expiresAt: 0,
-            order: 0,
-            version: 0,
-            number: number,
-            length: UInt32(clamping: span.length),
-            offset: UInt32(clamping: span.offset),
-            kind: .listed,
-            state: .erased
-        )
+            id: Bytes16(0, 0), expiresAt: 0, order: 0, version: 0, number: number,
+            length: UInt32(clamping: span.length), offset: UInt32(clamping: span.offset), kind: .listed, state: .erased)
     }
 
     init(
-        id: Bytes16,
-        expiresAt: Int64,
-        order: UInt64,
-        version: UInt32,
-        number: UInt32,
-        length: UInt32,
-        offset: UInt32,
-        kind: Kind,
-        state: State
+        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, number: UInt32, length: UInt32, offset: UInt32,
+        kind: Kind, state: State
     ) {
         self.id = id
         self.expiresAt = expiresAt

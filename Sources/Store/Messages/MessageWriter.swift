@@ -10,11 +10,7 @@ final class MessageWriter {
     private let olderVersions: OlderVersions
 
     init(
-        _ services: StoreServices,
-        grid: Grid,
-        segments: SegmentTable,
-        index: InboxIndex,
-        reader: MessageReader,
+        _ services: StoreServices, grid: Grid, segments: SegmentTable, index: InboxIndex, reader: MessageReader,
         olderVersions: OlderVersions
     ) {
         self.services = services
@@ -28,40 +24,20 @@ final class MessageWriter {
     // MARK: - Messages
 
     func append(
-        to row: Row,
-        id: Bytes16,
-        tier: Tier,
-        expiresAt: Int64,
-        byteCount: Int,
-        notBefore place: UInt64 = 0,
-        isHidden: Bool = false,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
+        to row: Row, id: Bytes16, tier: Tier, expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
+        isHidden: Bool = false, _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) throws(StoreError) -> MessagePlace {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         let order = try append(
-            to: row,
-            id,
-            tier,
-            expiresAt,
-            byteCount: byteCount,
-            notBefore: place,
-            kind: isHidden ? .hidden : .listed,
-            write
-        )
+            to: row, id, tier, expiresAt, byteCount: byteCount, notBefore: place, kind: isHidden ? .hidden : .listed,
+            write)
         return MessagePlace(order: order, tier: tier, expiresAt: expiresAt)
     }
 
     /// - Returns: the message's order.
-    @discardableResult
-    func append(
-        to row: Row,
-        _ id: Bytes16,
-        _ tier: Tier,
-        _ expiresAt: Int64,
-        byteCount: Int,
-        notBefore place: UInt64 = 0,
-        kind: MessageRecord.Kind = .listed,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
+    @discardableResult func append(
+        to row: Row, _ id: Bytes16, _ tier: Tier, _ expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
+        kind: MessageRecord.Kind = .listed, _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) throws(StoreError) -> UInt64 {
         if row.isGone { throw .unknownRow }
         try index.index(row)
@@ -78,9 +54,7 @@ final class MessageWriter {
         let row = try grid.row(id)
         guard payload.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
         guard let place = try index.find(Bytes16.parse(messageID), in: row), let holder = row.segments[Int(place.file)]
-        else {
-            throw .unknownMessage
-        }
+        else { throw .unknownMessage }
         try update(holder.records[place.record], in: holder, payload)
     }
 
@@ -89,58 +63,31 @@ final class MessageWriter {
         guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
         let segment = holder.acceptsAppends ? holder : try segments.segment(for: holder.row, in: holder.column)
         write(
-            old.id,
-            old.expiresAt,
-            order: old.order,
-            version: old.version + 1,
-            kind: old.kind,
-            byteCount: payload.count,
+            old.id, old.expiresAt, order: old.order, version: old.version + 1, kind: old.kind, byteCount: payload.count,
             to: segment
         ) { $0.copyBytes(from: payload) }
     }
 
     /// Seals a record into memory and enters it.
     private func write(
-        _ id: Bytes16,
-        _ expiresAt: Int64,
-        order: UInt64,
-        version: UInt32,
-        kind: MessageRecord.Kind,
-        byteCount: Int,
-        to segment: Segment,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
+        _ id: Bytes16, _ expiresAt: Int64, order: UInt64, version: UInt32, kind: MessageRecord.Kind, byteCount: Int,
+        to segment: Segment, _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) {
         let number = segment.file.nextNumber
         let bounds = segment.bounds
         let headerByteCount = MessageRecord.headerByteCount
         let span = segment.file.append(byteCount: headerByteCount + byteCount, nonces: &services.nonces) { target in
             MessageRecord.writeHeader(
-                id: id,
-                expiresAt: expiresAt,
-                order: order,
-                version: version,
-                kind: kind,
-                bounds: bounds,
-                to: target
-            )
+                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: target)
             write(UnsafeMutableRawBufferPointer(rebasing: target[headerByteCount...]))
         }
         services.commits.note(segment.file)
         segment.bounds.add(order: order, expiresAt: expiresAt, kind: kind)
         segments.enter(
             MessageRecord(
-                id: id,
-                expiresAt: expiresAt,
-                order: order,
-                version: version,
-                number: number,
-                length: UInt32(truncatingIfNeeded: span.length),
-                offset: UInt32(clamping: span.offset),
-                kind: kind,
-                state: .live
-            ),
-            in: segment
-        )
+                id: id, expiresAt: expiresAt, order: order, version: version, number: number,
+                length: UInt32(truncatingIfNeeded: span.length), offset: UInt32(clamping: span.offset), kind: kind,
+                state: .live), in: segment)
     }
 
     func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) {
@@ -159,9 +106,8 @@ final class MessageWriter {
         // A power cut must not leave an older version where a newer one was on the disk: that would be served. So the zeros
         // over the newest that is there for certain, and over what may or may not be there by now, come last.
         let newest =
-            versions.lastIndex { segment, position in
-                Int64(segment.records[position].offset) < segment.file.durable
-            } ?? versions.endIndex
+            versions.lastIndex { segment, position in Int64(segment.records[position].offset) < segment.file.durable }
+            ?? versions.endIndex
         for (index, (segment, position)) in versions.enumerated() {
             segments.overwrite(segment, position, versions.count > 1 && index >= newest ? .last : .first)
         }
@@ -170,11 +116,7 @@ final class MessageWriter {
     // MARK: - Statuses
 
     func appendStatus(
-        to row: Row,
-        tier: Tier,
-        expiresAt: Int64,
-        concerning places: ClosedRange<UInt64>,
-        byteCount: Int,
+        to row: Row, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, byteCount: Int,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) throws(StoreError) {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a status") }
@@ -184,27 +126,17 @@ final class MessageWriter {
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         let segment = try segments.segment(for: row, tier, expiresAt: expiresAt)
         self.write(
-            Bytes16(places.lowerBound, places.upperBound),
-            expiresAt,
+            Bytes16(places.lowerBound, places.upperBound), expiresAt,
             // After all that it concerns: a hidden record has the place of the next message.
-            order: max(row.nextOrder, places.upperBound),
-            version: 0,
-            kind: .status,
-            byteCount: byteCount,
-            to: segment,
-            write
-        )
+            order: max(row.nextOrder, places.upperBound), version: 0, kind: .status, byteCount: byteCount, to: segment,
+            write)
     }
 
     // MARK: - Moving
 
-    func reschedule(
-        _ id: RowID,
-        id messageID: [UInt8],
-        tier: Tier,
-        expiresAt: Int64,
-        payload: [UInt8]?
-    ) throws(StoreError) {
+    func reschedule(_ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8]?)
+        throws(StoreError)
+    {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         guard (payload?.count ?? 0) <= RecordFile.maximumPlaintext else {
@@ -227,12 +159,7 @@ final class MessageWriter {
         var payload = payload ?? message.payload
         defer { wipe(&payload) }
         write(
-            messageID,
-            expiresAt,
-            order: old.order,
-            version: old.version + 1,
-            kind: old.kind,
-            byteCount: payload.count,
+            messageID, expiresAt, order: old.order, version: old.version + 1, kind: old.kind, byteCount: payload.count,
             to: segment
         ) { $0.copyBytes(from: payload) }
         // The new one may have come back to an expiry that an older version had.

@@ -13,9 +13,7 @@ extension MessageReader {
     }
 
     func visitStatuses(
-        _ id: RowID,
-        concerning places: ClosedRange<UInt64>,
-        now: Int64,
+        _ id: RowID, concerning places: ClosedRange<UInt64>, now: Int64,
         _ body: (_ status: [UInt8]) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try grid.row(id)

@@ -37,9 +37,7 @@ final class DeadlineQueue {
             segment.announced = segment.earliest
             if segment.earliest < .max { current.append(Deadline(segment)) }
         }
-        for row in grid.rows.values {
-            if let moment = row.restingMoment { current.append(Deadline(row, moment)) }
-        }
+        for row in grid.rows.values { if let moment = row.restingMoment { current.append(Deadline(row, moment)) } }
         deadlines = Heap(current)
     }
 

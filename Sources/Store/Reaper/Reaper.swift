@@ -22,19 +22,9 @@ final class Reaper {
     private var hasUnreadDue = false
 
     init(
-        _ services: StoreServices,
-        pages: KeyPages,
-        grid: Grid,
-        deadlines: DeadlineQueue,
-        segments: SegmentTable,
-        refused: RefusedRows,
-        olderVersions: OlderVersions,
-        reader: SegmentReader,
-        resting: RestingRows,
-        index: InboxIndex,
-        unread: UnreadDirectories,
-        destroyed: DestroyedRows,
-        rows: RowLifecycle
+        _ services: StoreServices, pages: KeyPages, grid: Grid, deadlines: DeadlineQueue, segments: SegmentTable,
+        refused: RefusedRows, olderVersions: OlderVersions, reader: SegmentReader, resting: RestingRows,
+        index: InboxIndex, unread: UnreadDirectories, destroyed: DestroyedRows, rows: RowLifecycle
     ) {
         self.services = services
         self.pages = pages
@@ -59,9 +49,7 @@ final class Reaper {
         services.commits.absorb()
         reapMessages(hide, destroy, &report)
         guard !services.isReadOnly else {
-            if pages.hasOverdue(at: destroy) {
-                report.failures.append(.overdueOnReadOnly(path: services.home.path))
-            }
+            if pages.hasOverdue(at: destroy) { report.failures.append(.overdueOnReadOnly(path: services.home.path)) }
             return report
         }
         if let earliestEnd = pages.earliestEnd, earliestEnd <= destroy { reapPages(destroy, &report) }
@@ -133,10 +121,7 @@ final class Reaper {
     }
 
     private func reap(
-        _ segment: Segment,
-        _ position: Int,
-        _ destroy: Int64,
-        _ report: inout ReapReport,
+        _ segment: Segment, _ position: Int, _ destroy: Int64, _ report: inout ReapReport,
         _ tell: (ReapReport.Expired) -> Void
     ) {
         let record = segment.records[position]
@@ -215,9 +200,7 @@ final class Reaper {
             report.failures += pages.destroyDoomed(only: DoomedPage(file: .columns, slot: slot))
             for segment in dead where !segment.row.isGone {
                 services.directories.discard(
-                    segment: Hex.encode(segment.file.place.file.bytes),
-                    of: segment.file.place.directoryName
-                )
+                    segment: Hex.encode(segment.file.place.file.bytes), of: segment.file.place.directoryName)
             }
         }
         if !tags.isEmpty { services.commits.ended(columns: tags) }
@@ -243,9 +226,7 @@ final class Reaper {
     /// When there is anything else to do.
     var nextTask: Int64? {
         var next: Int64?
-        func consider(_ moment: Int64) {
-            if moment > services.latestHide { next = min(next ?? moment, moment) }
-        }
+        func consider(_ moment: Int64) { if moment > services.latestHide { next = min(next ?? moment, moment) } }
         if let earliestEnd = pages.earliestEnd, earliestEnd > services.latestHide {
             consider(earliestEnd)
         } else if pages.earliestEnd != nil {
@@ -261,9 +242,7 @@ final class Reaper {
         }
         if hasUnreadDue { consider(services.latestHide + 1) }
         if destroyed.hasRemains { consider(services.latestHide + 1) }
-        if pages.hasDoomed || services.commits.hasPendingErasures {
-            consider(services.latestHide + Retry.interval)
-        }
+        if pages.hasDoomed || services.commits.hasPendingErasures { consider(services.latestHide + Retry.interval) }
         if !services.isLocked, let checkpointAt = services.commits.checkpointAt {
             consider(max(checkpointAt, services.latestHide + 1))
         }

@@ -22,9 +22,7 @@ final class Sweeper: Sendable {
     }
 
     /// Lets go of large values elsewhere: giving back a hundred megabytes takes a while too.
-    func free(_ values: some Sendable) {
-        run { withExtendedLifetime(values) {} }
-    }
+    func free(_ values: some Sendable) { run { withExtendedLifetime(values) {} } }
 
     /// Removes a directory with its files, or a file in its place. Errors do not matter: unlocking removes it later.
     func remove(directory name: String, in parent: FileDescriptor) {
@@ -33,9 +31,7 @@ final class Sweeper: Sendable {
                 try? disk.remove(name, in: parent, isDirectory: false)
                 return
             }
-            for file in (try? disk.list(directory)) ?? [] {
-                try? disk.remove(file, in: directory, isDirectory: false)
-            }
+            for file in (try? disk.list(directory)) ?? [] { try? disk.remove(file, in: directory, isDirectory: false) }
             disk.close(directory)
             try? disk.remove(name, in: parent, isDirectory: true)
         }

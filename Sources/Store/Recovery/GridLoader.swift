@@ -14,15 +14,8 @@ final class GridLoader {
     private let rows: RowLifecycle
 
     init(
-        _ services: StoreServices,
-        pages: KeyPages,
-        grid: Grid,
-        deadlines: DeadlineQueue,
-        refused: RefusedRows,
-        resting: RestingRows,
-        recovery: InboxRecovery,
-        unread: UnreadDirectories,
-        destroyed: DestroyedRows,
+        _ services: StoreServices, pages: KeyPages, grid: Grid, deadlines: DeadlineQueue, refused: RefusedRows,
+        resting: RestingRows, recovery: InboxRecovery, unread: UnreadDirectories, destroyed: DestroyedRows,
         rows: RowLifecycle
     ) {
         self.services = services
@@ -94,11 +87,7 @@ final class GridLoader {
         // Their pages are still to be destroyed, and then they are.
         known.formUnion(pages.rows.doomedDirectories.values)
         services.directories.sort(
-            known: known,
-            isComplete: isComplete,
-            burntCount: pages.rows.burntSlots.count,
-            now: services.latestHide
-        )
+            known: known, isComplete: isComplete, burntCount: pages.rows.burntSlots.count, now: services.latestHide)
         if isComplete { pages.rows.settleAbandoned() }
         pages.settleEnds()
     }

@@ -33,9 +33,7 @@ final class InboxRecovery {
             do throws(StoreError) {
                 try journal.reset(key)
                 isReset = true
-            } catch {
-                services.damage.report("\(journal.path) cannot be overwritten", of: error)
-            }
+            } catch { services.damage.report("\(journal.path) cannot be overwritten", of: error) }
         }
         commits.begin(key, backlog: backlog, isReset: isReset)
     }
@@ -66,9 +64,7 @@ final class InboxRecovery {
             for task in tasks { try services.writer.perform(task) }
             try services.directories.synchronize()
             commits.settled(row.names.directory.name)
-        } catch {
-            guard error.kind == .full else { throw error }
-        }
+        } catch { guard error.kind == .full else { throw error } }
     }
 
     /// What each file is to have. Inboxes that are destroyed, and buckets that have ended, get nothing.
@@ -124,13 +120,6 @@ private struct FoundFile {
         var making = FileTask.Making.exists
         if place.kind == .log { making = hasBeginning ? .replacing : .onlyIfSame }
         if let sidecar { making = .withSidecar(sidecar) }
-        return FileTask(
-            file: -1,
-            place: place,
-            making: making,
-            fileID: fileID,
-            isDirectoryNew: isKnown,
-            pieces: pieces
-        )
+        return FileTask(file: -1, place: place, making: making, fileID: fileID, isDirectoryNew: isKnown, pieces: pieces)
     }
 }

@@ -31,11 +31,8 @@ struct SummaryFile {
             var plaintext = fingerprint + payload
             defer { wipe(&plaintext) }
             let sealed = XChaChaPoly.seal(
-                plaintext,
-                key: summaryKey(row, salt),
-                nonce: randomBytes(XChaChaPoly.nonceByteCount),
-                authenticating: Self.magic + salt
-            )
+                plaintext, key: summaryKey(row, salt), nonce: randomBytes(XChaChaPoly.nonceByteCount),
+                authenticating: Self.magic + salt)
             guard let length = UInt32(exactly: sealed.count) else { continue }
             bytes += summaryTag(row, salt) + length.littleEndianBytes + sealed
         }
@@ -66,10 +63,7 @@ struct SummaryFile {
             position = start + Int(length)
             guard let row = rowOfTag[tag],
                 let plaintext = try? XChaChaPoly.open(
-                    bytes[start..<position],
-                    key: summaryKey(row, salt),
-                    authenticating: Self.magic + salt
-                ),
+                    bytes[start..<position], key: summaryKey(row, salt), authenticating: Self.magic + salt),
                 let fingerprint = logFingerprint(row), plaintext.starts(with: fingerprint)
             else { continue }
             found[row.id] = Array(plaintext[fingerprint.count...])
@@ -86,10 +80,7 @@ struct SummaryFile {
 
     private func summaryTag(_ row: Row, _ salt: [UInt8]) -> [UInt8] {
         BLAKE2b.authenticate(
-            key: row.secret.bytes,
-            Array("mayfly row summary tag".utf8) + salt,
-            byteCount: Self.tagByteCount
-        )
+            key: row.secret.bytes, Array("mayfly row summary tag".utf8) + salt, byteCount: Self.tagByteCount)
     }
 
     private func summaryKey(_ row: Row, _ salt: [UInt8]) -> SecretBytes {

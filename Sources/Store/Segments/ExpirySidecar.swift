@@ -24,13 +24,7 @@ struct ExpirySidecar: Equatable {
     /// - Parameters:
     ///   - header: of the column's page.
     ///   - columnTag: names that page.
-    init(
-        segmentID: [UInt8],
-        header: ColumnHeader,
-        columnTag: [UInt8],
-        inboxTag: [UInt8],
-        key: borrowing SecretBytes
-    ) {
+    init(segmentID: [UInt8], header: ColumnHeader, columnTag: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
         self.segmentID = segmentID
         tier = header.tier
         bucket = header.bucket
@@ -50,9 +44,8 @@ struct ExpirySidecar: Equatable {
     init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
         guard bytes.count == Self.byteCount, Self.magic.begins(bytes),
             equalInConstantTime(Array(bytes[96...]), Self.authenticate(Array(bytes[..<96]), key)),
-            Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag,
-            let tier = Tier(rawValue: bytes[24]), let bucket = bytes.integer(Int64.self, at: 32),
-            let notAfter = bytes.integer(Int64.self, at: 40)
+            Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag, let tier = Tier(rawValue: bytes[24]),
+            let bucket = bytes.integer(Int64.self, at: 32), let notAfter = bytes.integer(Int64.self, at: 40)
         else { return nil }
         self.segmentID = segmentID
         self.tier = tier

@@ -73,12 +73,7 @@ struct FileTask: Sendable {
             }
             batch.add(
                 JournalEntry(
-                    place: place,
-                    sidecar: sidecar,
-                    fileID: fileID,
-                    offset: piece.offset,
-                    byteCount: piece.buffer.count
-                )
+                    place: place, sidecar: sidecar, fileID: fileID, offset: piece.offset, byteCount: piece.buffer.count)
             )
         }
         return batch
@@ -98,10 +93,7 @@ final class DirectoryGate: Sendable {
     var count: Int { gone.withLock { $0.count } }
 
     /// Makes a directory, unless its inbox is destroyed.
-    func make(
-        _ directory: Bytes16,
-        _ body: () throws(SystemError) -> Void
-    ) throws(SystemError) {
+    func make(_ directory: Bytes16, _ body: () throws(SystemError) -> Void) throws(SystemError) {
         let result = gone.withLock { gone -> SystemError? in
             if gone.contains(directory) { return nil }
             do throws(SystemError) { try body() } catch { return error }
@@ -137,14 +129,10 @@ struct FileWriter: Sendable {
             do throws(StoreError) {
                 try perform(task)
                 isDirectoryNew = isDirectoryNew || task.isDirectoryNew
-            } catch {
-                failures[index] = error
-            }
+            } catch { failures[index] = error }
         }
         if isDirectoryNew {
-            do throws(SystemError) {
-                try disk.synchronize(inboxes, dataOnly: false)
-            } catch {
+            do throws(SystemError) { try disk.synchronize(inboxes, dataOnly: false) } catch {
                 for (index, task) in tasks.enumerated() where task.isDirectoryNew && failures[index] == nil {
                     failures[index] = StoreError(error, path: task.place.directoryName)
                 }
@@ -156,9 +144,7 @@ struct FileWriter: Sendable {
     /// - Returns: the directory, or `nil` when its inbox is destroyed.
     private func open(_ place: FilePlace, isNew: Bool = false) throws(SystemError) -> FileDescriptor? {
         let name = place.directoryName
-        do throws(SystemError) {
-            return try disk.open(name, in: inboxes, .directory)
-        } catch {
+        do throws(SystemError) { return try disk.open(name, in: inboxes, .directory) } catch {
             guard error.code == ENOENT else { throw error }
             if !isNew { return nil }
         }
@@ -204,12 +190,9 @@ struct FileWriter: Sendable {
         try disk.synchronize(file, dataOnly: false)
     }
 
-    private func write(
-        _ task: FileTask,
-        in directory: FileDescriptor,
-        isNew: Bool = false,
-        isChecked: Bool = false
-    ) throws(SystemError) {
+    private func write(_ task: FileTask, in directory: FileDescriptor, isNew: Bool = false, isChecked: Bool = false)
+        throws(SystemError)
+    {
         let file: FileDescriptor
         do throws(SystemError) {
             file = try disk.open(task.place.fileName, in: directory, isNew ? [.write, .createIfMissing] : .write)
@@ -249,9 +232,7 @@ struct FileWriter: Sendable {
             if spans.isEmpty { continue }
             do throws(StoreError) {
                 try onDisk(task.place.path) { () throws(SystemError) in try erase(spans, task) }
-            } catch {
-                failures[task.file] = error
-            }
+            } catch { failures[task.file] = error }
         }
         return failures
     }
@@ -260,9 +241,7 @@ struct FileWriter: Sendable {
         guard let directory = try open(task.place) else { return }
         defer { disk.close(directory) }
         let file: FileDescriptor
-        do throws(SystemError) {
-            file = try disk.open(task.place.fileName, in: directory, .write)
-        } catch {
+        do throws(SystemError) { file = try disk.open(task.place.fileName, in: directory, .write) } catch {
             if error.code == ENOENT { return }
             throw error
         }

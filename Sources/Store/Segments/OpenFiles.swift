@@ -31,9 +31,7 @@ final class OpenFiles {
         closeSurplus()
     }
 
-    func closeSurplus() {
-        while files.count > Self.limit, let file = files.popFirst() { closeDescriptor(of: file) }
-    }
+    func closeSurplus() { while files.count > Self.limit, let file = files.popFirst() { closeDescriptor(of: file) } }
 
     func close(_ file: RecordFile) {
         if file.descriptor != nil { files.removeAll { $0 === file } }

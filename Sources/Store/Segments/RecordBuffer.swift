@@ -9,9 +9,7 @@ final class RecordBuffer: @unchecked Sendable {
     private var memory: UnsafeMutableRawBufferPointer
     private(set) var count = 0
 
-    init(capacity: Int = 4_096) {
-        memory = .allocate(byteCount: max(64, capacity), alignment: 16)
-    }
+    init(capacity: Int = 4_096) { memory = .allocate(byteCount: max(64, capacity), alignment: 16) }
 
     deinit { memory.deallocate() }
 
@@ -21,9 +19,7 @@ final class RecordBuffer: @unchecked Sendable {
     func extend(by byteCount: Int) -> UnsafeMutableRawBufferPointer {
         if count + byteCount > memory.count {
             let larger = UnsafeMutableRawBufferPointer.allocate(
-                byteCount: max(2 * memory.count, count + byteCount),
-                alignment: 16
-            )
+                byteCount: max(2 * memory.count, count + byteCount), alignment: 16)
             larger.copyMemory(from: bytes)
             memory.deallocate()
             memory = larger

@@ -147,11 +147,7 @@ final class RecordFile {
     /// - Parameters:
     ///   - byteCount: of the plaintext.
     ///   - write: writes all of the plaintext; it is sealed where it lies.
-    func append(
-        byteCount: Int,
-        nonces: inout NoncePool,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) -> Span {
+    func append(byteCount: Int, nonces: inout NoncePool, _ write: (UnsafeMutableRawBufferPointer) -> Void) -> Span {
         let length = byteCount + XChaChaPoly.overheadByteCount
         let whole = RecordFrames.frameByteCount + length + RecordFrames.trailerByteCount
         let target = makeTail(reserving: whole).extend(by: whole)
@@ -272,18 +268,14 @@ final class RecordFile {
             return body(UnsafeRawBufferPointer(rebasing: chunk.buffer.bytes[from..<(from + span.length)]))
         }
         if let found = read(tail) { return found }
-        for chunk in chunks.reversed() {
-            if let found = read(chunk) { return found }
-        }
+        for chunk in chunks.reversed() { if let found = read(chunk) { return found } }
         return nil
     }
 
     /// Finds the records of a file's bytes.
     /// - Postcondition: appends go after the last byte, if the tail is whole.
     func load(
-        _ bytes: [UInt8],
-        from start: Int,
-        searchLimit: Int = RecordFrames.searchLimit,
+        _ bytes: [UInt8], from start: Int, searchLimit: Int = RecordFrames.searchLimit,
         _ body: (UInt32, Span, FoundRecord) -> Void
     ) -> RecordFrames.Loaded {
         // First: what is found may have to be overwritten.

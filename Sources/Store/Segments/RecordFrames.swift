@@ -55,34 +55,23 @@ struct RecordFrames {
     ///   - target: as long as the record with its frame and trailer.
     ///   - write: writes all of the plaintext; it is sealed where it lies.
     func seal(
-        byteCount: Int,
-        number: UInt32,
-        nonces: inout NoncePool,
-        into target: UnsafeMutableRawBufferPointer,
+        byteCount: Int, number: UInt32, nonces: inout NoncePool, into target: UnsafeMutableRawBufferPointer,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) {
         let length = byteCount + XChaChaPoly.overheadByteCount
         writeFrame(length: UInt32(length), number: number, into: target)
         let sealed = UnsafeMutableRawBufferPointer(
-            rebasing: target[Self.frameByteCount..<(Self.frameByteCount + length)]
-        )
+            rebasing: target[Self.frameByteCount..<(Self.frameByteCount + length)])
         nonces.take(into: UnsafeMutableRawBufferPointer(rebasing: sealed[..<XChaChaPoly.nonceByteCount]))
         write(
             UnsafeMutableRawBufferPointer(
-                rebasing: sealed[XChaChaPoly.nonceByteCount..<(length - XChaChaPoly.tagByteCount)]
-            )
-        )
+                rebasing: sealed[XChaChaPoly.nonceByteCount..<(length - XChaChaPoly.tagByteCount)]))
         withAssociatedData(number) { XChaChaPoly.seal(inPlace: sealed, key: key.bytes, authenticating: $0) }
-        target.storeBytes(
-            of: UInt32(length).littleEndian,
-            toByteOffset: Self.frameByteCount + length,
-            as: UInt32.self
-        )
+        target.storeBytes(of: UInt32(length).littleEndian, toByteOffset: Self.frameByteCount + length, as: UInt32.self)
     }
 
     private func withAssociatedData<Result, Failure: Error>(
-        _ number: UInt32,
-        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+        _ number: UInt32, _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         var data = (tag.first.bigEndian, tag.second.bigEndian, UInt64(number).littleEndian)
         return try withUnsafeBytes(of: &data) { data throws(Failure) in try body(data) }
@@ -91,9 +80,7 @@ struct RecordFrames {
     private func check(length: UInt32, number: UInt32) -> UInt64 {
         var key = (tag.first.bigEndian, tag.second.bigEndian)
         var head = (length.littleEndian, number.littleEndian)
-        return withUnsafeBytes(of: &key) { key in
-            withUnsafeBytes(of: &head) { SipHash.hash(key: key, $0) }
-        }
+        return withUnsafeBytes(of: &key) { key in withUnsafeBytes(of: &head) { SipHash.hash(key: key, $0) } }
     }
 
     private func writeFrame(length: UInt32, number: UInt32, into target: UnsafeMutableRawBufferPointer) {
@@ -112,16 +99,12 @@ struct RecordFrames {
         return sealed.allSatisfy { $0 == 0 } ? .erased : .damaged
     }
 
-    func open(_ sealed: [UInt8], number: UInt32) -> FoundRecord {
-        sealed.withUnsafeBytes { open($0, number: number) }
-    }
+    func open(_ sealed: [UInt8], number: UInt32) -> FoundRecord { sealed.withUnsafeBytes { open($0, number: number) } }
 
     /// Finds the records of a file's bytes, or of its beginning.
     /// - Returns: also the number after the last that was found.
     func scan(
-        _ bytes: [UInt8],
-        from start: Int,
-        searchLimit: Int = RecordFrames.searchLimit,
+        _ bytes: [UInt8], from start: Int, searchLimit: Int = RecordFrames.searchLimit,
         _ body: (UInt32, RecordFile.Span, FoundRecord) -> Void
     ) -> (Loaded, nextNumber: UInt32) {
         bytes.withUnsafeBytes { bytes in
@@ -130,8 +113,7 @@ struct RecordFrames {
             var expected: UInt32 = 0
             var searches = 0
             while position < bytes.count, searches < searchLimit {
-                guard
-                    let found = nextFrame(in: bytes, from: position, atLeast: expected, &searches, limit: searchLimit)
+                guard let found = nextFrame(in: bytes, from: position, atLeast: expected, &searches, limit: searchLimit)
                 else { break }
                 if found.position != position || found.number != expected { result.isSound = false }
                 let from = found.position + Self.frameByteCount
@@ -155,11 +137,9 @@ struct RecordFrames {
     ///   - next: the number of the record after them, if that is known.
     /// - Returns: the records that are whole in the part, the last one first, and where the first of them begins; `nil` when
     ///   something is not as the store writes it.
-    func walkBack(
-        _ bytes: [UInt8],
-        offset: Int64,
-        next: UInt32?
-    ) -> (records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)], start: Int64)? {
+    func walkBack(_ bytes: [UInt8], offset: Int64, next: UInt32?) -> (
+        records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)], start: Int64
+    )? {
         bytes.withUnsafeBytes { bytes in
             var records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)] = []
             var expected = next
@@ -191,10 +171,7 @@ struct RecordFrames {
 
     /// The next frame at or after `position`: after damage the reader looks for one that fits.
     private func nextFrame(
-        in bytes: UnsafeRawBufferPointer,
-        from position: Int,
-        atLeast expected: UInt32,
-        _ searches: inout Int,
+        in bytes: UnsafeRawBufferPointer, from position: Int, atLeast expected: UInt32, _ searches: inout Int,
         limit: Int
     ) -> (position: Int, number: UInt32, length: Int)? {
         var candidate = position
@@ -209,10 +186,7 @@ struct RecordFrames {
 
     /// The frame at a position, if there is one whose record ends within the bytes.
     private func frame(
-        in bytes: UnsafeRawBufferPointer,
-        at position: Int,
-        atLeast expected: UInt32,
-        _ searches: inout Int
+        in bytes: UnsafeRawBufferPointer, at position: Int, atLeast expected: UInt32, _ searches: inout Int
     ) -> (number: UInt32, length: Int)? {
         guard position >= 0, position <= bytes.count - Self.frameByteCount else { return nil }
         let length = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: position, as: UInt32.self))

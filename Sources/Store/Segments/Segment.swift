@@ -75,8 +75,7 @@ final class Segment {
     /// The records have been read: what the earliest is, is known now.
     func settleEarliest() {
         earliest =
-            records.indices.lazy.filter { self.records[$0].state != .erased }.map { self.expiry(of: $0) }.min()
-            ?? .max
+            records.indices.lazy.filter { self.records[$0].state != .erased }.map { self.expiry(of: $0) }.min() ?? .max
         earliest = min(earliest, prefixEarliest)
     }
 

@@ -20,10 +20,7 @@ final class SegmentReader {
     private let olderVersions: OlderVersions
 
     init(
-        _ services: StoreServices,
-        deadlines: DeadlineQueue,
-        segments: SegmentTable,
-        refused: RefusedRows,
+        _ services: StoreServices, deadlines: DeadlineQueue, segments: SegmentTable, refused: RefusedRows,
         olderVersions: OlderVersions
     ) {
         self.services = services
@@ -44,9 +41,7 @@ final class SegmentReader {
             size = try onDisk(segment.file.path) { () throws(SystemError) in
                 try services.disk.status(descriptor).byteCount
             }
-        } catch {
-            return index(segment)
-        }
+        } catch { return index(segment) }
         guard size > 0, size <= Int64(RecordFile.maximumByteCount) else { return index(segment) }
         segment.file.rest(at: size)
         segment.loadedFrom = size
@@ -91,9 +86,7 @@ final class SegmentReader {
 
     /// Enters records that come before those that are known.
     private func enter(
-        _ records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)],
-        in segment: Segment,
-        from start: Int64
+        _ records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)], in segment: Segment, from start: Int64
     ) {
         var older: [MessageRecord] = []
         var first: MessageRecord.Bounds?
@@ -196,9 +189,7 @@ final class SegmentReader {
         do throws(StoreError) {
             do throws(StoreError) {
                 bytes = try read(segment.file, path, upTo: isPrefix ? segment.loadedFrom : nil)
-            } catch .io(_, _, ENOENT) where task?.sidecar != nil {
-                bytes = []
-            }
+            } catch .io(_, _, ENOENT) where task?.sidecar != nil { bytes = [] }
             if let task { bytes = task.applied(to: bytes) }
         } catch {
             services.report("\(path): \(error)")

@@ -16,14 +16,9 @@ final class SegmentTable {
         let file = RecordFile(
             number: services.takeFileNumber(),
             place: FilePlace(
-                kind: .segment,
-                directory: row.names.directory.name,
-                file: sidecar.segmentID.withUnsafeBytes { Bytes16(copying: $0) }
-            ),
-            associatedData: sidecar.encoded,
-            key: Segment.key(row: row, column: column, segmentID: sidecar.segmentID),
-            header: isNew ? [] : nil
-        )
+                kind: .segment, directory: row.names.directory.name,
+                file: sidecar.segmentID.withUnsafeBytes { Bytes16(copying: $0) }), associatedData: sidecar.encoded,
+            key: Segment.key(row: row, column: column, segmentID: sidecar.segmentID), header: isNew ? [] : nil)
         return Segment(file: file, sidecar: sidecar, column: column, row: row)
     }
 
@@ -66,12 +61,8 @@ final class SegmentTable {
             return usable
         }
         let sidecar = ExpirySidecar(
-            segmentID: randomBytes(16),
-            header: column.header,
-            columnTag: column.tag,
-            inboxTag: row.names.tag,
-            key: row.names.sidecarKey.bytes
-        )
+            segmentID: randomBytes(16), header: column.header, columnTag: column.tag, inboxTag: row.names.tag,
+            key: row.names.sidecarKey.bytes)
         let segment = make(row: row, column: column, sidecar: sidecar, isNew: true)
         segment.isProbed = true
         segment.earliest = .max
@@ -109,9 +100,7 @@ final class SegmentTable {
         segment.row.segments[number] = nil
         segment.row.noteRead(segment: number)
         deadlines.forgetWithholding(segment)
-        if segment.row.appending[segment.column.slot] === segment {
-            segment.row.appending[segment.column.slot] = nil
-        }
+        if segment.row.appending[segment.column.slot] === segment { segment.row.appending[segment.column.slot] = nil }
         if segment.row.lastAppended === segment { segment.row.lastAppended = nil }
     }
 

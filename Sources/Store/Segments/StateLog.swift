@@ -33,12 +33,9 @@ final class StateLog {
         id = fileID
         let key = SharedSecret(BLAKE2b.derive(key: row.secret.bytes, Array("mayfly row log".utf8), fileID))
         file = RecordFile(
-            number: number,
-            place: FilePlace(kind: .log, directory: row.names.directory.name, file: row.names.log),
-            associatedData: Array("mayfly state".utf8) + fileID,
-            key: key,
-            header: isNew ? Self.magic.bytes + fileID : nil
-        )
+            number: number, place: FilePlace(kind: .log, directory: row.names.directory.name, file: row.names.log),
+            associatedData: Array("mayfly state".utf8) + fileID, key: key,
+            header: isNew ? Self.magic.bytes + fileID : nil)
         file.owner = self
     }
 

@@ -28,9 +28,7 @@ package final class CodeConnection {
     }
 
     /// - Parameter byteCount: of the other side's next message.
-    package func answer(_ message: [UInt8], expecting byteCount: Int) {
-        end?.answerCode(message, expecting: byteCount)
-    }
+    package func answer(_ message: [UInt8], expecting byteCount: Int) { end?.answerCode(message, expecting: byteCount) }
 
     /// Sends the last message, and closes when it has left.
     package func deliver(_ message: [UInt8]) { end?.deliverCode(message) }

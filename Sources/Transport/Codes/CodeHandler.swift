@@ -21,10 +21,7 @@ package struct CodeDial {
     package let ended: (DialFailure?) -> Void
 
     package init(
-        token: RoutingToken,
-        message: [UInt8],
-        expecting byteCount: Int,
-        answered: @escaping ([UInt8]) -> Step,
+        token: RoutingToken, message: [UInt8], expecting byteCount: Int, answered: @escaping ([UInt8]) -> Step,
         ended: @escaping (DialFailure?) -> Void
     ) {
         self.token = token

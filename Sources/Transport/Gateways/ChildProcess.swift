@@ -4,9 +4,7 @@ import Glibc
 /// A program that we have started: without a shell, in a process group of its own, with nothing of ours but what it is given.
 /// Its number is its own until ``reap()``, so that a signal cannot hit another process.
 package struct ChildProcess: ~Copyable {
-    package struct StartFailure: Error {
-        package let text: String
-    }
+    package struct StartFailure: Error { package let text: String }
 
     private let pid: pid_t
     /// Becomes readable when it has ended; -1 where the kernel has none: then we look every 50 ms.
@@ -18,13 +16,9 @@ package struct ChildProcess: ~Copyable {
     ///   - environment: all that it has.
     ///   - input: its standard input.
     ///   - output: its standard output; `nil` for nowhere, as its standard error.
-    package init(
-        _ path: String,
-        arguments: [String],
-        environment: [String: String],
-        input: Int32,
-        output: Int32? = nil
-    ) throws(StartFailure) {
+    package init(_ path: String, arguments: [String], environment: [String: String], input: Int32, output: Int32? = nil)
+        throws(StartFailure)
+    {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
@@ -47,9 +41,7 @@ package struct ChildProcess: ~Copyable {
         posix_spawnattr_setsigdefault(&attributes, &all)
         posix_spawnattr_setpgroup(&attributes, 0)
         posix_spawnattr_setflags(
-            &attributes,
-            Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP)
-        )
+            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
         var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         var pairs: [UnsafeMutablePointer<CChar>?] = environment.keys.sorted().map {
             strdup("\($0)=\(environment[$0] ?? "")")
@@ -58,9 +50,7 @@ package struct ChildProcess: ~Copyable {
         defer { for word in words + pairs { free(word) } }
         var pid: pid_t = 0
         let code = posix_spawn(&pid, path, &actions, &attributes, &words, &pairs)
-        guard code == 0 else {
-            throw StartFailure(text: "\(path): \(String(cString: strerror(code)).lowercased())")
-        }
+        guard code == 0 else { throw StartFailure(text: "\(path): \(String(cString: strerror(code)).lowercased())") }
         self.pid = pid
         descriptor = process_descriptor(pid)
     }

@@ -21,11 +21,8 @@ package protocol GatewayNetwork: Sendable {
     /// - Parameters:
     ///   - key: 32 bytes, from which the nonces of PCP come.
     ///   - isGivenUp: looked at while it waits; what was sent is sent.
-    func ask(
-        _ question: PortMappingStateMachine.Question,
-        key: [UInt8],
-        isGivenUp: @escaping @Sendable () -> Bool
-    ) -> PortMappingStateMachine.Outcome
+    func ask(_ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
+        -> PortMappingStateMachine.Outcome
 
     /// Removes a mapping, and waits until that is done, or no answer comes: not to be called on an event loop.
     func remove(_ mapping: Mapping, key: [UInt8])

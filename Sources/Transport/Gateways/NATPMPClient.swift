@@ -49,15 +49,11 @@ struct NATPMPClient {
         }
     }
 
-    func remove() {
-        for carrier in place.carriers { _ = request(carrier, outerPort: 0, 0) }
-    }
+    func remove() { for carrier in place.carriers { _ = request(carrier, outerPort: 0, 0) } }
 
     // MARK: The library
 
-    private struct Failure: Error {
-        let why: MappingFailure
-    }
+    private struct Failure: Error { let why: MappingFailure }
 
     private func address() -> Result<(LanAddress, UInt32), Failure> {
         exchange { sendpublicaddressrequest(&$0) }.flatMap { answer in
@@ -69,9 +65,9 @@ struct NATPMPClient {
         }
     }
 
-    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ lifetime: UInt32)
-        -> Result<natpmpresp_t, Failure>
-    {
+    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ lifetime: UInt32) -> Result<
+        natpmpresp_t, Failure
+    > {
         let name = carrier == .udp ? NATPMP_PROTOCOL_UDP : NATPMP_PROTOCOL_TCP
         let expected = carrier == .udp ? NATPMP_RESPTYPE_UDPPORTMAPPING : NATPMP_RESPTYPE_TCPPORTMAPPING
         return exchange { sendnewportmappingrequest(&$0, name, place.port, outerPort, lifetime) }.flatMap { answer in

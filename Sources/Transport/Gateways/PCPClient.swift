@@ -54,12 +54,8 @@ struct PCPClient {
 
     private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPMap {
         PCPMap(
-            nonce: PCPNonce.derive(key: key, place, carrier),
-            carrier: carrier,
-            innerPort: place.port,
-            outerPort: outerPort,
-            outer: outer
-        )
+            nonce: PCPNonce.derive(key: key, place, carrier), carrier: carrier, innerPort: place.port,
+            outerPort: outerPort, outer: outer)
     }
 
     // MARK: The socket
@@ -68,9 +64,7 @@ struct PCPClient {
         guard let descriptor = connected() else { return .failed(.silent) }
         defer { close(descriptor) }
         var exchange = PCPExchange(
-            PCPRequest(operation, lifetime: lifetime, client: place.local),
-            now: monotonicMilliseconds()
-        )
+            PCPRequest(operation, lifetime: lifetime, client: place.local), now: monotonicMilliseconds())
         while !isGivenUp() {
             var now = monotonicMilliseconds()
             switch exchange.advance(now: now) {
@@ -88,8 +82,7 @@ struct PCPClient {
                 let count = recv(descriptor, &bytes, bytes.count, 0)
                 let step =
                     count >= 0
-                    ? exchange.receive(Array(bytes[..<count]))
-                    : errno == ECONNREFUSED ? exchange.unreachable() : nil
+                    ? exchange.receive(Array(bytes[..<count])) : errno == ECONNREFUSED ? exchange.unreachable() : nil
                 if let step { return step }
             }
         }
@@ -107,11 +100,8 @@ struct PCPClient {
         let isConnected =
             isBound
             && place.gateway.withSocketAddress(
-                port: PCPMessage.port,
-                scope: place.gateway.isLinkLocal ? place.interface : 0
-            ) {
-                connect(descriptor, $0, $1) == 0
-            }
+                port: PCPMessage.port, scope: place.gateway.isLinkLocal ? place.interface : 0
+            ) { connect(descriptor, $0, $1) == 0 }
         guard isConnected else {
             close(descriptor)
             return nil

@@ -1,11 +1,9 @@
 extension GatewayNetwork {
     /// Asks for a mapping by one method after the other, and removes it. Waits: not to be called on an event loop.
     /// - Returns: what there was, or why there was none.
-    package func probe(
-        _ place: MappingPlace,
-        key: [UInt8],
-        isGivenUp: @escaping @Sendable () -> Bool
-    ) -> PortMappingStateMachine.Standing {
+    package func probe(_ place: MappingPlace, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
+        -> PortMappingStateMachine.Standing
+    {
         var machine = PortMappingStateMachine()
         var waiting = machine.set(place)
         while !waiting.isEmpty, !isGivenUp() {

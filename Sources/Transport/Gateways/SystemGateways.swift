@@ -18,9 +18,7 @@ package final class SystemGateways: GatewayNetwork {
             let locals =
                 route.gateway.isIPv4
                 ? own.filter { $0.address.shares($0.prefixLength, with: route.gateway) }.map(\.address).sorted().prefix(
-                    1
-                )
-                : own.map(\.address).filter(\.isGlobal).sorted().prefix(MappingLimits.addressCount)
+                    1) : own.map(\.address).filter(\.isGlobal).sorted().prefix(MappingLimits.addressCount)
             return GatewayRoute(gateway: route.gateway, interface: interface.index, locals: Array(locals))
         }
     }
@@ -42,9 +40,7 @@ package final class SystemGateways: GatewayNetwork {
     }
 
     package func ask(
-        _ question: PortMappingStateMachine.Question,
-        key: [UInt8],
-        isGivenUp: @escaping @Sendable () -> Bool
+        _ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool
     ) -> PortMappingStateMachine.Outcome {
         switch question {
         case .find(let method, let place):
@@ -56,8 +52,7 @@ package final class SystemGateways: GatewayNetwork {
         case .renew(let mapping):
             switch mapping.method {
             case .pcp: PCPClient(mapping.place, key, isGivenUp).map(suggesting: mapping)
-            case .natPMP:
-                NATPMPClient(mapping.place, isGivenUp).map(tcp: mapping.tcp, udp: mapping.port(of: .udp))
+            case .natPMP: NATPMPClient(mapping.place, isGivenUp).map(tcp: mapping.tcp, udp: mapping.port(of: .udp))
             case .upnp: upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
             }
         case .look(let mapping):

@@ -20,28 +20,17 @@ final class UPnPClient: Sendable {
     /// Where the service was the last time.
     private let found = Mutex<Found?>(nil)
 
-    func map(
-        _ place: MappingPlace,
-        suggesting port: UInt16,
-        _ isGivenUp: () -> Bool
-    ) -> PortMappingStateMachine.Outcome {
-        ask(.map, place, tcp: port, udp: nil, isGivenUp)
-    }
+    func map(_ place: MappingPlace, suggesting port: UInt16, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome
+    { ask(.map, place, tcp: port, udp: nil, isGivenUp) }
 
     func look(_ mapping: Mapping, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome {
         ask(.look, mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
     }
 
-    func remove(_ mapping: Mapping) {
-        _ = ask(.remove, mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false }
-    }
+    func remove(_ mapping: Mapping) { _ = ask(.remove, mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false } }
 
     private func ask(
-        _ verb: UPnPQuestion.Verb,
-        _ place: MappingPlace,
-        tcp: UInt16,
-        udp: UInt16?,
-        _ isGivenUp: () -> Bool
+        _ verb: UPnPQuestion.Verb, _ place: MappingPlace, tcp: UInt16, udp: UInt16?, _ isGivenUp: () -> Bool
     ) -> PortMappingStateMachine.Outcome {
         let known = found.withLock { $0 }.flatMap {
             $0.gateway == place.gateway && $0.local == place.local ? $0.service : nil
@@ -53,9 +42,7 @@ final class UPnPClient: Sendable {
             found.withLock { $0 = nil }
             return .failed(.silent)
         }
-        found.withLock {
-            $0 = answer.found.map { Found(gateway: place.gateway, local: place.local, service: $0) }
-        }
+        found.withLock { $0 = answer.found.map { Found(gateway: place.gateway, local: place.local, service: $0) } }
         return answer.outcome
     }
 
@@ -73,15 +60,9 @@ final class UPnPClient: Sendable {
         do throws(ChildProcess.StartFailure) {
             defer { close(output[1]) }
             child = try ChildProcess(
-                program,
-                arguments: ["mayfly", UPnPHelper.command],
-                environment: [:],
-                input: input[0],
-                output: output[1]
+                program, arguments: ["mayfly", UPnPHelper.command], environment: [:], input: input[0], output: output[1]
             )
-        } catch {
-            return nil
-        }
+        } catch { return nil }
         var left = milliseconds
         // What was asked to end is looked at in short turns.
         while left > 0, !isGivenUp(), !child.hasEnded(within: 50) { left -= 50 }

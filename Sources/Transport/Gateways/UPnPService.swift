@@ -104,13 +104,11 @@ struct UPnPService {
         let seconds: UInt32
     }
 
-    private struct Missing: Error {
-        let code: CInt
-    }
+    private struct Missing: Error { let code: CInt }
 
-    private static func entry(_ service: inout igd_service, _ outer: UInt32, _ carrier: MappingCarrier)
-        -> Result<Entry, Missing>
-    {
+    private static func entry(_ service: inout igd_service, _ outer: UInt32, _ carrier: MappingCarrier) -> Result<
+        Entry, Missing
+    > {
         var client = [CChar](repeating: 0, count: 64)
         var (inner, seconds): (UInt32, UInt32) = (0, 0)
         let code = igd_entry(&service, outer, carrier.upnpName, &client, &inner, &seconds)
@@ -122,8 +120,7 @@ struct UPnPService {
     /// Calls `body` with the gateway's service. It is looked for if it is not known, and once more if it is no longer where it
     /// was.
     private mutating func with(
-        _ place: MappingPlace,
-        _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
+        _ place: MappingPlace, _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
     ) -> PortMappingStateMachine.Outcome {
         if var known = found?.service {
             let (outcome, code) = body(&known)

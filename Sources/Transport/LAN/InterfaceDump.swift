@@ -24,11 +24,7 @@ enum InterfaceDump {
             guard let address = (values[2] ?? values[1]).flatMap({ LanAddress($0) }) else { continue }
             own[number(body.dropFirst(4)), default: []].append(
                 LanInterface.Own(
-                    address: address,
-                    prefixLength: Int(body[body.startIndex + 1]),
-                    isDefault: isDefault(address)
-                )
-            )
+                    address: address, prefixLength: Int(body[body.startIndex + 1]), isDefault: isDefault(address)))
         }
         // RTM_NEWLINK with struct ifinfomsg: family 1, padding 1, type 2, index 4, flags 4, change 4.
         return messages(links[...], type: 16).compactMap { body in
@@ -41,13 +37,9 @@ enum InterfaceDump {
             // IFLA_INFO_SLAVE_KIND: a VRF has routes of its own and leaves the addresses where they are.
             let isPort = about[4].map(text) != "vrf"
             return LanInterface(
-                index: index,
-                name: name,
-                kind: kind(flags: flags, about[1].map(text)),  // IFLA_INFO_KIND
+                index: index, name: name, kind: kind(flags: flags, about[1].map(text)),  // IFLA_INFO_KIND
                 master: isPort ? values[10].map(number) : nil,  // IFLA_MASTER
-                hasMulticast: isUsable(flags),
-                addresses: own[index] ?? []
-            )
+                hasMulticast: isUsable(flags), addresses: own[index] ?? [])
         }.sorted { $0.index < $1.index }
     }
 
@@ -63,10 +55,10 @@ enum InterfaceDump {
 
     /// Up, running and with multicast; neither a loopback nor point-to-point: the other end of a tunnel is not near.
     private static func isUsable(_ flags: UInt32) -> Bool {
-        let (up, loopback, pointToPoint, running, multicast): (UInt32, UInt32, UInt32, UInt32, UInt32) =
-            (0x1, 0x8, 0x10, 0x40, 0x1000)
-        return flags & (up | running | multicast) == up | running | multicast
-            && flags & (loopback | pointToPoint) == 0
+        let (up, loopback, pointToPoint, running, multicast): (UInt32, UInt32, UInt32, UInt32, UInt32) = (
+            0x1, 0x8, 0x10, 0x40, 0x1000
+        )
+        return flags & (up | running | multicast) == up | running | multicast && flags & (loopback | pointToPoint) == 0
     }
 
     /// Whether the answer ends in these bytes, with NLMSG_DONE or NLMSG_ERROR; the latter is no answer.

@@ -56,11 +56,9 @@ extension LanAddress {
 
     /// Calls `body` with the address as the system has it.
     /// - Parameter scope: the interface, of an address of IPv6 that means something on its own link only.
-    func withSocketAddress<Result>(
-        port: UInt16,
-        scope: UInt32,
-        _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result
-    ) -> Result {
+    func withSocketAddress<Result>(port: UInt16, scope: UInt32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
+        -> Result
+    {
         let family = withUnsafeBytes(of: UInt16(isIPv4 ? AF_INET : AF_INET6)) { Array($0) }
         let head = family + bigEndian(port)
         // sockaddr_in: address, padding. sockaddr_in6: flow, address, scope.

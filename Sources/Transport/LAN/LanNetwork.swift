@@ -38,9 +38,7 @@ package protocol LanNetwork: Sendable {
     ///   - receive: called on `loop` for each datagram.
     /// - Returns: a future that fails with the system's error: an address that has only just come may not be ready yet.
     func open(
-        _ role: LanSocketRole,
-        port: UInt16,
-        on loop: any EventLoop,
+        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
         receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>>
 }
@@ -66,10 +64,7 @@ package final class LanTransport: @unchecked Sendable {
     private var isClosed = false
 
     package init(
-        loop: any EventLoop,
-        network: any LanNetwork,
-        port: UInt16,
-        receive: @escaping (LanPlace, [UInt8]) -> Void,
+        loop: any EventLoop, network: any LanNetwork, port: UInt16, receive: @escaping (LanPlace, [UInt8]) -> Void,
         troubled: @escaping (LanSocketRole, (any Error)?) -> Void
     ) {
         loop.preconditionInEventLoop()
@@ -81,14 +76,11 @@ package final class LanTransport: @unchecked Sendable {
     }
 
     /// Sockets that are open.
-    package var openCount: Int {
-        sockets.values.count { if case .open = $0 { true } else { false } }
-    }
+    package var openCount: Int { sockets.values.count { if case .open = $0 { true } else { false } } }
 
     /// Opens what is missing and closes what is no longer wanted. What could not be opened is tried again the next time.
     /// - Returns: whether nothing of what is wanted has failed so far.
-    @discardableResult
-    package func update(_ interfaces: [LanInterface], places: [LanPlace]) -> Bool {
+    @discardableResult package func update(_ interfaces: [LanInterface], places: [LanPlace]) -> Bool {
         guard !isClosed else { return true }
         var wanted = places.map { LanSocketRole.place($0) }
         for interface in interfaces {

@@ -31,8 +31,7 @@ extension Sockets: LanNetwork {
     }
 
     /// By rtnetlink(7), which needs no rights: links, and addresses and routes of either family.
-    package func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void)
-        -> EventLoopFuture<any Channel>
+    package func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel>
     {
         guard let bootstrap = NIOPipeBootstrap(validatingGroup: loop) else {
             preconditionFailure("a socket needs an event loop with sockets")
@@ -52,36 +51,25 @@ extension Sockets: LanNetwork {
             Glibc.close(descriptor)
             return loop.makeFailedFuture(error)
         }
-        return
-            bootstrap
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(ChangeReader(changed: changed))
-                }
+        return bootstrap.channelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try channel.pipeline.syncOperations.addHandler(ChangeReader(changed: changed))
             }
-            .takingOwnershipOfDescriptor(input: descriptor)
-            .map { $0 as any Channel }
-            .flatMapErrorThrowing {
-                Glibc.close(descriptor)
-                throw $0
-            }
+        }.takingOwnershipOfDescriptor(input: descriptor).map { $0 as any Channel }.flatMapErrorThrowing {
+            Glibc.close(descriptor)
+            throw $0
+        }
     }
 
     package func open(
-        _ role: LanSocketRole,
-        port: UInt16,
-        on loop: any EventLoop,
+        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
         receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
         guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
             preconditionFailure("a socket needs an event loop with sockets")
         }
         let descriptor: CInt
-        do {
-            descriptor = try LanDescriptor.open(role, port: port)
-        } catch {
-            return loop.makeFailedFuture(error)
-        }
+        do { descriptor = try LanDescriptor.open(role, port: port) } catch { return loop.makeFailedFuture(error) }
         // NIO reads, and closes its own descriptor; ours writes, so that a network that is down costs one datagram and not
         // the socket.
         let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
@@ -91,23 +79,16 @@ extension Sockets: LanNetwork {
             return loop.makeFailedFuture(error)
         }
         let interface = role.interface
-        return
-            bootstrap
-            .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 2_048))
+        return bootstrap.channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 2_048))
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let reader = LanReader(interface: interface, receive: receive)
                     try channel.pipeline.syncOperations.addHandler(reader)
                 }
-            }
-            .withBoundSocket(descriptor)
-            .map { channel in
+            }.withBoundSocket(descriptor).map { channel in
                 NIOLoopBound(
-                    KernelLanSocket(descriptor: writing, role: role, port: port, channel: channel),
-                    eventLoop: loop
-                )
-            }
-            .flatMapErrorThrowing {
+                    KernelLanSocket(descriptor: writing, role: role, port: port, channel: channel), eventLoop: loop)
+            }.flatMapErrorThrowing {
                 Glibc.close(writing)
                 throw $0
             }
@@ -236,9 +217,7 @@ private final class KernelLanSocket: LanSocket {
         self.channel = channel
     }
 
-    deinit {
-        if isOpen { Glibc.close(descriptor) }
-    }
+    deinit { if isOpen { Glibc.close(descriptor) } }
 
     func announce(_ bytes: [UInt8]) {
         guard case .place(let place) = role else { return }

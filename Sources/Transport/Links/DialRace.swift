@@ -47,9 +47,7 @@ struct DialRace: Sendable {
     ///   - hasDatagrams: whether UDP is tried, too.
     ///   - prefersDatagrams: UDP is tried everywhere before TCP, which waits for it a while.
     init(
-        _ endpoints: [Endpoint],
-        hasDatagrams: Bool,
-        prefersDatagrams: Bool = false,
+        _ endpoints: [Endpoint], hasDatagrams: Bool, prefersDatagrams: Bool = false,
         limits: TransportLimits = TransportLimits()
     ) {
         stagger = limits.dialStagger
@@ -70,8 +68,9 @@ struct DialRace: Sendable {
         headStart = nil
         isPunching = true
         var seen: Set<Attempt> = []
-        waiting = endpoints.prefix(Self.punchCount).map { Attempt(endpoint: $0, carrier: .udp) }
-            .filter { seen.insert($0).inserted }
+        waiting = endpoints.prefix(Self.punchCount).map { Attempt(endpoint: $0, carrier: .udp) }.filter {
+            seen.insert($0).inserted
+        }
     }
 
     /// Addresses through which a way is tried at a time, those that the other side turns out to have included.
@@ -150,8 +149,9 @@ struct DialRace: Sendable {
     /// A name has been looked up: each of its addresses is a way of its own, and comes next.
     mutating func resolved(_ attempt: Attempt, as endpoints: [Endpoint], now: NIODeadline) -> [Action] {
         guard case .running = state, let index = underWay.firstIndex(of: attempt) else { return [] }
-        let ways = Self.interleaved(endpoints).map { Attempt(endpoint: $0, carrier: attempt.carrier) }
-            .filter { $0 != attempt && !underWay.contains($0) && !waiting.contains($0) }
+        let ways = Self.interleaved(endpoints).map { Attempt(endpoint: $0, carrier: attempt.carrier) }.filter {
+            $0 != attempt && !underWay.contains($0) && !waiting.contains($0)
+        }
         guard !ways.isEmpty else { return failed(attempt, .unresolvable, now: now) }
         underWay.remove(at: index)
         waiting.insert(contentsOf: ways, at: 0)
@@ -223,10 +223,7 @@ struct LinkLosses: Sendable {
     init(limits: TransportLimits) { self.limits = limits }
 
     mutating func note(
-        _ peer: PublicKey,
-        _ carrier: PeerConnection.Carrier,
-        _ reason: LinkCloseReason,
-        now: NIODeadline
+        _ peer: PublicKey, _ carrier: PeerConnection.Carrier, _ reason: LinkCloseReason, now: NIODeadline
     ) {
         switch reason {
         case .unacknowledged, .silent, .connectionLost: break

@@ -53,8 +53,7 @@ package enum Rejection: Error, Hashable, Sendable {
         switch self {
         case .unknownConnection, .cookieSent, .notAuthentic, .replayed: false
         case .unknownProtocol, .unknownToken, .timedOut, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
-            .handshake,
-            .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
+            .handshake, .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
             true
         }
     }

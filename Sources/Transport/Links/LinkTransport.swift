@@ -20,10 +20,7 @@ package final class LinkTransport: @unchecked Sendable {
         package let remote: PublicKey
 
         package init(
-            endpoints: [Endpoint],
-            token: @escaping () -> RoutingToken?,
-            identity: IdentityKey,
-            remote: PublicKey
+            endpoints: [Endpoint], token: @escaping () -> RoutingToken?, identity: IdentityKey, remote: PublicKey
         ) {
             self.endpoints = endpoints
             self.token = token
@@ -85,11 +82,8 @@ package final class LinkTransport: @unchecked Sendable {
     ///   - datagrams: where UDP comes from; `nil` for TCP alone.
     ///   - turns: of the loop, where others share it.
     package init(
-        loop: any EventLoop,
-        network: any Network = Sockets(),
-        datagrams: (any DatagramNetwork)?,
-        limits: TransportLimits = TransportLimits(),
-        turns: TurnQueue? = nil
+        loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
+        limits: TransportLimits = TransportLimits(), turns: TurnQueue? = nil
     ) {
         self.loop = loop
         self.limits = limits
@@ -157,18 +151,17 @@ package final class LinkTransport: @unchecked Sendable {
             guard let udp = transport.udp, let number = listener.address.port else {
                 return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: nil))
             }
-            return udp.listen(host: host, port: number).map { _ in
-                Listening(tcp: listener, withoutDatagrams: nil)
-            }.flatMapError { error in
-                let transport = bound.value
-                let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: number), 0)
-                guard attempts > 1, case .addressInUse = failure else {
-                    return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: failure))
+            return udp.listen(host: host, port: number).map { _ in Listening(tcp: listener, withoutDatagrams: nil) }
+                .flatMapError { error in
+                    let transport = bound.value
+                    let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: number), 0)
+                    guard attempts > 1, case .addressInUse = failure else {
+                        return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: failure))
+                    }
+                    return listener.close().flatMap {
+                        bound.value.listen(host: host, port: port, attempts: attempts - 1)
+                    }
                 }
-                return listener.close().flatMap {
-                    bound.value.listen(host: host, port: port, attempts: attempts - 1)
-                }
-            }
         }
     }
 
@@ -200,11 +193,8 @@ package final class LinkTransport: @unchecked Sendable {
         let number = nextRace
         nextRace += 1
         let machine = DialRace(
-            dial.endpoints,
-            hasDatagrams: udp != nil,
-            prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
-            limits: limits
-        )
+            dial.endpoints, hasDatagrams: udp != nil, prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
+            limits: limits)
         races[number] = Race(machine: machine, dial: dial)
         // Later, for a race without a way ends at once, and the caller has to know the number first.
         loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
@@ -221,19 +211,13 @@ package final class LinkTransport: @unchecked Sendable {
             return number
         }
         let whole = TCPTransport.Dial(
-            endpoint: Endpoint(host: "", port: 0),
-            token: token,
-            identity: dial.identity,
-            remote: dial.remote,
-            route: number
-        )
+            endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
+            route: number)
         do {
             let name = try tcp.initiate(whole, over: channel)
             streamDials[name] = number
             streamNames[number] = name
-        } catch {
-            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) }
-        }
+        } catch { loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) } }
         return number
     }
 
@@ -245,13 +229,9 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Knocks over a stream that is there; as ``knock(at:token:sealed:completion:)``.
     package func knock(
-        over channel: StreamChannel,
-        token: RoutingToken,
-        sealed: [UInt8],
+        over channel: StreamChannel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) {
-        tcp.knock(over: channel, token: token, sealed: sealed, completion: completion)
-    }
+    ) { tcp.knock(over: channel, token: token, sealed: sealed, completion: completion) }
 
     /// Dials through NATs, over UDP alone, while the other side punches with the same nonce; as ``dial(_:)``.
     /// - Parameter nonce: 16 bytes.
@@ -309,14 +289,10 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when that takes long or has failed.
     package func knock(
-        at endpoint: Endpoint,
-        token: RoutingToken,
-        sealed: [UInt8],
+        at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
-        guard let udp else {
-            return tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
-        }
+        guard let udp else { return tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion) }
         let race = KnockRace(completion)
         tcp.knock(at: endpoint, token: token, sealed: sealed) { result in
             switch result {
@@ -364,12 +340,8 @@ package final class LinkTransport: @unchecked Sendable {
         guard let race = races[number] else { return }
         guard let token = race.dial.token() else { return failLater(attempt, of: number, .unresolvable) }
         var dial = TCPTransport.Dial(
-            endpoint: attempt.endpoint,
-            token: token,
-            identity: race.dial.identity,
-            remote: race.dial.remote,
-            route: number
-        )
+            endpoint: attempt.endpoint, token: token, identity: race.dial.identity, remote: race.dial.remote,
+            route: number)
         // The side that lost the bytes is told that they were not acknowledged; the other side is told of a reset.
         let loss = loss(of: race.dial.remote)
         dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
@@ -401,9 +373,7 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {
-        loop.assumeIsolated().execute {
-            self.step(number) { $0.failed(attempt, failure, now: self.loop.now) }
-        }
+        loop.assumeIsolated().execute { self.step(number) { $0.failed(attempt, failure, now: self.loop.now) } }
     }
 
     /// The race hears nothing of it any more: it is forgotten before its transport says that it has ended.
@@ -462,8 +432,7 @@ package final class LinkTransport: @unchecked Sendable {
         dialEnded(number, failure, race.hearing)
     }
 
-    @discardableResult
-    private func forget(_ number: UInt64) -> Race? {
+    @discardableResult private func forget(_ number: UInt64) -> Race? {
         let race = races.removeValue(forKey: number)
         race?.timer?.cancel()
         return race

@@ -43,8 +43,7 @@ package final class NameResolver: Sendable {
     ///   - now: `CLOCK_MONOTONIC`, unless a test has another one.
     ///   - lookUp: the addresses of a name; may wait.
     package init(
-        now: @escaping @Sendable () -> NIODeadline = { .now() },
-        lookUp: @escaping @Sendable (String) -> [String]
+        now: @escaping @Sendable () -> NIODeadline = { .now() }, lookUp: @escaping @Sendable (String) -> [String]
     ) {
         self.now = now
         self.lookUp = lookUp
@@ -111,9 +110,7 @@ package final class NameResolver: Sendable {
 struct SharedResolution: Resolver, Sendable {
     let loop: any EventLoop
 
-    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
-        addresses(host, port, .inet)
-    }
+    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> { addresses(host, port, .inet) }
 
     func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
         addresses(host, port, .inet6)
@@ -121,12 +118,11 @@ struct SharedResolution: Resolver, Sendable {
 
     func cancelQueries() {}
 
-    private func addresses(_ host: String, _ port: Int, _ family: NIOBSDSocket.ProtocolFamily)
-        -> EventLoopFuture<[SocketAddress]>
-    {
+    private func addresses(_ host: String, _ port: Int, _ family: NIOBSDSocket.ProtocolFamily) -> EventLoopFuture<
+        [SocketAddress]
+    > {
         NameResolver.shared.addresses(of: host, on: loop).map { addresses in
-            addresses.compactMap { try? SocketAddress(ipAddress: $0, port: port) }
-                .filter { $0.protocol == family }
+            addresses.compactMap { try? SocketAddress(ipAddress: $0, port: port) }.filter { $0.protocol == family }
         }
     }
 }

@@ -9,30 +9,23 @@ package protocol Network: Sendable {
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     /// Listens, and hands over each connection on `loop`.
     /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
-    func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener>
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
 }
 
 /// The kernel's TCP.
 package struct Sockets: Network {
     package init() {}
 
-    package func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
-        -> EventLoopFuture<any Channel>
-    {
+    package func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<
+        any Channel
+    > {
         guard let bootstrap = ClientBootstrap(validatingGroup: loop) else {
             preconditionFailure("a dial needs an event loop with sockets")
         }
-        let configured =
-            bootstrap
-            .connectTimeout(limits.connectTimeout)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.allowRemoteHalfClosure, value: true)
-            .channelOption(.recvAllocator, value: limits.firstReads)
+        let configured = bootstrap.connectTimeout(limits.connectTimeout).channelOption(
+            .tcpOption(.tcp_nodelay), value: 1
+        ).channelOption(.allowRemoteHalfClosure, value: true).channelOption(.recvAllocator, value: limits.firstReads)
         // The SYN tells the other side, too, so one of the two is enough.
         let small = configured.channelOption(.tcpOption(.init(rawValue: TCP_MAXSEG)), value: limits.segmentByteCount)
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
@@ -42,16 +35,13 @@ package struct Sockets: Network {
         return small.resolver(SharedResolution(loop: loop)).connect(host: endpoint.host, port: endpoint.port)
     }
 
-    package func listen(
-        at endpoint: Endpoint,
-        limits: TransportLimits,
-        on loop: any EventLoop,
-        reception: Reception
-    ) -> EventLoopFuture<TCPListener> {
+    package func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    {
         // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
-        guard (0...65_535).contains(endpoint.port),
-            let address = SocketAddress(at: endpoint)
-        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
+        guard (0...65_535).contains(endpoint.port), let address = SocketAddress(at: endpoint) else {
+            return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
+        }
         do throws(ListenFailure) {
             let (descriptor, bound) = try Self.open(address, endpoint, limits)
             do {
@@ -61,9 +51,7 @@ package struct Sockets: Network {
                 Glibc.close(descriptor)
                 throw ListenFailure(error, endpoint)
             }
-        } catch {
-            return loop.makeFailedFuture(error)
-        }
+        } catch { return loop.makeFailedFuture(error) }
     }
 
     /// A listening socket and where it listens. What is set on it holds for its connections, too.
@@ -71,10 +59,7 @@ package struct Sockets: Network {
         throws(ListenFailure) -> (descriptor: CInt, bound: SocketAddress)
     {
         let descriptor = try address.bind(
-            SOCK_STREAM,
-            [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)],
-            for: endpoint
-        )
+            SOCK_STREAM, [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)], for: endpoint)
         let isListening = Glibc.listen(descriptor, limits.backlog) == 0
         let bound = isListening ? SocketAddress(boundBy: descriptor) : nil
         guard let bound else {
@@ -109,8 +94,8 @@ extension SocketAddress {
     }
     /// A socket that is bound here and never blocks.
     /// - Parameter options: level, name and value of each; what the system refuses of them is not set.
-    func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint)
-        throws(ListenFailure) -> CInt
+    func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint) throws(ListenFailure)
+        -> CInt
     {
         let isIPv6 = if case .v6 = self { true } else { false }
         let flags = CInt(type.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)

@@ -62,16 +62,8 @@ package final class PeerConnection: @unchecked Sendable {
     weak var handler: (any LinkEnd)?
 
     init(
-        id: UInt64,
-        peer: AuthenticatedPeer,
-        route: UInt64,
-        token: RoutingToken,
-        role: Role,
-        carrier: Carrier,
-        localAddress: SocketAddress?,
-        remoteAddress: SocketAddress?,
-        isRelayed: Bool = false,
-        loop: any EventLoop,
+        id: UInt64, peer: AuthenticatedPeer, route: UInt64, token: RoutingToken, role: Role, carrier: Carrier,
+        localAddress: SocketAddress?, remoteAddress: SocketAddress?, isRelayed: Bool = false, loop: any EventLoop,
         handler: (any LinkEnd)? = nil
     ) {
         self.id = id

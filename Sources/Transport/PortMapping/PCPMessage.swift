@@ -51,13 +51,7 @@ package struct PCPMap: Hashable, Sendable {
     package var outerPort: UInt16
     package var outer: LanAddress
 
-    package init(
-        nonce: [UInt8],
-        carrier: MappingCarrier,
-        innerPort: UInt16,
-        outerPort: UInt16,
-        outer: LanAddress
-    ) {
+    package init(nonce: [UInt8], carrier: MappingCarrier, innerPort: UInt16, outerPort: UInt16, outer: LanAddress) {
         self.nonce = nonce
         self.carrier = carrier
         self.innerPort = innerPort
@@ -76,12 +70,9 @@ package struct PCPMap: Hashable, Sendable {
             let outer = LanAddress(bytes.suffix(16))
         else { return nil }
         self.init(
-            nonce: Array(bytes.prefix(12)),
-            carrier: carrier,
+            nonce: Array(bytes.prefix(12)), carrier: carrier,
             innerPort: UInt16(truncatingIfNeeded: number(bytes, at: 16, 2)),
-            outerPort: UInt16(truncatingIfNeeded: number(bytes, at: 18, 2)),
-            outer: outer
-        )
+            outerPort: UInt16(truncatingIfNeeded: number(bytes, at: 18, 2)), outer: outer)
     }
 
     /// Whether it answers a request of this one.
@@ -129,11 +120,7 @@ package enum PCPMessage: Hashable, Sendable {
         default: return nil
         }
         self = .answer(
-            result: bytes[3],
-            lifetime: number(bytes[...], at: 4, 4),
-            epoch: number(bytes[...], at: 8, 4),
-            map: map
-        )
+            result: bytes[3], lifetime: number(bytes[...], at: 4, 4), epoch: number(bytes[...], at: 8, 4), map: map)
     }
 }
 

@@ -124,8 +124,7 @@ package struct PortMappingStateMachine {
         switch state {
         case .asking(number, let method, let failures): return found(method, failures, outcome, now: now)
         case .renewing(number, let mapping): return renewed(mapping, outcome, now: now)
-        case .looking(number, let mapping, let renewAt):
-            return looked(mapping, outcome, renewAt: renewAt, now: now)
+        case .looking(number, let mapping, let renewAt): return looked(mapping, outcome, renewAt: renewAt, now: now)
         case .over(number?):
             state = .over(nil)
             guard let place, let method = lastMethod else { return [] }
@@ -180,12 +179,9 @@ package struct PortMappingStateMachine {
         return [.ask(number, .find(method, place))]
     }
 
-    private mutating func found(
-        _ method: MappingMethod,
-        _ failures: [MappingFailure],
-        _ outcome: Outcome,
-        now: Int64
-    ) -> [Action] {
+    private mutating func found(_ method: MappingMethod, _ failures: [MappingFailure], _ outcome: Outcome, now: Int64)
+        -> [Action]
+    {
         guard let place else { return [] }
         let failure: MappingFailure
         switch outcome {
@@ -206,10 +202,7 @@ package struct PortMappingStateMachine {
     }
 
     private mutating func next(
-        after method: MappingMethod,
-        _ failures: [MappingFailure],
-        _ place: MappingPlace,
-        now: Int64
+        after method: MappingMethod, _ failures: [MappingFailure], _ place: MappingPlace, now: Int64
     ) -> [Action] {
         let rest = place.methods.drop { $0 != method }.dropFirst()
         guard let next = rest.first else { return wait(MappingFailure.telling(failures), now: now) }
@@ -269,12 +262,8 @@ package struct PortMappingStateMachine {
     /// What a gateway is likely to have made.
     private func provisional(_ place: MappingPlace) -> MappingGrant {
         MappingGrant(
-            outer: place.local,
-            tcp: place.port,
-            udp: place.hasDatagrams ? place.port : nil,
-            lifetime: MappingLimits.lease,
-            epoch: nil
-        )
+            outer: place.local, tcp: place.port, udp: place.hasDatagrams ? place.port : nil,
+            lifetime: MappingLimits.lease, epoch: nil)
     }
 
     /// What cannot be used of a grant; `nil` if all can.

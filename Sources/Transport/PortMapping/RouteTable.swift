@@ -25,12 +25,10 @@ package enum RouteTable {
                 let fields = line.split { $0 == "\t" || $0 == " " }
                 guard fields.count >= 8, UInt32(fields[1], radix: 16) == 0, UInt32(fields[7], radix: 16) == 0,
                     let gateway = UInt32(fields[2], radix: 16), isGateway(fields[3]),
-                    let address = LanAddress(withUnsafeBytes(of: gateway) { Array($0) }),
-                    let metric = UInt32(fields[6])
+                    let address = LanAddress(withUnsafeBytes(of: gateway) { Array($0) }), let metric = UInt32(fields[6])
                 else { return nil }
                 return DefaultRoute(gateway: address, interface: String(fields[0]), metric: metric)
-            }
-        )
+            })
     }
 
     /// The best default route of `/proc/net/ipv6_route`: destination, its length, source, its length, next hop, metric,
@@ -44,8 +42,7 @@ package enum RouteTable {
                     let metric = UInt32(fields[5], radix: 16)
                 else { return nil }
                 return DefaultRoute(gateway: address, interface: String(fields[9]), metric: metric)
-            }
-        )
+            })
     }
 
     private static func isGateway(_ flags: Substring) -> Bool {

@@ -89,10 +89,8 @@ final class Acceptor: @unchecked Sendable {
         guard let bootstrap = ClientBootstrap(validatingGroup: loop) else {
             preconditionFailure("a listener needs an event loop with sockets")
         }
-        self.bootstrap =
-            bootstrap
-            .channelOption(.allowRemoteHalfClosure, value: true)
-            .channelOption(.recvAllocator, value: limits.firstReads)
+        self.bootstrap = bootstrap.channelOption(.allowRemoteHalfClosure, value: true).channelOption(
+            .recvAllocator, value: limits.firstReads)
         self.listener = listener
         self.limits = limits
         self.loop = loop
@@ -112,15 +110,12 @@ final class Acceptor: @unchecked Sendable {
         buffer = .allocate(byteCount: max(256, limits.bytesBeforeAuthentication / 2), alignment: 1)
         var thread = pthread_t()
         let code = pthread_create(
-            &thread,
-            nil,
+            &thread, nil,
             { pointer in
                 guard let pointer else { return nil }
                 Unmanaged<Acceptor>.fromOpaque(pointer).takeRetainedValue().run()
                 return nil
-            },
-            Unmanaged.passRetained(self).toOpaque()
-        )
+            }, Unmanaged.passRetained(self).toOpaque())
         guard code == 0 else {
             Unmanaged.passUnretained(self).release()
             ended.succeed(())
@@ -255,8 +250,7 @@ final class Acceptor: @unchecked Sendable {
 
     /// Takes what a silent connection has said.
     /// - Returns: whether it still waits for more.
-    @discardableResult
-    private func hear(_ name: UInt64) -> Bool {
+    @discardableResult private func hear(_ name: UInt64) -> Bool {
         guard var connection = silent[name] else { return false }
         let count = recv(connection.descriptor, buffer.baseAddress, buffer.count, 0)
         if count < 0, errno == EAGAIN || errno == EINTR { return true }
@@ -274,10 +268,7 @@ final class Acceptor: @unchecked Sendable {
         if connection.isWatched { _ = watch_remove(watch, connection.descriptor) }
         ready.append(
             Arrival(
-                descriptor: connection.descriptor,
-                opening: Opening(bytes: connection.bytes, since: connection.since)
-            )
-        )
+                descriptor: connection.descriptor, opening: Opening(bytes: connection.bytes, since: connection.since)))
         return false
     }
 
@@ -353,7 +344,6 @@ final class Acceptor: @unchecked Sendable {
         let accept = reception.accept
         _ = bootstrap.channelInitializer { channel in
             channel.eventLoop.makeCompletedFuture { try accept(channel, arrival.opening) }
-        }
-        .withConnectedSocket(arrival.descriptor)
+        }.withConnectedSocket(arrival.descriptor)
     }
 }

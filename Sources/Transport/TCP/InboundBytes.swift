@@ -20,11 +20,7 @@ struct InboundBytes {
 
     mutating func append(_ read: ByteBuffer) {
         isBusy = read.readableBytes >= limits.quietByteCount
-        if count == 0 {
-            bytes = read
-        } else {
-            bytes.writeImmutableBuffer(read)
-        }
+        if count == 0 { bytes = read } else { bytes.writeImmutableBuffer(read) }
     }
 
     /// Takes so many bytes; `nil` if they are not all here.
@@ -35,9 +31,7 @@ struct InboundBytes {
     }
 
     /// Releases the memory of what was taken. Not for each piece: what is left may be long.
-    mutating func compact() {
-        if count == 0 { clear() } else if bytes.readerIndex > count { bytes.discardReadBytes() }
-    }
+    mutating func compact() { if count == 0 { clear() } else if bytes.readerIndex > count { bytes.discardReadBytes() } }
 
     mutating func clear() { bytes = ByteBuffer() }
 

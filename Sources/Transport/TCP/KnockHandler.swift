@@ -16,10 +16,7 @@ final class KnockHandler: ChannelInboundHandler {
     private var timer: Scheduled<Void>?
 
     init(
-        id: UInt64,
-        token: RoutingToken,
-        sealed: [UInt8],
-        transport: TCPTransport,
+        id: UInt64, token: RoutingToken, sealed: [UInt8], transport: TCPTransport,
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         self.id = id

@@ -67,12 +67,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     /// A connection to us.
     /// - Parameter opening: what has been read from it before it got its channel.
-    init(
-        responder id: UInt64,
-        opening: Opening?,
-        admits: @escaping (RoutingToken) -> Bool,
-        transport: TCPTransport
-    ) {
+    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: TCPTransport) {
         self.id = id
         self.admits = admits
         self.transport = transport
@@ -117,23 +112,15 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         guard !hasStarted else { return }
         hasStarted = true
         switch phase {
-        case .beforeToken:
-            transport.arrived(self)
+        case .beforeToken: transport.arrived(self)
         case .dialling(let dial):
             let greeting: [UInt8]
             do throws(HandshakeError) {
                 greeting = try session.initiate(
-                    dial.identity,
-                    remote: dial.remote,
-                    token: dial.token,
-                    ephemeral: transport.makeEphemeral()
-                )
-            } catch {
-                return end(.requested, .handshake(error))
-            }
+                    dial.identity, remote: dial.remote, token: dial.token, ephemeral: transport.makeEphemeral())
+            } catch { return end(.requested, .handshake(error)) }
             write(greeting, context)
-        case .admitted, .exchanging, .open, .closing:
-            preconditionFailure("a connection starts once")
+        case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
         case .ended:
             // Given up while it connected.
             return context.close(promise: nil)
@@ -201,8 +188,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             transport.events.batchEnded(connection)
             if inputHasEnded, !isPaused { close(.closedByPeer) }
             queueRest()
-        case .ended:
-            inbound.clear()
+        case .ended: inbound.clear()
         }
     }
 
@@ -244,8 +230,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     private func perform(_ action: Session.Action, _ byteCount: Int) {
         switch action {
-        case .proceed:
-            count(byteCount)
+        case .proceed: count(byteCount)
         case .route(let token):
             guard admits(token), let match = transport.events.route(token) else {
                 return end(.requested, .unknownToken)
@@ -272,18 +257,15 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             write(actTwo, context)
             actDeadline = context.eventLoop.now + limits.actTimeout
             watchTime()
-        case .opened(let peer, let actThree):
-            opened(peer, actThree)
+        case .opened(let peer, let actThree): opened(peer, actThree)
         case .frame(let frame):
             count(byteCount)
             switch phase {
             case .open(let connection), .closing(let connection, _): transport.events.frame(connection, frame)
             case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
             }
-        case .reject(let rejection):
-            end(.requested, rejection)
-        case .notAuthentic:
-            end(.notAuthentic, .disconnected)
+        case .reject(let rejection): end(.requested, rejection)
+        case .notAuthentic: end(.notAuthentic, .disconnected)
         }
     }
 
@@ -383,18 +365,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
         let stream = context.channel as? StreamChannel
         let connection = PeerConnection(
-            id: id,
-            peer: peer,
-            route: route,
-            token: token,
-            role: role,
-            carrier: stream?.carrier ?? .tcp,
-            localAddress: context.channel.localAddress,
-            remoteAddress: context.channel.remoteAddress,
-            isRelayed: stream != nil,
-            loop: context.eventLoop,
-            handler: self
-        )
+            id: id, peer: peer, route: route, token: token, role: role, carrier: stream?.carrier ?? .tcp,
+            localAddress: context.channel.localAddress, remoteAddress: context.channel.remoteAddress,
+            isRelayed: stream != nil, loop: context.eventLoop, handler: self)
         forgetTime()
         phase = .open(connection)
         limits.applyToOpenLink(context.channel)
@@ -409,9 +382,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         do throws(NoiseError) {
             guard let bytes = try session.seal(frame) else { throw NoiseError.outOfTurn }
             sealed = bytes
-        } catch {
-            throw error == .tooLong ? .tooLong : .closed
-        }
+        } catch { throw error == .tooLong ? .tooLong : .closed }
         outbound.append(sealed)
         connection.bytesOut += UInt64(sealed.count)
         if outbound.isOverfull {
@@ -435,9 +406,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
     }
 
-    var roundTrip: TimeAmount? {
-        kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil }
-    }
+    var roundTrip: TimeAmount? { kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil } }
 
     /// The kernel's view of the connection (tcp(7), TCP_INFO); asked on the loop, it answers at once.
     private var kernelInfo: tcp_info? {
@@ -466,17 +435,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         case .closing:
             readIfOwed()
             endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended:
-            break
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
         }
     }
 
     // MARK: Reading
 
     /// The channel wants to read. The read waits while ``mayRead`` is false.
-    func read(context: ChannelHandlerContext) {
-        if mayRead { context.read() } else { owesRead = true }
-    }
+    func read(context: ChannelHandlerContext) { if mayRead { context.read() } else { owesRead = true } }
 
     /// Nothing is read while the owner has paused, while pieces that are here are handed over or wait for their turn, or
     /// while too much waits to leave.
@@ -514,9 +480,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         context.fireUserInboundEventTriggered(event)
     }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        broke(error as? IOError)
-    }
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { broke(error as? IOError) }
 
     private func broke(_ error: IOError?) {
         guard let error else { return end(.connectionLost(0), .disconnected) }
@@ -557,10 +521,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
                 self.resumeReading()
                 self.endOutputIfDrained()
             }
-        case .closing:
-            endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended:
-            break
+        case .closing: endOutputIfDrained()
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
         }
     }
 
@@ -599,14 +561,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         transport.forget(self)
         context?.close(promise: nil)
         switch last {
-        case .beforeToken, .admitted:
-            if let rejection { transport.events.rejected(rejection) }
+        case .beforeToken, .admitted: if let rejection { transport.events.rejected(rejection) }
         case .exchanging(_, let connection):
             if let rejection { transport.events.rejected(rejection) }
             connection.end = nil
             transport.events.codeEnded(connection)
-        case .dialling:
-            transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
+        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
         case .open(let connection):
             connection.handler = nil
             transport.events.linkClosed(connection, reason)

@@ -38,7 +38,5 @@ struct PendingConnections: Sendable {
     /// It has shown its token, or is gone.
     mutating func leave(_ id: UInt64) { members.remove(id) }
 
-    private mutating func skip() {
-        while oldest < arrivals.count, !members.contains(arrivals[oldest]) { oldest += 1 }
-    }
+    private mutating func skip() { while oldest < arrivals.count, !members.contains(arrivals[oldest]) { oldest += 1 } }
 }

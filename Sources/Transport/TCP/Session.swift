@@ -65,17 +65,10 @@ struct Session: ~Copyable {
     /// - Returns: preamble and act 1.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     mutating func initiate(
-        _ identity: IdentityKey,
-        remote: PublicKey,
-        token: RoutingToken,
-        ephemeral: consuming SecretKey
+        _ identity: IdentityKey, remote: PublicKey, token: RoutingToken, ephemeral: consuming SecretKey
     ) throws(HandshakeError) -> [UInt8] {
         var handshake = try LinkHandshake.initiator(
-            identity: identity.secret,
-            remote: remote,
-            ephemeral: ephemeral,
-            prologue: Preamble.prologue(token)
-        )
+            identity: identity.secret, remote: remote, ephemeral: ephemeral, prologue: Preamble.prologue(token))
         let actOne = try handshake.write()
         state = .actTwo(handshake)
         return Preamble(kind: .link, token: token).bytes + actOne
@@ -160,9 +153,7 @@ extension Session.State {
             do throws(HandshakeError) {
                 try handshake.read(Array(bytes))
                 actTwo = try handshake.write()
-            } catch {
-                return .reject(.handshake(error))
-            }
+            } catch { return .reject(.handshake(error)) }
             self = .actThree(handshake, remote: remote)
             return .send(actTwo)
         case .actThree(var handshake, let remote):
@@ -179,9 +170,7 @@ extension Session.State {
             do throws(HandshakeError) {
                 try handshake.read(Array(bytes))
                 actThree = try handshake.write()
-            } catch {
-                return .reject(.handshake(error))
-            }
+            } catch { return .reject(.handshake(error)) }
             let link = handshake.finish()
             let peer = link.peer
             self = .open(link.takeTransport())
@@ -192,9 +181,7 @@ extension Session.State {
                 let frame = try transport.open(bytes)
                 self = .open(transport)
                 return frame.map { .frame($0) } ?? .proceed
-            } catch {
-                return .notAuthentic
-            }
+            } catch { return .notAuthentic }
         case .ended:
             self = .ended
             return .proceed
@@ -207,12 +194,8 @@ extension Session.State {
         }
         self = .actOne(
             .responder(
-                identity: match.identity.secret,
-                ephemeral: ephemeral,
-                prologue: Preamble.prologue(preamble.token)
-            ),
-            remote: match.remote
-        )
+                identity: match.identity.secret, ephemeral: ephemeral, prologue: Preamble.prologue(preamble.token)),
+            remote: match.remote)
     }
 
     fileprivate mutating func acceptKnock() {

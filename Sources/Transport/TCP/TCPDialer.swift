@@ -51,9 +51,7 @@ extension TCPTransport {
     ///   - completion: called once, on the loop, not before this returns: the answer, or `nil` if the other side closed
     ///     without one, or why there was no delivery.
     package func knock(
-        at endpoint: Endpoint,
-        token: RoutingToken,
-        sealed: [UInt8],
+        at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
@@ -65,15 +63,11 @@ extension TCPTransport {
 
     /// Knocks over a connection that is there; as ``knock(at:token:sealed:completion:)``.
     package func knock(
-        over channel: any Channel,
-        token: RoutingToken,
-        sealed: [UInt8],
+        over channel: any Channel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         let handler = makeKnockHandler(token, sealed, completion)
-        do {
-            try channel.pipeline.syncOperations.addHandler(handler)
-        } catch {
+        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
             loop.assumeIsolated().execute { handler.end(.failure(DialFailure(error))) }
         }
     }
@@ -87,25 +81,18 @@ extension TCPTransport {
     }
 
     private func connect<Handler: ChannelHandler>(
-        to endpoint: Endpoint,
-        _ handler: Handler,
-        _ limits: TransportLimits,
+        to endpoint: Endpoint, _ handler: Handler, _ limits: TransportLimits,
         failed: @escaping (Handler, DialFailure) -> Void
     ) {
-        guard (1...65_535).contains(endpoint.port) else {
-            return failed(handler, .unresolvable)
-        }
+        guard (1...65_535).contains(endpoint.port) else { return failed(handler, .unresolvable) }
         // A name may have several addresses; so the handler is added to the connection that comes about.
         network.connect(to: endpoint, limits: limits, on: loop).assumeIsolated().whenComplete { result in
             switch result {
             case .success(let channel):
-                do {
-                    try channel.pipeline.syncOperations.addHandler(handler)
-                } catch {
+                do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
                     failed(handler, DialFailure(error))
                 }
-            case .failure(let error):
-                failed(handler, DialFailure(error))
+            case .failure(let error): failed(handler, DialFailure(error))
             }
         }
     }
@@ -126,10 +113,8 @@ extension DialFailure {
             if case .connectTimeout = error { self = .timedOut } else { self = .closedBeforeActTwo }
         case let error as NIOConnectionError:
             self = error.connectionErrors.last.map { DialFailure($0.error) } ?? .unresolvable
-        case is SocketAddressError:
-            self = .unresolvable
-        default:
-            self = .system(0)
+        case is SocketAddressError: self = .unresolvable
+        default: self = .system(0)
         }
     }
 }

@@ -61,6 +61,5 @@ package final class TCPListener: Sendable {
 
     /// Takes no more connections. Those that have shown a token stay.
     /// - Returns: when the address is free.
-    @discardableResult
-    package func close() -> EventLoopFuture<Void> { closing() }
+    @discardableResult package func close() -> EventLoopFuture<Void> { closing() }
 }

@@ -32,11 +32,8 @@ package final class TCPTransport: @unchecked Sendable {
     ///   - generator: chooses among the connections when there are too many.
     ///   - makeEphemeral: a fresh key for each handshake.
     package init(
-        loop: any EventLoop,
-        network: any Network = Sockets(),
-        limits: TransportLimits = TransportLimits(),
-        turns: TurnQueue? = nil,
-        events: TransportEvents = TransportEvents(),
+        loop: any EventLoop, network: any Network = Sockets(), limits: TransportLimits = TransportLimits(),
+        turns: TurnQueue? = nil, events: TransportEvents = TransportEvents(),
         generator: any RandomNumberGenerator = SystemRandomness(),
         makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
     ) {
@@ -75,8 +72,7 @@ package final class TCPTransport: @unchecked Sendable {
         let reception = Reception(
             refuses: { bytes in bound.value.refuses(bytes) },
             accept: { channel, opening in try bound.value.accept(channel, opening) },
-            rejected: { rejection in bound.value.events.rejected(rejection) }
-        )
+            rejected: { rejection in bound.value.events.rejected(rejection) })
         return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop, reception: reception)
     }
 
@@ -97,15 +93,11 @@ package final class TCPTransport: @unchecked Sendable {
     ///   - opening: what has been read from it before.
     ///   - admits: which tokens it may show.
     package func accept(
-        _ channel: any Channel,
-        _ opening: Opening? = nil,
-        admits: @escaping (RoutingToken) -> Bool = { _ in true }
+        _ channel: any Channel, _ opening: Opening? = nil, admits: @escaping (RoutingToken) -> Bool = { _ in true }
     ) throws {
         let handler = LinkHandler(responder: takeID(), opening: opening, admits: admits, transport: self)
         handlers[handler.id] = handler
-        do {
-            try channel.pipeline.syncOperations.addHandler(handler)
-        } catch {
+        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
             forget(handler)
             throw error
         }
@@ -113,12 +105,9 @@ package final class TCPTransport: @unchecked Sendable {
 
     /// Takes on a connection that a dial of ours has made.
     /// - Returns: the dial's number.
-    @discardableResult
-    package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
+    @discardableResult package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
         let handler = makeInitiator(dial)
-        do {
-            try channel.pipeline.syncOperations.addHandler(handler)
-        } catch {
+        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
             forget(handler)
             throw error
         }
@@ -132,17 +121,9 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     func makeKnockHandler(
-        _ token: RoutingToken,
-        _ sealed: [UInt8],
-        _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+        _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) -> KnockHandler {
-        let handler = KnockHandler(
-            id: takeID(),
-            token: token,
-            sealed: sealed,
-            transport: self,
-            completion: completion
-        )
+        let handler = KnockHandler(id: takeID(), token: token, sealed: sealed, transport: self, completion: completion)
         knocks[handler.id] = handler
         return handler
     }
@@ -160,9 +141,7 @@ package final class TCPTransport: @unchecked Sendable {
 
     /// A connection to us is there and has shown nothing yet.
     func arrived(_ handler: LinkHandler) {
-        if let victim = waiting.arrive(handler.id, using: &generator) {
-            handlers[victim]?.end(.requested, .crowdedOut)
-        }
+        if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }
     }
 
     // MARK: Time

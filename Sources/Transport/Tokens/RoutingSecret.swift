@@ -42,12 +42,8 @@ package final class RoutingSecret: Sendable {
     /// - Parameters:
     ///   - conversation: the conversation's id, 32 bytes.
     ///   - role: our own part in the links that this secret announces.
-    package static func derive(
-        own: IdentityKey,
-        remote: PublicKey,
-        conversation: [UInt8],
-        role: Role
-    ) -> RoutingSecret {
+    package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
+    {
         let parties =
             switch role {
             case .initiator: own.publicKey.bytes + remote.bytes
@@ -57,8 +53,7 @@ package final class RoutingSecret: Sendable {
         return RoutingSecret(
             shared.withBytes {
                 HKDF.derive(secret: $0, salt: conversation, info: Array("mayfly/1 routing member".utf8) + parties)
-            }
-        )
+            })
     }
 
     /// The 32 bytes, for the duration of `body` only: to be sealed.

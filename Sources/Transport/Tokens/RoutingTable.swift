@@ -99,9 +99,7 @@ package struct RoutingTable: Sendable {
     /// Lets a member dial. Replaces what was there under the same id.
     /// - Parameter counters: where the counters stood at the last ``counters(ofMember:)``.
     package mutating func addMember(
-        _ id: UInt64,
-        secret: RoutingSecret,
-        counters: ListenerCounters = ListenerCounters()
+        _ id: UInt64, secret: RoutingSecret, counters: ListenerCounters = ListenerCounters()
     ) {
         var holder = Holder(route: .member(id), secret: secret, knock: nil, day: day)
         holder.generation = counters.generation
@@ -158,8 +156,7 @@ package struct RoutingTable: Sendable {
 
     private func find(_ token: RoutingToken) -> (holder: Holder, slot: UInt32, name: Name)? {
         guard let entry = entries[token.head], let holder = holders[entry.slot],
-            let name = Self.names(holder).first(where: { entry.stands(for: $0) }),
-            Self.token(holder, name) == token
+            let name = Self.names(holder).first(where: { entry.stands(for: $0) }), Self.token(holder, name) == token
         else { return nil }
         return (holder, entry.slot, name)
     }
@@ -167,14 +164,12 @@ package struct RoutingTable: Sendable {
     /// A dialer has shown `token` for a link, and we are about to go on with it. The window follows what a dialer shows,
     /// whatever comes of it: all that it may show next is then in the table.
     /// - Returns: whether counters have moved so far that they want to be saved now.
-    @discardableResult
-    package mutating func show(_ token: RoutingToken) -> Bool { move(token, isCompleted: false) }
+    @discardableResult package mutating func show(_ token: RoutingToken) -> Bool { move(token, isCompleted: false) }
 
     /// A handshake under `token` is complete: a member's counter is used up, and those before it. Other tokens stay as
     /// they are.
     /// - Returns: whether counters have changed, so that they want to be saved.
-    @discardableResult
-    package mutating func use(_ token: RoutingToken) -> Bool { move(token, isCompleted: true) }
+    @discardableResult package mutating func use(_ token: RoutingToken) -> Bool { move(token, isCompleted: true) }
 
     private mutating func move(_ token: RoutingToken, isCompleted: Bool) -> Bool {
         guard let (before, slot, name) = find(token), case .member = before.route, !name.isKnock else { return false }
@@ -201,8 +196,7 @@ package struct RoutingTable: Sendable {
     }
 
     /// - Returns: whether anything is different.
-    @discardableResult
-    private mutating func replace(_ slot: UInt32, _ before: Holder, _ after: Holder) -> Bool {
+    @discardableResult private mutating func replace(_ slot: UInt32, _ before: Holder, _ after: Holder) -> Bool {
         holders[slot] = after
         let isSame =
             before.generation == after.generation && before.next == after.next && before.window == after.window
@@ -251,13 +245,10 @@ package struct RoutingTable: Sendable {
     package func counters(ofMember id: UInt64) -> ListenerCounters {
         guard let holder = slots[.member(id)].flatMap({ holders[$0] }) else { return ListenerCounters() }
         return ListenerCounters(
-            generation: holder.generation,
-            window: holder.window,
-            next: holder.next,
+            generation: holder.generation, window: holder.window, next: holder.next,
             days: holder.days.keys.sorted().compactMap { day in
                 holder.days[day].map { ListenerCounters.Day(day: day, window: $0) }
-            }
-        )
+            })
     }
 
     /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.

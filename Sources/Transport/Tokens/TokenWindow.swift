@@ -51,8 +51,7 @@ package struct TokenWindow: Hashable, Codable, Sendable {
         let container = try decoder.container(keyedBy: CodingKeys.self)
         self.init(
             shown: try container.decode(UInt32.self, forKey: .shown),
-            completed: try container.decode(UInt32.self, forKey: .completed)
-        )
+            completed: try container.decode(UInt32.self, forKey: .completed))
     }
 
     private enum CodingKeys: String, CodingKey { case shown, completed }
@@ -91,9 +90,7 @@ package struct ListenerCounters: Hashable, Codable, Sendable {
     package var days: [Day]
 
     package init(
-        generation: TokenGeneration = .first,
-        window: TokenWindow = TokenWindow(),
-        next: TokenGeneration? = nil,
+        generation: TokenGeneration = .first, window: TokenWindow = TokenWindow(), next: TokenGeneration? = nil,
         days: [Day] = []
     ) {
         self.generation = generation

@@ -21,14 +21,10 @@ final class DatagramLinkEnd: LinkEnd {
 
     var isWritable: Bool { transport.endpoint.link(number)?.isWritable ?? false }
 
-    var roundTrip: TimeAmount? {
-        transport.endpoint.link(number).map { .microseconds($0.roundTripTime) }
-    }
+    var roundTrip: TimeAmount? { transport.endpoint.link(number).map { .microseconds($0.roundTripTime) } }
 
     func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
-        do throws(DatagramLink.SendError) {
-            try transport.endpoint.send(frame, on: number, at: transport.now)
-        } catch {
+        do throws(DatagramLink.SendError) { try transport.endpoint.send(frame, on: number, at: transport.now) } catch {
             switch error {
             case .closed: throw .closed
             case .tooLong: throw .tooLong

@@ -20,9 +20,7 @@ package protocol DatagramNetwork: Sendable {
     ///   - receive: called on `loop` for each datagram, and with `nil` when those that had come together are through.
     /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
     func bind(
-        at endpoint: Endpoint,
-        number: UInt32,
-        on loop: any EventLoop,
+        at endpoint: Endpoint, number: UInt32, on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
 
@@ -44,11 +42,8 @@ extension DatagramAddress {
             // sockaddr_in6: family 2, port 2, flow 4, address 16, scope 4 with the low byte first.
             self.init(
                 high: bytes[8..<16].reduce(0) { $0 << 8 | UInt64($1) },
-                low: bytes[16..<24].reduce(0) { $0 << 8 | UInt64($1) },
-                port: UInt16(bytes[2]) << 8 | UInt16(bytes[3]),
-                scope: bytes[24..<28].reversed().reduce(0) { $0 << 8 | UInt32($1) },
-                socket: socket
-            )
+                low: bytes[16..<24].reduce(0) { $0 << 8 | UInt64($1) }, port: UInt16(bytes[2]) << 8 | UInt16(bytes[3]),
+                scope: bytes[24..<28].reversed().reduce(0) { $0 << 8 | UInt32($1) }, socket: socket)
         case .unixDomainSocket: return nil
         }
     }

@@ -1,8 +1,6 @@
 import NIOCore
 
-extension DatagramNetwork {
-    package func source(toward address: SocketAddress) -> SocketAddress? { nil }
-}
+extension DatagramNetwork { package func source(toward address: SocketAddress) -> SocketAddress? { nil } }
 
 extension Sockets {
     package func source(toward address: SocketAddress) -> SocketAddress? {

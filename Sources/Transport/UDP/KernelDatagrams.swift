@@ -5,21 +5,17 @@ import NIOPosix
 
 extension Sockets: DatagramNetwork {
     package func bind(
-        at endpoint: Endpoint,
-        number: UInt32,
-        on loop: any EventLoop,
+        at endpoint: Endpoint, number: UInt32, on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
-        guard (0...65_535).contains(endpoint.port),
-            let address = SocketAddress(at: endpoint)
-        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
+        guard (0...65_535).contains(endpoint.port), let address = SocketAddress(at: endpoint) else {
+            return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
+        }
         guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
             preconditionFailure("a socket needs an event loop with sockets")
         }
         let descriptor: CInt
-        do throws(ListenFailure) {
-            descriptor = try KernelDatagramSocket.open(address, endpoint)
-        } catch {
+        do throws(ListenFailure) { descriptor = try KernelDatagramSocket.open(address, endpoint) } catch {
             return loop.makeFailedFuture(error)
         }
         // NIO reads, and closes its own descriptor; ours writes, so that an address to which there is no way costs one
@@ -31,44 +27,30 @@ extension Sockets: DatagramNetwork {
             return loop.makeFailedFuture(ListenFailure.system(endpoint, code))
         }
         var reading = bootstrap.channelOption(
-            .recvAllocator,
-            value: FixedSizeRecvByteBufferAllocator(capacity: KernelDatagramSocket.readByteCount)
-        )
-        .channelOption(.datagramVectorReadMessageCount, value: KernelDatagramSocket.readCount)
+            .recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: KernelDatagramSocket.readByteCount)
+        ).channelOption(.datagramVectorReadMessageCount, value: KernelDatagramSocket.readCount)
         if System.supportsUDPReceiveOffload {
-            reading = reading.channelOption(.datagramReceiveOffload, value: true)
-                .channelOption(.datagramReceiveSegmentSize, value: true)
+            reading = reading.channelOption(.datagramReceiveOffload, value: true).channelOption(
+                .datagramReceiveSegmentSize, value: true)
         }
         // A socket of one address answers from no other.
         let sources = DatagramAddress(address, socket: 0)?.isWildcard == true ? DatagramSources() : nil
         if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
         let shared = NIOLoopBound(sources, eventLoop: loop)
-        return
-            reading
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(
-                        DatagramReader(number: number, sources: shared.value, receive: receive)
-                    )
-                }
+        return reading.channelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try channel.pipeline.syncOperations.addHandler(
+                    DatagramReader(number: number, sources: shared.value, receive: receive))
             }
-            .withBoundSocket(descriptor)
-            .flatMapThrowing { channel in
-                guard let bound = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
-                return NIOLoopBound(
-                    KernelDatagramSocket(
-                        descriptor: writing,
-                        address: bound,
-                        sources: shared.value,
-                        channel: channel
-                    ),
-                    eventLoop: loop
-                )
-            }
-            .flatMapErrorThrowing {
-                Glibc.close(writing)
-                throw $0 as? ListenFailure ?? ListenFailure($0, endpoint)
-            }
+        }.withBoundSocket(descriptor).flatMapThrowing { channel in
+            guard let bound = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
+            return NIOLoopBound(
+                KernelDatagramSocket(descriptor: writing, address: bound, sources: shared.value, channel: channel),
+                eventLoop: loop)
+        }.flatMapErrorThrowing {
+            Glibc.close(writing)
+            throw $0 as? ListenFailure ?? ListenFailure($0, endpoint)
+        }
     }
 }
 
@@ -79,11 +61,8 @@ private final class DatagramReader: ChannelInboundHandler {
     private let sources: DatagramSources?
     private let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
 
-    init(
-        number: UInt32,
-        sources: DatagramSources?,
-        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
-    ) {
+    init(number: UInt32, sources: DatagramSources?, receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void)
+    {
         self.number = number
         self.sources = sources
         self.receive = receive
@@ -178,9 +157,8 @@ final class KernelDatagramSocket: DatagramSocket {
         if staged + bytes.count > Self.stageByteCount { flush() }
         bytes.withUnsafeBytes { (stage + staged).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
         if let last = runs.indices.last, segmentsAreSupported, runs[last].address == address,
-            runs[last].address.local == address.local, !runs[last].isClosed,
-            bytes.count <= runs[last].segment, runs[last].count < Self.segments,
-            runs[last].byteCount + bytes.count <= Self.segmentedByteCount
+            runs[last].address.local == address.local, !runs[last].isClosed, bytes.count <= runs[last].segment,
+            runs[last].count < Self.segments, runs[last].byteCount + bytes.count <= Self.segmentedByteCount
         {
             runs[last].isClosed = bytes.count < runs[last].segment
             runs[last].byteCount += bytes.count
@@ -209,8 +187,7 @@ final class KernelDatagramSocket: DatagramSocket {
             case EINTR: continue
             // The kernel has no room: the datagrams are lost, and the sender slows down.
             case EAGAIN, ENOBUFS, ENOMEM: return
-            case EIO where runs[next].count > 1,
-                EINVAL where runs[next].count > 1:
+            case EIO where runs[next].count > 1, EINVAL where runs[next].count > 1:
                 // The device cannot take datagrams apart.
                 segmentsAreSupported = false
                 writeApart(runs[next])
@@ -230,12 +207,7 @@ final class KernelDatagramSocket: DatagramSocket {
         while offset < run.byteCount {
             let count = min(run.segment, run.byteCount - offset)
             let single = Run(
-                address: run.address,
-                start: run.start + offset,
-                byteCount: count,
-                segment: count,
-                count: 1
-            )
+                address: run.address, start: run.start + offset, byteCount: count, segment: count, count: 1)
             _ = write([single][...])
             offset += count
         }
@@ -251,9 +223,7 @@ final class KernelDatagramSocket: DatagramSocket {
                     memory.initializeMemory(as: UInt8.self, repeating: 0)
                     for (index, run) in runs.enumerated() {
                         vectors.initializeElement(
-                            at: index,
-                            to: iovec(iov_base: stage + run.start, iov_len: run.byteCount)
-                        )
+                            at: index, to: iovec(iov_base: stage + run.start, iov_len: run.byteCount))
                         var message = Message()
                         let base = memory.baseAddress! + index * (controlByteCount + 32)
                         message.header.msg_namelen = name(run.address, at: base)

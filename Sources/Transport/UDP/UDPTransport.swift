@@ -43,11 +43,8 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     package init(
-        loop: any EventLoop,
-        network: any DatagramNetwork = Sockets(),
-        limits: TransportLimits = TransportLimits(),
-        datagramLimits: DatagramLimits = DatagramLimits(),
-        turns: TurnQueue? = nil,
+        loop: any EventLoop, network: any DatagramNetwork = Sockets(), limits: TransportLimits = TransportLimits(),
+        datagramLimits: DatagramLimits = DatagramLimits(), turns: TurnQueue? = nil,
         events: TransportEvents = TransportEvents(),
         randomBytes: @escaping (Int) -> [UInt8] = { Crypto.randomBytes($0) },
         makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
@@ -62,17 +59,13 @@ package final class UDPTransport: @unchecked Sendable {
         self.routes = routes
         var key = randomBytes(32)
         endpoint = DatagramEndpoint(
-            limits: datagramLimits.bounded(by: limits),
-            cookieKey: SecretBytes(copying: key),
+            limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
             source: DatagramSource(
-                randomBytes: randomBytes,
-                makeEphemeral: makeEphemeral,
+                randomBytes: randomBytes, makeEphemeral: makeEphemeral,
                 route: { token in RoutingToken(token).flatMap { routes.route($0) } },
                 isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
-                acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }
-            ),
-            firstNumber: Self.firstNumber
-        )
+                acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }),
+            firstNumber: Self.firstNumber)
         wipe(&key)
         routes.route = { [unowned self] in self.events.route($0) }
         routes.isKnown = { [unowned self] in self.events.isKnown($0) }
@@ -182,19 +175,11 @@ package final class UDPTransport: @unchecked Sendable {
         withTarget(dial.endpoint) { target in
             guard self.resolving.contains(number) else { return }
             let address: DatagramAddress
-            do throws(DialFailure) {
-                address = try target.get()
-            } catch {
-                return self.fail(number, error)
-            }
+            do throws(DialFailure) { address = try target.get() } catch { return self.fail(number, error) }
             self.resolving.remove(number)
             var whole = DatagramDial(
-                address: address,
-                token: dial.token.bytes,
-                identity: dial.identity,
-                remote: dial.remote,
-                route: dial.route
-            )
+                address: address, token: dial.token.bytes, identity: dial.identity, remote: dial.remote,
+                route: dial.route)
             whole.isPunching = isPunching
             self.endpoint.dial(whole, number: number, at: self.now)
             self.pump()
@@ -206,10 +191,7 @@ package final class UDPTransport: @unchecked Sendable {
     ///   - endpoint: an address; names are looked up by ``LinkTransport``.
     ///   - completion: called once, on the loop: the answer, empty for none; `nil` if nobody has heard it.
     package func knock(
-        at endpoint: Endpoint,
-        token: RoutingToken,
-        sealed: [UInt8],
-        completion: @escaping ([UInt8]?) -> Void
+        at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8], completion: @escaping ([UInt8]?) -> Void
     ) {
         withTarget(endpoint) { target in
             guard case .success(let target) = target else { return completion(nil) }
@@ -309,13 +291,10 @@ package final class UDPTransport: @unchecked Sendable {
     private func handle(_ event: DatagramEvent) {
         switch event {
         case .opened(let opening): opened(opening)
-        case .answered(let number, let token):
-            if let token = RoutingToken(token) { events.dialAnswered(number, token) }
+        case .answered(let number, let token): if let token = RoutingToken(token) { events.dialAnswered(number, token) }
         case .readable(let number): links[number]?.read()
-        case .writable(let number):
-            if let link = links[number] { events.becameWritable(link.connection) }
-        case .pathChanged(let number, let address):
-            links[number]?.connection.remoteAddress = address.socketAddress
+        case .writable(let number): if let link = links[number] { events.becameWritable(link.connection) }
+        case .pathChanged(let number, let address): links[number]?.connection.remoteAddress = address.socketAddress
         case .closed(let number, let reason):
             guard let link = links[number] else { return }
             link.read(all: true)
@@ -330,8 +309,7 @@ package final class UDPTransport: @unchecked Sendable {
             endpoint.answer(knock, with: events.knock(token, knock.sealed, source))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
         case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
-        case .punched(let name, let address):
-            if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
+        case .punched(let name, let address): if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
         case .rejected(let rejection): if rejection.endsConnection { events.rejected(rejection) }
         }
     }
@@ -339,16 +317,9 @@ package final class UDPTransport: @unchecked Sendable {
     private func opened(_ opening: DatagramOpening) {
         guard let token = RoutingToken(opening.token) else { return }
         let connection = PeerConnection(
-            id: opening.number,
-            peer: opening.peer,
-            route: opening.route,
-            token: token,
-            role: opening.role,
-            carrier: .udp,
-            localAddress: sockets[opening.address.socket]?.localAddress,
-            remoteAddress: opening.address.socketAddress,
-            loop: loop
-        )
+            id: opening.number, peer: opening.peer, route: opening.route, token: token, role: opening.role,
+            carrier: .udp, localAddress: sockets[opening.address.socket]?.localAddress,
+            remoteAddress: opening.address.socketAddress, loop: loop)
         links[opening.number] = DatagramLinkEnd(connection, transport: self)
         events.linkOpened(connection)
     }

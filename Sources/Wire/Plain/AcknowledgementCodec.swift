@@ -54,17 +54,14 @@ enum AcknowledgementCodec {
         return said
     }
 
-    private static func identifiers(
-        _ bytes: [UInt8],
-        _ range: Range<Int>,
-        _ field: String
-    ) throws(WireError) -> [MessageID] {
+    private static func identifiers(_ bytes: [UInt8], _ range: Range<Int>, _ field: String) throws(WireError)
+        -> [MessageID]
+    {
         guard range.count % MessageID.byteCount == 0 else { throw .malformed(field) }
         return bytes.withUnsafeBytes { bytes in
             stride(from: range.lowerBound, to: range.upperBound, by: MessageID.byteCount).map { start in
                 MessageID(
-                    Bytes16(copying: UnsafeRawBufferPointer(rebasing: bytes[start..<start + MessageID.byteCount]))
-                )
+                    Bytes16(copying: UnsafeRawBufferPointer(rebasing: bytes[start..<start + MessageID.byteCount])))
             }
         }
     }

@@ -53,10 +53,6 @@ enum ChunkCodec {
         guard let message else { return nil }
         guard content.count <= Limits.chunkByteCount else { throw .tooLong("attachment_chunk.bytes") }
         return AttachmentChunk(
-            message: message,
-            index: Int(index),
-            isDeflated: isDeflated,
-            bytes: Array(bytes[content])
-        )
+            message: message, index: Int(index), isDeflated: isDeflated, bytes: Array(bytes[content]))
     }
 }

@@ -75,12 +75,7 @@ package enum ContentsCodec {
         number == 0 ? 0 : 1 + Plain.varintByteCount(UInt64(bitPattern: number))
     }
 
-    private static func append(
-        _ aged: AgedContent,
-        payload: [UInt8],
-        byteCount: Int,
-        to fields: inout [UInt8]
-    ) {
+    private static func append(_ aged: AgedContent, payload: [UInt8], byteCount: Int, to fields: inout [UInt8]) {
         let content = aged.content
         fields.append(contentTag)
         fields.append(varint: UInt64(byteCount))
@@ -130,11 +125,9 @@ package enum ContentsCodec {
     }
 
     /// - Parameter isStored: our own disk may have contents that travel otherwise.
-    private static func content(
-        _ bytes: [UInt8],
-        _ range: Range<Int>,
-        isStored: Bool = false
-    ) throws(WireError) -> AgedContent? {
+    private static func content(_ bytes: [UInt8], _ range: Range<Int>, isStored: Bool = false) throws(WireError)
+        -> AgedContent?
+    {
         var reader = PlainReader(bytes, range)
         var (type, lifetime, fallback) = ("", "", "")
         var (sentAt, age): (Int64, Int64) = (0, 0)
@@ -182,17 +175,11 @@ package enum ContentsCodec {
         let checked = isStored ? ContentType(type) : try check(type, payloadByteCount: payload.count)
         let (kept, body) = try ContentCodec.decode(checked, Array(bytes[payload]))
         let content = Content(
-            type: checked,
-            id: id,
-            sentAt: Timestamp(milliseconds: sentAt),
+            type: checked, id: id, sentAt: Timestamp(milliseconds: sentAt),
             // An unknown lifetime is none: the content stays in memory.
-            lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral,
-            agreement: agreement,
+            lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral, agreement: agreement,
             fallback: try boundedText(fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
-            shouldPush: shouldPush,
-            payload: kept,
-            body: body
-        )
+            shouldPush: shouldPush, payload: kept, body: body)
         return AgedContent(content, age: max(0, age))
     }
 

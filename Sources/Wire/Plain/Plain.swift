@@ -5,9 +5,7 @@ enum Plain {
     /// With the tag and the length before them.
     static func fieldByteCount(_ byteCount: Int) -> Int { 1 + varintByteCount(UInt64(byteCount)) + byteCount }
 
-    static func varintByteCount(_ value: UInt64) -> Int {
-        (UInt64.bitWidth - (value | 1).leadingZeroBitCount + 6) / 7
-    }
+    static func varintByteCount(_ value: UInt64) -> Int { (UInt64.bitWidth - (value | 1).leadingZeroBitCount + 6) / 7 }
 }
 
 /// Fields with numbers up to 15. Nothing is written for an empty one: proto3 leaves it out.

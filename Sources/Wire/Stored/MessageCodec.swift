@@ -72,17 +72,11 @@ extension StoredCodec {
         for _ in 0..<(try reader.byte()) {
             let member = try reader.key()
             guard let state = try reader.state() else { throw .malformed("delivery.state") }
-            said.append(
-                Delivery(member: member, state: state, at: Timestamp(milliseconds: try reader.number()))
-            )
+            said.append(Delivery(member: member, state: state, at: Timestamp(milliseconds: try reader.number())))
         }
         var message = Message(
-            content: try ContentsCodec.stored(bytes, from: reader.position),
-            sender: sender,
-            state: state,
-            expiresAt: end,
-            onReading: onReading
-        )
+            content: try ContentsCodec.stored(bytes, from: reader.position), sender: sender, state: state,
+            expiresAt: end, onReading: onReading)
         message.deliveries = said
         return (message, arrivedAt)
     }
@@ -90,9 +84,7 @@ extension StoredCodec {
 
 extension [UInt8] {
     /// 8 bytes, little-endian.
-    mutating func append(number: Int64) {
-        Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
-    }
+    mutating func append(number: Int64) { Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) } }
 }
 
 /// Reads the parts of what we have sealed ourselves: keys that were valid when they were written.
@@ -132,10 +124,9 @@ struct StoredReader {
         return StoredCodec.states[code]
     }
 
-    private mutating func value<Value>(
-        _ count: Int,
-        _ read: (UnsafeRawBufferPointer) -> Value
-    ) throws(WireError) -> Value {
+    private mutating func value<Value>(_ count: Int, _ read: (UnsafeRawBufferPointer) -> Value) throws(WireError)
+        -> Value
+    {
         guard count <= bytes.count - position else { throw .malformed("record") }
         defer { position += count }
         return bytes.withUnsafeBytes { read(UnsafeRawBufferPointer(rebasing: $0[position..<position + count])) }

@@ -61,9 +61,7 @@ extension StoredCodec {
         return ([UInt8(members.count)] + members.flatMap(\.bytes) + entries, count)
     }
 
-    static func code(_ state: DeliveryState?) -> UInt8 {
-        states.firstIndex(of: state).map { UInt8($0) } ?? 0
-    }
+    static func code(_ state: DeliveryState?) -> UInt8 { states.firstIndex(of: state).map { UInt8($0) } ?? 0 }
 
     package static func decodeStatuses(_ bytes: [UInt8]) throws(WireError) -> [MessageStatus] {
         var reader = StoredReader(bytes)

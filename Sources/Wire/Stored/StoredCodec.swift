@@ -61,13 +61,9 @@ package enum StoredCodec {
         let proto = try parse(ProtoTombstone.self, bytes)
         var record = ExplodeStateMachine.Record(
             conversation: try identifier(proto.conversation, "tombstone.conversation"),
-            role: proto.isCreator ? .creator : .member,
-            explodedAt: Timestamp(milliseconds: proto.explodedAt),
-            keepUntil: Timestamp(milliseconds: proto.keepUntil),
-            notice: Array(proto.notice),
-            receipt: proto.receipt.isEmpty ? nil : Array(proto.receipt),
-            members: []
-        )
+            role: proto.isCreator ? .creator : .member, explodedAt: Timestamp(milliseconds: proto.explodedAt),
+            keepUntil: Timestamp(milliseconds: proto.keepUntil), notice: Array(proto.notice),
+            receipt: proto.receipt.isEmpty ? nil : Array(proto.receipt), members: [])
         guard record.notice.count == Limits.noticeByteCount else { throw .malformed("tombstone.notice") }
         for member in proto.members {
             let key = try publicKey(member.key, "tombstone.member")
@@ -82,10 +78,8 @@ package enum StoredCodec {
             .map { Array(secrets[$0..<$0 + secretByteCount]) }
         if let tag = InviteTag(proto.tag), !proto.statement.isEmpty {
             record.statement = ExpiredStatement(
-                tag: tag,
-                timestamp: Timestamp(milliseconds: proto.statedAt),
-                signature: try signature(proto.statement, "tombstone.statement")
-            )
+                tag: tag, timestamp: Timestamp(milliseconds: proto.statedAt),
+                signature: try signature(proto.statement, "tombstone.statement"))
         }
         record.isPrepared = proto.isPrepared
         record.isTraceless = proto.isTraceless
@@ -98,11 +92,9 @@ package enum StoredCodec {
         ).map { RelaySeed(unchecked: Array(seeds[$0..<$0 + RelaySeed.byteCount])) }
         for earlier in proto.earlierCopies.prefix(Limits.departedCount) {
             let receipt = DeletionReceipt(
-                conversation: record.conversation,
-                member: try publicKey(earlier.key, "tombstone.earlierCopy"),
+                conversation: record.conversation, member: try publicKey(earlier.key, "tombstone.earlierCopy"),
                 destroyedAt: Timestamp(milliseconds: earlier.destroyedAt),
-                signature: try signature(earlier.signature, "tombstone.earlierCopy")
-            )
+                signature: try signature(earlier.signature, "tombstone.earlierCopy"))
             let knock = earlier.knock.count == secretByteCount ? Array(earlier.knock) : nil
             record.earlierCopies.append(.init(receipt: receipt, knock: knock))
         }
@@ -120,10 +112,6 @@ package enum StoredCodec {
     }
 
     package static func decode<Record: Decodable>(_ type: Record.Type, _ bytes: [UInt8]) throws(WireError) -> Record {
-        do {
-            return try JSONDecoder().decode(type, from: Data(bytes))
-        } catch {
-            throw .malformed("\(type)")
-        }
+        do { return try JSONDecoder().decode(type, from: Data(bytes)) } catch { throw .malformed("\(type)") }
     }
 }

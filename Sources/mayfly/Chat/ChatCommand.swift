@@ -5,8 +5,7 @@ import Glibc
 
 struct ChatCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "chat",
-        abstract: "Talk in a conversation, on the whole terminal.",
+        commandName: "chat", abstract: "Talk in a conversation, on the whole terminal.",
         discussion: """
             Without CONVERSATION it begins with the list of all. How long what you say is kept is always on the screen; \
             nothing is written by the chat itself, and the screen is cleared at the end. /help shows keys and commands.
@@ -18,8 +17,7 @@ struct ChatCommand: ParsableCommand {
               mayfly chat room
               mayfly chat room --plain
               echo 'the build is done' | mayfly chat room --plain
-            """
-    )
+            """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
     @Flag(help: "Lines instead of a screen.") var plain = false

@@ -26,13 +26,9 @@ final class ChatSession {
         screen = try TerminalScreen()
         jobs = try FileJobs(home: home)
         model = ChatModel(
-            room: room,
-            now: wallClock(),
-            calendar: { localTime(of: $0) },
-            asksName: (try? NodeConfiguration.load(home: home))?.name == nil,
-            paths: { FileJobs.paths($0) },
-            makeQRCode: { QRCode.rows(for: $0) }
-        )
+            room: room, now: wallClock(), calendar: { localTime(of: $0) },
+            asksName: (try? NodeConfiguration.load(home: home))?.name == nil, paths: { FileJobs.paths($0) },
+            makeQRCode: { QRCode.rows(for: $0) })
         renderer = Renderer(hasColours: (getenv("NO_COLOR").map { $0.pointee == 0 } ?? true))
     }
 
@@ -63,10 +59,8 @@ final class ChatSession {
             pollfd(fd: screen.signalDescriptor, events: Int16(POLLIN), revents: 0),
             pollfd(fd: jobs.descriptor, events: Int16(POLLIN), revents: 0),
             pollfd(
-                fd: client?.descriptor ?? -1,
-                events: Int16(client?.hasUnsent ?? false ? POLLIN | POLLOUT : POLLIN),
-                revents: 0
-            ),
+                fd: client?.descriptor ?? -1, events: Int16(client?.hasUnsent ?? false ? POLLIN | POLLOUT : POLLIN),
+                revents: 0),
         ]
         let count = poll(&polled, nfds_t(polled.count), timeLeft)
         if polled[1].revents != 0 { for number in screen.takeSignals() { take(signal: number) } }
@@ -74,9 +68,7 @@ final class ChatSession {
             if count == 0, let key = parser.timePassed() { perform(model.handle(.key(key))) }
         } else {
             if polled[0].revents != 0 { readKeys() }
-            if polled[2].revents != 0 {
-                for outcome in jobs.take() { perform(model.handle(outcome)) }
-            }
+            if polled[2].revents != 0 { for outcome in jobs.take() { perform(model.handle(outcome)) } }
             if polled[3].revents != 0 { readNode() }
         }
         if client == nil, monotonicMilliseconds() >= retryAt {
@@ -126,9 +118,7 @@ final class ChatSession {
         do throws(ControlError) {
             try client?.sendPosted()
             for response in try client?.responses() ?? [] { take(response) }
-        } catch {
-            lose(error)
-        }
+        } catch { lose(error) }
     }
 
     private func take(_ response: ControlResponse) {

@@ -43,9 +43,7 @@ final class FileJobs: Sendable {
             let saved: SaveCommand.Saved
             do { saved = try SaveCommand.parse(arguments).save() } catch let error as ControlError
                 where error.hint?.contains("--force") ?? false
-            {
-                throw ControlError(.failed, error.message, hint: "/save OTHER-NAME")
-            }
+            { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
             return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
         }
     }
@@ -89,16 +87,10 @@ final class FileJobs: Sendable {
     private func run(_ job: @escaping @Sendable () throws -> ChatInput) {
         DispatchQueue.global().async { [self] in
             let outcome: ChatInput
-            do {
-                outcome = try job()
-            } catch let error as ControlError {
+            do { outcome = try job() } catch let error as ControlError {
                 outcome = .said(
-                    [error.message, error.hint].compactMap(\.self).joined(separator: "; "),
-                    isFailure: true
-                )
-            } catch {
-                outcome = .said(SendCommand.message(for: error), isFailure: true)
-            }
+                    [error.message, error.hint].compactMap(\.self).joined(separator: "; "), isFailure: true)
+            } catch { outcome = .said(SendCommand.message(for: error), isFailure: true) }
             outcomes.withLock { $0.append(outcome) }
             var byte: UInt8 = 1
             _ = write(ends[1], &byte, 1)

@@ -24,19 +24,16 @@ enum ImagePreview {
             [
                 "/proc/self/exe", ConfineCommand.name, program, "--format", "symbols", "--colors", "240", "--size",
                 "\(size.columns)x\(size.rows)", "--animate", "off", "-",
-            ],
-            input: image
-        )
+            ], input: image)
         guard case .exited(0) = end, !output.isEmpty else {
             throw ControlError(.failed, "this file cannot be shown as an image", hint: "/save writes it")
         }
         return PixelRows.rows(of: output, size: size)
     }
 
-    private static func run(
-        _ arguments: [String],
-        input: [UInt8]
-    ) throws(ControlError) -> (end: ChildProcess.End, output: [UInt8]) {
+    private static func run(_ arguments: [String], input: [UInt8]) throws(ControlError) -> (
+        end: ChildProcess.End, output: [UInt8]
+    ) {
         var inputs: [Int32] = [-1, -1]
         var outputs: [Int32] = [-1, -1]
         guard process_pipe(&inputs) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
@@ -50,22 +47,15 @@ enum ImagePreview {
         return (child.reap(), output ?? [])
     }
 
-    private static func start(
-        _ arguments: [String],
-        _ input: Int32,
-        _ output: Int32
-    ) throws(ControlError) -> ChildProcess {
+    private static func start(_ arguments: [String], _ input: Int32, _ output: Int32) throws(ControlError)
+        -> ChildProcess
+    {
         do throws(ChildProcess.StartFailure) {
             return try ChildProcess(
-                arguments[0],
-                arguments: ["mayfly"] + arguments.dropFirst(),
-                environment: ["PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"],
-                input: input,
-                output: output
-            )
-        } catch {
-            throw ControlError(.failed, error.text)
-        }
+                arguments[0], arguments: ["mayfly"] + arguments.dropFirst(),
+                environment: ["PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"], input: input,
+                output: output)
+        } catch { throw ControlError(.failed, error.text) }
     }
 
     /// Writes all of `input`, closes it, and reads to the end.

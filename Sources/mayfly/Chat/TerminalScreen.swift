@@ -123,11 +123,8 @@ final class TerminalScreen {
     }
 
     /// - Returns: false when nobody sees it any more, or a signal that ends the chat has come while nobody took it.
-    @discardableResult
-    func write(_ text: String) -> Bool {
-        guard output >= 0 else {
-            return text.isEmpty || DescriptorOutput.write(text.utf8, to: STDOUT_FILENO) == nil
-        }
+    @discardableResult func write(_ text: String) -> Bool {
+        guard output >= 0 else { return text.isEmpty || DescriptorOutput.write(text.utf8, to: STDOUT_FILENO) == nil }
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {
             let count = rest.withUnsafeBytes { Glibc.write(output, $0.baseAddress, $0.count) }

@@ -51,15 +51,8 @@ enum Daemon {
         let logOutput = OutputQueue(STDERR_FILENO) { output, count in
             StreamLogHandler(label: "mayfly", stream: output).log(
                 event: LogEvent(
-                    level: .warning,
-                    message: "lines of the log were dropped: standard error was not read",
-                    metadata: ["count": "\(count)"],
-                    source: "mayfly",
-                    file: #fileID,
-                    function: #function,
-                    line: #line
-                )
-            )
+                    level: .warning, message: "lines of the log were dropped: standard error was not read",
+                    metadata: ["count": "\(count)"], source: "mayfly", file: #fileID, function: #function, line: #line))
         }
         // On every way out.
         defer { logOutput.finish() }
@@ -85,17 +78,10 @@ enum Daemon {
         // One thread for the node, one for the lines of the control socket.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let service = NodeService(
-            options: nodeOptions,
-            passphraseFile: options.passphraseFile,
-            passphrase: options.passphrase,
-            loop: group.next(),
-            controlLoop: group.next(),
-            metrics: options.metrics,
-            threshold: options.logLevel == nil ? threshold : nil,
-            reloads: hangup == .reloads,
-            log: logger,
-            logOutput: logOutput
-        )
+            options: nodeOptions, passphraseFile: options.passphraseFile, passphrase: options.passphrase,
+            loop: group.next(), controlLoop: group.next(), metrics: options.metrics,
+            threshold: options.logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
+            logOutput: logOutput)
         // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
         var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)
@@ -103,12 +89,8 @@ enum Daemon {
             configuration: .init(
                 services: [.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup)],
                 gracefulShutdownSignals: [.sigterm, .sigint] + (hangup == .stops ? [.sighup] : []),
-                logger: lifecycleLogger
-            )
-        )
-        do {
-            try await services.run()
-        } catch {
+                logger: lifecycleLogger))
+        do { try await services.run() } catch {
             try? await group.shutdownGracefully()
             throw controlError(error)
         }
@@ -178,9 +160,7 @@ private struct NodeService: Service {
         let configuration = try NodeConfiguration.load(home: options.home)
         try configuration.checkHooks(events: HookRunner.events, home: options.home)
         threshold?.level = configuration.logLevel?.level ?? .notice
-        let node = try await loop.submit { [options, loop, log] in
-            try Node.open(options, on: loop, log: log)
-        }.get()
+        let node = try await loop.submit { [options, loop, log] in try Node.open(options, on: loop, log: log) }.get()
         let stop = loop.makePromise(of: Void.self)
         let queue = ReloadQueue()
         let hooks: HookRunner
@@ -203,24 +183,13 @@ private struct NodeService: Service {
             await follow(node, stack)
             let turns = await node.turns
             server = try await ControlServer.start(
-                home: options.home,
-                on: controlLoop,
-                for: loop,
-                later: { turns.add($0) },
+                home: options.home, on: controlLoop, for: loop, later: { turns.add($0) },
                 whenRead: { controlStack.wipeSoon() },
                 service: ControlHandlers.router(
                     node,
                     NodeHandlers(
-                        stop: stop,
-                        hooks: hooks,
-                        log: logOutput,
-                        reload: queue,
-                        metrics: metrics,
-                        metricsEndpoint: figures?.endpoint
-                    ),
-                    stack: stack,
-                    log: log
-                )
+                        stop: stop, hooks: hooks, log: logOutput, reload: queue, metrics: metrics,
+                        metricsEndpoint: figures?.endpoint), stack: stack, log: log)
             ).get()
         } catch {
             await figures?.close()
@@ -271,14 +240,10 @@ private struct NodeService: Service {
     }
 
     private func follow(_ node: isolated Node, _ hooks: HookRunner) {
-        _ = node.watch { entry in
-            if !hooks.isIdle { hooks.happened(HookRunner.Occurrence(entry)) }
-        }
+        _ = node.watch { entry in if !hooks.isIdle { hooks.happened(HookRunner.Occurrence(entry)) } }
     }
 
-    private func follow(_ node: isolated Node, _ stack: StackWiper) {
-        _ = node.watch { _ in stack.wipeSoon() }
-    }
+    private func follow(_ node: isolated Node, _ stack: StackWiper) { _ = node.watch { _ in stack.wipeSoon() } }
 
     private func start(_ node: Node) async throws {
         if let passphraseFile {
@@ -294,9 +259,7 @@ private struct NodeService: Service {
     private func announce(_ node: Node, _ figures: MetricsServer?, _ output: OutputQueue) async {
         let listen = await node.listening.map(\.description)
         var line: [String: JSONValue] = [
-            "event": "ready",
-            "listen": .array(listen.map { .string($0) }),
-            "pid": .integer(Int64(getpid())),
+            "event": "ready", "listen": .array(listen.map { .string($0) }), "pid": .integer(Int64(getpid())),
         ]
         if let figures { line["metrics"] = .string(figures.endpoint) }
         output.write(JSONValue.object(line).text + "\n")
@@ -309,8 +272,7 @@ private struct NodeService: Service {
                 """
                 closed \(unused.count) socket\(unused.count == 1 ? "" : "s") of the service manager: \
                 config.json listens at another address
-                """
-            )
+                """)
         }
         if await node.discovery == nil, let note = NetworkView.linkLocalNote(await node.reachable) {
             log.warning("\(note)")

@@ -57,11 +57,8 @@ struct HookProgram {
             // What it prints could hold texts: none of it reaches our log.
             return wait(
                 try ChildProcess(command[0], arguments: command, environment: variables, input: ends[0]),
-                stopped: stopped
-            )
-        } catch {
-            return .notStarted(error.text)
-        }
+                stopped: stopped)
+        } catch { return .notStarted(error.text) }
     }
 
     private func wait(_ child: consuming ChildProcess, stopped: Int32) -> End {

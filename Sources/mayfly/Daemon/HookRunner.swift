@@ -100,8 +100,7 @@ final class HookRunner: Sendable {
             input: JSONValue.object([
                 "event": .string(occurrence.event), "inbox": occurrence.inbox.map { .string($0) } ?? .null,
                 "cursor": .integer(occurrence.cursor), "at": .string(occurrence.at),
-            ]).text + "\n"
-        )
+            ]).text + "\n")
         let end = program.run(stopped: stopPipe.read)
         state.withLock { state in
             state.counts.running -= 1
@@ -135,10 +134,7 @@ extension HookRunner.Occurrence {
     /// Leaves out all that only members may know: conversation, text, addresses, names.
     init(_ entry: EventLog.Entry) {
         self.init(
-            event: EventView.kind(of: entry.event).rawValue,
-            inbox: entry.event.client?.description,
-            cursor: entry.cursor,
-            at: Control.Timestamp(entry.event.at).iso8601
-        )
+            event: EventView.kind(of: entry.event).rawValue, inbox: entry.event.client?.description,
+            cursor: entry.cursor, at: Control.Timestamp(entry.event.at).iso8601)
     }
 }

@@ -43,6 +43,4 @@ final class LogThreshold: Sendable {
     }
 }
 
-extension NodeConfiguration.LogLevel {
-    var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .notice }
-}
+extension NodeConfiguration.LogLevel { var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .notice } }

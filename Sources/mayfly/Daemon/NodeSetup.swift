@@ -35,23 +35,14 @@ enum NodeSetup {
     static func initialise(_ options: SetupOptions) throws -> JSONValue {
         umask(0o077)
         let listen = try EndpointOption.endpoints(
-            options.listen.isEmpty ? defaultListen : options.listen,
-            option: "--listen"
-        )
+            options.listen.isEmpty ? defaultListen : options.listen, option: "--listen")
         let advertise = try EndpointOption.endpoints(options.advertise, option: "--advertise")
         if let name = options.name, !PeersFile.isName(name) {
             throw ControlError(
-                .usage,
-                "--name: `\(name)` is not a name",
-                hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
-            )
+                .usage, "--name: `\(name)` is not a name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
         }
         var configuration = NodeConfiguration(
-            name: options.name,
-            listen: listen,
-            advertise: advertise,
-            capacity: options.capacity
-        )
+            name: options.name, listen: listen, advertise: advertise, capacity: options.capacity)
         configuration.discover = options.discover?.description
         do {
             if let file = options.passphraseFile {
@@ -64,19 +55,13 @@ enum NodeSetup {
                     try makeParents(of: options.home)
                     try makeStore(options.home, .passphrase, passphrase.clone())
                     return try finish(
-                        options.home,
-                        configuration,
-                        protection: "passphrase",
-                        passphrase: passphrase.clone()
-                    )
+                        options.home, configuration, protection: "passphrase", passphrase: passphrase.clone())
                 }
             }
             try makeParents(of: options.home)
             try makeStore(options.home, .keyFile, nil)
             return try finish(options.home, configuration, protection: "key file", passphrase: nil)
-        } catch {
-            throw controlError(error)
-        }
+        } catch { throw controlError(error) }
     }
 
     /// Others are not told every address.
@@ -94,10 +79,7 @@ enum NodeSetup {
             let target = home.hasPrefix("/") ? path : String(path.dropFirst())
             if mkdir(target, 0o700) != 0, errno != EEXIST {
                 throw ControlError(
-                    .failed,
-                    "\(target): \(String(cString: strerror(errno)))",
-                    hint: "name another --home"
-                )
+                    .failed, "\(target): \(String(cString: strerror(errno)))", hint: "name another --home")
             }
         }
     }
@@ -112,19 +94,12 @@ enum NodeSetup {
 
     /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
     /// Nothing is written to that before it is opened.
-    private static func makeStore(
-        _ home: String,
-        _ protection: Protection,
-        _ passphrase: consuming SecretBytes?
-    ) throws {
+    private static func makeStore(_ home: String, _ protection: Protection, _ passphrase: consuming SecretBytes?) throws
+    {
         let again = passphrase?.clone()
         do throws(StoreError) {
             try Store.create(
-                home: home,
-                protection: protection,
-                passphrase: passphrase,
-                journal: journalByteCount(for: home)
-            )
+                home: home, protection: protection, passphrase: passphrase, journal: journalByteCount(for: home))
         } catch {
             guard case .alreadyInitialised = error, access("\(home)/\(NodeConfiguration.fileName)", F_OK) != 0 else {
                 throw error
@@ -134,19 +109,14 @@ enum NodeSetup {
             guard store.protection == protection else { throw error }
             do throws(StoreError) { try store.unlock(passphrase: again) } catch .wrongPassphrase {
                 throw ControlError(
-                    .failed,
-                    "an interrupted `mayfly init` has begun \(home) with another passphrase",
-                    hint: "give that one, or remove \(home) and begin again"
-                )
+                    .failed, "an interrupted `mayfly init` has begun \(home) with another passphrase",
+                    hint: "give that one, or remove \(home) and begin again")
             }
         }
     }
 
     private static func finish(
-        _ home: String,
-        _ configuration: NodeConfiguration,
-        protection: String,
-        passphrase: consuming SecretBytes?
+        _ home: String, _ configuration: NodeConfiguration, protection: String, passphrase: consuming SecretBytes?
     ) throws -> JSONValue {
         try configuration.save(home: home)
         if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
@@ -160,10 +130,7 @@ enum NodeSetup {
         let card = try loop.makeFutureWithTask { [options] in
             let node = try await loop.submit {
                 try Node.open(
-                    options,
-                    on: loop,
-                    log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() })
-                )
+                    options, on: loop, log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() }))
             }.get()
             try await node.start(passphrase: holder.take())
             let card = try await node.card()
@@ -171,10 +138,8 @@ enum NodeSetup {
             return card
         }.wait()
         return [
-            "home": .string(home),
-            "listen": .array(configuration.listen.map { .string($0.description) }),
-            "contactCard": .string(card.description),
-            "protection": .string(protection),
+            "home": .string(home), "listen": .array(configuration.listen.map { .string($0.description) }),
+            "contactCard": .string(card.description), "protection": .string(protection),
         ]
     }
 
@@ -194,23 +159,18 @@ enum Reaping {
             let report = try Store.reapHome(home: home, now: NodeClock.realtime())
             if let failure = report.failures.first { throw failure }
             return [
-                "ok": true,
-                "columnsDestroyed": .integer(Int64(report.columnsDestroyed)),
+                "ok": true, "columnsDestroyed": .integer(Int64(report.columnsDestroyed)),
                 "inboxesDestroyed": .integer(Int64(report.rowsDestroyed)),
                 "tombstonesDestroyed": .integer(Int64(report.tombstonesDestroyed)),
             ]
-        } catch {
-            throw controlError(error)
-        }
+        } catch { throw controlError(error) }
     }
 }
 
 enum InviteInspection {
     /// Reads an invitation with no node running.
     static func inspect(slug: String) throws -> Control.Invite {
-        do throws(NodeError) {
-            return Control.Invite(try Node.inspect(slug), slug: slug)
-        } catch {
+        do throws(NodeError) { return Control.Invite(try Node.inspect(slug), slug: slug) } catch {
             throw controlError(error)
         }
     }

@@ -78,9 +78,7 @@ final class OutputQueue: Sendable {
     }
 
     /// Waits until all is written, or for one second: for the end of the program.
-    func finish() {
-        for _ in 0..<500 where state.withLock({ $0.isWriting }) { usleep(2_000) }
-    }
+    func finish() { for _ in 0..<500 where state.withLock({ $0.isWriting }) { usleep(2_000) } }
 }
 
 extension OutputQueue: TextOutputStream {}

@@ -11,9 +11,9 @@ enum ProgramText {
         guard let maps = try? InputFile.read("/proc/self/maps", byteLimit: 1 << 20) else { return }
         for line in maps.split(separator: UInt8(ascii: "\n")) {
             let fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
-            guard fields.count == 6, fields[5].contains(UInt8(ascii: "/")),
-                fields[1].elementsEqual("r-xp".utf8)
-            else { continue }
+            guard fields.count == 6, fields[5].contains(UInt8(ascii: "/")), fields[1].elementsEqual("r-xp".utf8) else {
+                continue
+            }
             let ends = fields[0].split(separator: UInt8(ascii: "-")).compactMap { digits in
                 UInt(String(decoding: digits, as: UTF8.self), radix: 16)
             }

@@ -16,9 +16,7 @@ struct ReloadQueue: Sendable {
     let requests: AsyncStream<Request>
     private let waiting: AsyncStream<Request>.Continuation
 
-    init() {
-        (requests, waiting) = AsyncStream.makeStream(bufferingPolicy: .bufferingOldest(Self.limit))
-    }
+    init() { (requests, waiting) = AsyncStream.makeStream(bufferingPolicy: .bufferingOldest(Self.limit)) }
 
     func signal() { waiting.yield(nil) }
 
@@ -59,8 +57,7 @@ struct Reload: Sendable {
                 if let request { request.fail(controlError(shown)) }
                 log.error(
                     "the configuration of before stays in use; `mayfly doctor` says what is wrong",
-                    metadata: Self.metadata(error)
-                )
+                    metadata: Self.metadata(error))
             }
             ServiceNotifier.tell("READY=1", waits: true)
         }
@@ -75,9 +72,7 @@ struct Reload: Sendable {
         threshold?.level = report.configuration.logLevel?.level ?? .notice
         return ConfigReloadMethod.Result(
             changed: report.changed.map(\.rawValue) + (report.arePeersChanged ? ["peers"] : []),
-            pending: report.pending.map(\.rawValue),
-            overridden: report.overridden.map(\.rawValue)
-        )
+            pending: report.pending.map(\.rawValue), overridden: report.overridden.map(\.rawValue))
     }
 
     /// Without what the files say, which the log does not have: names and addresses.

@@ -77,67 +77,50 @@ final class Metrics: Sendable {
         text.gauge("process_open_fds", "Open descriptors of the process.", [.init(process.fileCount)])
         text.gauge("process_threads", "Threads of the process.", [.init(process.threadCount)])
         text.counter(
-            "mayfly_log_dropped_total",
-            "Lines of the log that were dropped, since standard error was not read.",
-            [.init(log.droppedCount)]
-        )
+            "mayfly_log_dropped_total", "Lines of the log that were dropped, since standard error was not read.",
+            [.init(log.droppedCount)])
     }
 
     private func describeStorage(_ text: inout MetricsText, _ figures: NodeFigures, _ homeSize: Int64) {
         let (state, commits) = (figures.state, figures.commits)
         text.gauge("mayfly_locked", "Whether the storage waits for its passphrase.", [.init(state.isLocked ? 1 : 0)])
         text.gauge(
-            "mayfly_storage_trouble",
-            "Whether the disk has refused something of late, or is read-only.",
-            [.init(state.storageTrouble != nil || state.isReadOnly ? 1 : 0)]
-        )
+            "mayfly_storage_trouble", "Whether the disk has refused something of late, or is read-only.",
+            [.init(state.storageTrouble != nil || state.isReadOnly ? 1 : 0)])
         text.gauge("mayfly_storage_damaged", "Parts of the storage that are damaged.", [.init(state.damage.count)])
         text.gauge("mayfly_home_bytes", "Bytes of the home on its disk.", [.init(homeSize)])
         if let space = DiskSpace(of: home) {
             text.gauge("mayfly_disk_free_bytes", "Bytes free on the disk of the home.", [.init(space.available)])
         }
         text.counter(
-            "mayfly_commits_total",
-            "Group commits, by whether they are durable.",
-            [.init(commits.count, ("outcome", "durable")), .init(commits.failureCount, ("outcome", "failed"))]
-        )
+            "mayfly_commits_total", "Group commits, by whether they are durable.",
+            [.init(commits.count, ("outcome", "durable")), .init(commits.failureCount, ("outcome", "failed"))])
         text.counter(
-            "mayfly_commit_seconds_total",
-            "Time that group commits have taken.",
-            [.init(Double(commits.nanoseconds) / 1e9)]
-        )
+            "mayfly_commit_seconds_total", "Time that group commits have taken.",
+            [.init(Double(commits.nanoseconds) / 1e9)])
         text.gauge(
-            "mayfly_commit_seconds_max",
-            "Time of the longest group commit.",
-            [.init(Double(commits.longestNanoseconds) / 1e9)]
-        )
+            "mayfly_commit_seconds_max", "Time of the longest group commit.",
+            [.init(Double(commits.longestNanoseconds) / 1e9)])
     }
 
     private func describeMessages(_ text: inout MetricsText, _ figures: NodeFigures) {
         let state = figures.state
         text.counter(
-            "mayfly_messages_total",
-            "Messages, by what has become of them.",
-            NodeCounters.MessageEvent.allCases.map {
-                .init(figures.counters.messages[$0] ?? 0, ("event", $0.rawValue))
-            }
+            "mayfly_messages_total", "Messages, by what has become of them.",
+            NodeCounters.MessageEvent.allCases.map { .init(figures.counters.messages[$0] ?? 0, ("event", $0.rawValue)) }
         )
         text.gauge("mayfly_outbox_messages", "Messages that are not acknowledged.", [.init(state.outbox)])
         text.counter(
-            "mayfly_conversation_events_total",
-            "Joins, members, agreements and explosions.",
+            "mayfly_conversation_events_total", "Joins, members, agreements and explosions.",
             NodeCounters.ConversationEvent.allCases.map {
                 .init(figures.counters.conversations[$0] ?? 0, ("event", $0.rawValue))
-            }
-        )
+            })
         text.gauge(
-            "mayfly_inboxes",
-            "Inboxes, by state.",
+            "mayfly_inboxes", "Inboxes, by state.",
             [
                 .init(state.awake, ("state", "awake")), .init(state.sleeping, ("state", "asleep")),
                 .init(state.unused, ("state", "unused")),
-            ]
-        )
+            ])
         text.gauge("mayfly_inbox_capacity", "How many inboxes are to be awake.", [.init(figures.capacity)])
     }
 
@@ -151,42 +134,29 @@ final class Metrics: Sendable {
         text.gauge("mayfly_links", "Open links, by carrier and path.", byKind(figures.links))
         text.counter("mayfly_links_opened_total", "Handshakes that opened a link.", byKind(counters.opened))
         text.counter(
-            "mayfly_links_closed_total",
-            "Links that have ended, by reason.",
-            MetricsText.samples(counters.closed)
-        )
+            "mayfly_links_closed_total", "Links that have ended, by reason.", MetricsText.samples(counters.closed))
         text.counter(
-            "mayfly_link_bytes_total",
-            "Sealed bytes of all links.",
-            [.init(figures.bytesIn, ("direction", "in")), .init(figures.bytesOut, ("direction", "out"))]
-        )
+            "mayfly_link_bytes_total", "Sealed bytes of all links.",
+            [.init(figures.bytesIn, ("direction", "in")), .init(figures.bytesOut, ("direction", "out"))])
         text.counter(
-            "mayfly_dials_failed_total",
-            "Dials that came to nothing, by reason.",
-            MetricsText.samples(counters.failedDials)
-        )
+            "mayfly_dials_failed_total", "Dials that came to nothing, by reason.",
+            MetricsText.samples(counters.failedDials))
         text.counter(
-            "mayfly_handshakes_rejected_total",
-            "Connections to this node that came to nothing, by reason.",
-            MetricsText.samples(counters.rejections)
-        )
+            "mayfly_handshakes_rejected_total", "Connections to this node that came to nothing, by reason.",
+            MetricsText.samples(counters.rejections))
     }
 
     private func describeOthers(_ text: inout MetricsText, _ figures: NodeFigures) {
         if let counts = hooks.counts {
             text.gauge(
-                "mayfly_hooks",
-                "Hooks that run or wait.",
-                [.init(counts.running, ("state", "running")), .init(counts.queued, ("state", "queued"))]
-            )
+                "mayfly_hooks", "Hooks that run or wait.",
+                [.init(counts.running, ("state", "running")), .init(counts.queued, ("state", "queued"))])
             text.counter(
-                "mayfly_hooks_total",
-                "Hooks that have ended, or were not started.",
+                "mayfly_hooks_total", "Hooks that have ended, or were not started.",
                 [
                     .init(counts.done, ("outcome", "done")), .init(counts.failed, ("outcome", "failed")),
                     .init(counts.dropped, ("outcome", "dropped")),
-                ]
-            )
+                ])
         }
         guard let relay = figures.relay else { return }
         text.gauge("mayfly_rendezvous_users", "Nodes that are served.", [.init(relay.users)])
@@ -198,9 +168,7 @@ final class Metrics: Sendable {
     }
 
     private func describeMailboxes(
-        _ text: inout MetricsText,
-        _ own: OwnMailboxStanding?,
-        _ service: MailboxServiceStanding?
+        _ text: inout MetricsText, _ own: OwnMailboxStanding?, _ service: MailboxServiceStanding?
     ) {
         if let own {
             let isGranted = if case .granted = own.standing { true } else { false }
@@ -212,21 +180,17 @@ final class Metrics: Sendable {
         text.gauge("mayfly_mailbox_boxes", "Boxes of theirs.", [.init(counts.boxes)])
         text.gauge("mayfly_mailbox_slots", "Slots that are used.", [.init(counts.slots)])
         text.gauge(
-            "mayfly_mailbox_bytes",
-            "Bytes that are kept for others.",
+            "mayfly_mailbox_bytes", "Bytes that are kept for others.",
             [
                 .init(counts.byteCount - counts.memoryByteCount, ("place", "disk")),
                 .init(counts.memoryByteCount, ("place", "memory")),
-            ]
-        )
+            ])
         text.counter(
-            "mayfly_mailbox_slots_total",
-            "Slots, by what has become of them; refused: requests.",
+            "mayfly_mailbox_slots_total", "Slots, by what has become of them; refused: requests.",
             [
                 .init(counts.put, ("event", "put")), .init(counts.taken, ("event", "taken")),
                 .init(counts.discarded, ("event", "discarded")), .init(counts.expired, ("event", "expired")),
                 .init(counts.refused, ("event", "refused")),
-            ]
-        )
+            ])
     }
 }

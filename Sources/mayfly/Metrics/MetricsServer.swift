@@ -29,32 +29,26 @@ final class MetricsServer: Sendable {
     {
         let open = NIOLoopBoundBox.makeBoxSendingValue(0, eventLoop: loop)
         do {
-            let listener = try await ServerBootstrap(group: loop)
-                .serverChannelOption(.backlog, value: 16)
+            let listener = try await ServerBootstrap(group: loop).serverChannelOption(.backlog, value: 16)
                 .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
                 // A failed accept is told between two reads only.
-                .serverChannelOption(.maxMessagesPerRead, value: 1)
-                .serverChannelInitializer { channel in
+                .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandler(AcceptPause())
                     }
-                }
-                .childChannelInitializer { channel in
+                }.childChannelInitializer { channel in
                     guard open.value < connectionCount else { return channel.close() }
                     open.value += 1
                     channel.closeFuture.whenComplete { _ in open.value -= 1 }
                     return channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandler(MetricsRequestHandler(metrics))
                     }
-                }
-                .bind(host: endpoint.host, port: Int(endpoint.port)).get()
+                }.bind(host: endpoint.host, port: Int(endpoint.port)).get()
             return MetricsServer(listener)
         } catch {
             throw ControlError(
-                .failed,
-                "cannot listen for metrics on \(endpoint): \(error)",
-                hint: "choose another port with --metrics, or in config.json"
-            )
+                .failed, "cannot listen for metrics on \(endpoint): \(error)",
+                hint: "choose another port with --metrics, or in config.json")
         }
     }
 

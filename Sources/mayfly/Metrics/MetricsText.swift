@@ -51,7 +51,6 @@ struct MetricsText {
                 case "\n": ["\\", "n"]
                 default: [character]
                 }
-            }
-        )
+            })
     }
 }

@@ -72,26 +72,19 @@ enum CommandLineMistake {
         let text = words.prefix { !$0.hasPrefix("-") }
         if text.count > 1 {
             return ControlError(
-                .usage,
-                "the text is more than one word, and not quoted",
-                hint: "write: mayfly send \(quoted(arguments[1])) \(quoted(text.joined(separator: " ")))"
-            )
+                .usage, "the text is more than one word, and not quoted",
+                hint: "write: mayfly send \(quoted(arguments[1])) \(quoted(text.joined(separator: " ")))")
         }
         guard let first = words.first, first.hasPrefix("-"), first != "-", !first.hasPrefix("--") else { return nil }
         let dashed = words.prefix { !$0.hasPrefix("--") }
         let options = words.dropFirst(dashed.count).map { " \(quoted($0))" }.joined()
         return ControlError(
-            .usage,
-            "`\(first)` is no option of `send`",
+            .usage, "`\(first)` is no option of `send`",
             hint: "a text that starts with a dash goes behind `--`: mayfly send \(quoted(arguments[1]))\(options) -- "
-                + quoted(dashed.joined(separator: " "))
-        )
+                + quoted(dashed.joined(separator: " ")))
     }
 
-    private static func command(
-        of arguments: [String],
-        in root: any ParsableCommand.Type
-    ) -> any ParsableCommand.Type {
+    private static func command(of arguments: [String], in root: any ParsableCommand.Type) -> any ParsableCommand.Type {
         var command = root
         for word in arguments {
             guard let next = command.configuration.subcommands.first(where: { $0._commandName == word }) else { break }
@@ -101,10 +94,8 @@ enum CommandLineMistake {
     }
 
     /// As its help names them.
-    private static func options(
-        of command: any ParsableCommand.Type,
-        in root: any ParsableCommand.Type
-    ) -> Set<String> {
+    private static func options(of command: any ParsableCommand.Type, in root: any ParsableCommand.Type) -> Set<String>
+    {
         let help = root.helpMessage(for: command, includeHidden: true)
         let words = help.split { !($0.isLetter || $0.isNumber || $0 == "-") }
         return Set(words.filter { $0.hasPrefix("--") }.map(String.init)).union(["--help", "--help-hidden", "--version"])
@@ -113,8 +104,9 @@ enum CommandLineMistake {
     /// The name that is meant, if there is one within two slips.
     private static func nearest(to word: String, among names: [String]) -> String? {
         let limit = min(2, word.count - 2)
-        return names.map { (name: $0, slips: slips(word, $0)) }.filter { $0.slips <= limit }
-            .min { $0.slips < $1.slips }?.name
+        return names.map { (name: $0, slips: slips(word, $0)) }.filter { $0.slips <= limit }.min {
+            $0.slips < $1.slips
+        }?.name
     }
 
     /// How many letters are missing, too many, others, or at each other's place.

@@ -9,10 +9,7 @@ enum EndpointOption {
         for text in texts {
             guard let endpoint = Endpoint(text) else {
                 throw ControlError(
-                    .usage,
-                    "\(option): `\(text)` is not an endpoint",
-                    hint: "write tcp://HOST:PORT, IPv6 in brackets"
-                )
+                    .usage, "\(option): `\(text)` is not an endpoint", hint: "write tcp://HOST:PORT, IPv6 in brackets")
             }
             result.append(endpoint)
         }
@@ -31,10 +28,8 @@ enum EndpointOption {
             endpoint.port > 0
         else {
             throw ControlError(
-                .usage,
-                "\(option): `\(text)` is not a machine",
-                hint: "write HOST or HOST:PORT, an address of IPv6 with a port in brackets"
-            )
+                .usage, "\(option): `\(text)` is not a machine",
+                hint: "write HOST or HOST:PORT, an address of IPv6 with a port in brackets")
         }
         return endpoint
     }

@@ -7,8 +7,7 @@ struct GlobalOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"), completion: .directory)
     var home: String?
 
-    @Flag(help: "One JSON object a line on standard output, errors included.")
-    var json = false
+    @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
 
     /// The home of the package's service, whose user owns it.
     private static let serviceHome = "/var/lib/mayfly"

@@ -56,15 +56,12 @@ struct NameCompletion {
 
     var peers: [String] {
         elements(of: "peers", PeerListMethod.self, Nothing()).compactMap { $0["name"]?.stringValue }.filter(
-            Self.isPlain
-        )
+            Self.isPlain)
     }
 
-    private func elements<Method: ControlMethod>(
-        of list: String,
-        _ method: Method.Type,
-        _ params: Method.Params
-    ) -> [JSONValue] {
+    private func elements<Method: ControlMethod>(of list: String, _ method: Method.Type, _ params: Method.Params)
+        -> [JSONValue]
+    {
         var options = GlobalOptions()
         options.home = home
         guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path),
@@ -109,8 +106,6 @@ enum CodeCompletion {
             let last = parts.last, !last.isEmpty, parts.count == 2 || CodeWords.contains(parts[1])
         else { return [] }
         let head = parts.dropLast().joined(separator: "-")
-        return CodeWords.words(beginningWith: last.lowercased()).map {
-            "\(head)-\($0)\(parts.count == 2 ? "-" : "")"
-        }
+        return CodeWords.words(beginningWith: last.lowercased()).map { "\(head)-\($0)\(parts.count == 2 ? "-" : "")" }
     }
 }

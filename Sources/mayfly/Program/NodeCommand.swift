@@ -13,41 +13,27 @@ protocol NodeCommand: ParsableCommand {
 extension NodeCommand {
     func run() throws {
         let terminal = Terminal(json: global.json, home: global.home)
-        do {
-            try perform(terminal)
-        } catch let error as ControlError {
+        do { try perform(terminal) } catch let error as ControlError {
             terminal.report(error.naming(home: global.home))
             throw ExitCode(error.kind.exitCode)
         }
     }
 
     /// Connects to the node of the home directory.
-    func connect() throws -> ControlClient {
-        try ControlClient(home: try global.resolvedHome())
-    }
+    func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
     /// Calls one method and shows its result: as the node sent it with `--json`, otherwise with `show`.
     func call<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ params: Method.Params,
-        timeout: Duration? = .seconds(30),
-        _ terminal: Terminal,
+        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
         show: (Method.Result) -> Void
     ) throws {
         let value = try connect().call(method, params, timeout: timeout)
-        if terminal.json {
-            terminal.result(value)
-        } else {
-            show(try understand(value, as: Method.Result.self))
-        }
+        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Method.Result.self)) }
     }
 
     /// Calls a method whose result is a list, and shows it: one line an element with `--json`, otherwise with `show`.
     func callList<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ params: Method.Params,
-        _ list: String,
-        _ terminal: Terminal,
+        _ method: Method.Type, _ params: Method.Params, _ list: String, _ terminal: Terminal,
         show: (Method.Result) -> Void
     ) throws {
         let value = try connect().call(method, params)
@@ -105,21 +91,15 @@ private func escaped(_ word: String) -> String {
 
 /// Reads what the node answered.
 func understand<Value: JSONConvertible>(_ value: JSONValue, as type: Value.Type) throws(ControlError) -> Value {
-    do {
-        return try value.decoded(as: type)
-    } catch {
+    do { return try value.decoded(as: type) } catch {
         throw ControlError(
-            .failed,
-            "the node's answer cannot be understood: `\(error.field)` \(error.message)",
-            hint: "node and command line are of different versions; see `mayfly version` and `mayfly status`"
-        )
+            .failed, "the node's answer cannot be understood: `\(error.field)` \(error.message)",
+            hint: "node and command line are of different versions; see `mayfly version` and `mayfly status`")
     }
 }
 
 extension Interval: ExpressibleByArgument {
-    package init?(argument: String) {
-        self.init(text: argument)
-    }
+    package init?(argument: String) { self.init(text: argument) }
 
     /// In seconds, as it is given.
     package var defaultValueDescription: String {
@@ -128,11 +108,7 @@ extension Interval: ExpressibleByArgument {
     }
 }
 
-extension Timestamp: ExpressibleByArgument {
-    package init?(argument: String) {
-        self.init(iso8601: argument)
-    }
-}
+extension Timestamp: ExpressibleByArgument { package init?(argument: String) { self.init(iso8601: argument) } }
 
 extension LifetimeValue: ExpressibleByArgument {}
 extension LifetimeTimer: ExpressibleByArgument {}

@@ -32,10 +32,7 @@ enum Passphrase {
     ///
     /// Without a file, a terminal is asked, without echo.
     static func withBytes<Value>(
-        _ kind: Kind = .current,
-        option: String?,
-        _ terminal: Terminal,
-        _ body: (UnsafeRawBufferPointer) throws -> Value
+        _ kind: Kind = .current, option: String?, _ terminal: Terminal, _ body: (UnsafeRawBufferPointer) throws -> Value
     ) throws -> Value {
         try withBuffer { buffer in
             let path = try file(kind, option: option)
@@ -82,10 +79,7 @@ enum Passphrase {
     }
 
     private static func readFile(
-        _ path: String,
-        _ kind: Kind,
-        into buffer: UnsafeMutableRawBufferPointer,
-        _ terminal: Terminal
+        _ path: String, _ kind: Kind, into buffer: UnsafeMutableRawBufferPointer, _ terminal: Terminal
     ) throws(ControlError) -> Int {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw unreadable(path, kind, errno) }
@@ -107,35 +101,28 @@ enum Passphrase {
 
     private static func unreadable(_ path: String, _ kind: Kind, _ code: Int32) -> ControlError {
         ControlError(
-            .failed,
-            "cannot read the passphrase file \(path): \(String(cString: strerror(code)).lowercased())",
-            hint: "check \(kind.option) or \(kind.variable)"
-        )
+            .failed, "cannot read the passphrase file \(path): \(String(cString: strerror(code)).lowercased())",
+            hint: "check \(kind.option) or \(kind.variable)")
     }
 
-    private static func prompt(
-        _ kind: Kind,
-        _ question: String,
-        into buffer: UnsafeMutableRawBufferPointer
-    ) throws(ControlError) -> Int {
+    private static func prompt(_ kind: Kind, _ question: String, into buffer: UnsafeMutableRawBufferPointer)
+        throws(ControlError) -> Int
+    {
         let descriptor = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard descriptor >= 0, isatty(STDIN_FILENO) == 1 else {
             if descriptor >= 0 { close(descriptor) }
             throw ControlError(
-                .usage,
-                "no passphrase: there is no terminal to ask on",
-                hint: "give \(kind.option) F or set \(kind.variable)"
-            )
+                .usage, "no passphrase: there is no terminal to ask on",
+                hint: "give \(kind.option) F or set \(kind.variable)")
         }
         defer { close(descriptor) }
         let count = try SilentPrompt.ask(question, on: descriptor, into: buffer)
         return try withoutLineEnd(buffer, count)
     }
 
-    private static func withoutLineEnd(
-        _ buffer: UnsafeMutableRawBufferPointer,
-        _ byteCount: Int
-    ) throws(ControlError) -> Int {
+    private static func withoutLineEnd(_ buffer: UnsafeMutableRawBufferPointer, _ byteCount: Int) throws(ControlError)
+        -> Int
+    {
         guard byteCount <= byteLimit else {
             throw ControlError(.usage, "the passphrase is longer than \(byteLimit) bytes")
         }

@@ -1,4 +1,2 @@
 /// The version of this program.
-enum ProgramVersion {
-    static let text = "0.1.0"
-}
+enum ProgramVersion { static let text = "0.1.0" }

@@ -54,9 +54,7 @@ struct QRMatrix {
         }
         for (x, y) in [(3, 3), (size - 4, 3), (3, size - 4)] { drawFinder(x, y) }
         let places = alignmentPlaces
-        for x in places {
-            for y in places where !isFinder(x, y, places) { drawAlignment(x, y) }
-        }
+        for x in places { for y in places where !isFinder(x, y, places) { drawAlignment(x, y) } }
         drawFormat(mask: 0)
         drawVersion()
     }
@@ -201,14 +199,12 @@ private enum QRCodewords {
     /// Error correction codewords of a block at level L, by version: table 9.
     private static let correctionCounts = [
         7, 10, 15, 20, 26, 18, 20, 24, 30, 18, 20, 24, 26, 30, 22, 24, 28, 30, 28, 28, 28, 28, 30, 30, 26, 28, 30, 30,
-        30,
-        30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30,
+        30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30,
     ]
     /// Blocks at level L, by version: table 9.
     private static let blockCounts = [
         1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 4, 6, 6, 6, 6, 7, 8, 8, 9, 9, 10, 12, 12, 12, 13, 14, 15, 16, 17, 18, 19,
-        19,
-        20, 21, 22, 24, 25,
+        19, 20, 21, 22, 24, 25,
     ]
 
     static func dataCount(_ version: Int) -> Int {
@@ -243,9 +239,7 @@ private enum QRCodewords {
         for index in 0..<(blocks.last?.count ?? 0) {
             for block in blocks where index < block.count { result.append(block[block.startIndex + index]) }
         }
-        for index in generator.indices {
-            for correction in corrections { result.append(correction[index]) }
-        }
+        for index in generator.indices { for correction in corrections { result.append(correction[index]) } }
         return result
     }
 

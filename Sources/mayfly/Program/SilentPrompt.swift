@@ -12,11 +12,9 @@ enum SilentPrompt {
 
     /// - Parameter descriptor: the terminal.
     /// - Returns: how many bytes of an answer are in `buffer`, its line end included.
-    static func ask(
-        _ question: String,
-        on descriptor: Int32,
-        into buffer: UnsafeMutableRawBufferPointer
-    ) throws(ControlError) -> Int {
+    static func ask(_ question: String, on descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer)
+        throws(ControlError) -> Int
+    {
         var ends: [Int32] = [-1, -1]
         guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
         defer { for end in ends { close(end) } }
@@ -44,9 +42,7 @@ enum SilentPrompt {
                 return count
             } else {
                 throw ControlError(
-                    .failed,
-                    "cannot read from the terminal: \(String(cString: strerror(failure)).lowercased())"
-                )
+                    .failed, "cannot read from the terminal: \(String(cString: strerror(failure)).lowercased())")
             }
         }
     }

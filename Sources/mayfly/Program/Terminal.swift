@@ -23,32 +23,22 @@ struct Terminal {
     }
 
     /// Prints a result as JSON.
-    func result(_ value: JSONValue, exitCode code: Int32 = 0) {
-        result(value.text, exitCode: code)
-    }
+    func result(_ value: JSONValue, exitCode code: Int32 = 0) { result(value.text, exitCode: code) }
 
     /// Tells a person something that is not the result.
-    func note(_ line: String) {
-        if !json { Self.tell(naming(home: home, in: line) + "\n") }
-    }
+    func note(_ line: String) { if !json { Self.tell(naming(home: home, in: line) + "\n") } }
 
     /// Tells a person something even when a script listens.
-    func warn(_ line: String) {
-        Self.tell("mayfly: \(line)\n")
-    }
+    func warn(_ line: String) { Self.tell("mayfly: \(line)\n") }
 
     /// Asks a person, even with `--json`; the answer follows on the same line.
-    static func ask(_ question: String) {
-        tell(question)
-    }
+    static func ask(_ question: String) { tell(question) }
 
     /// Asks a person to type `name` before something is destroyed.
     /// - Throws: `failed` when something else was typed.
     static func confirm(_ warning: String, byTyping name: String) throws(ControlError) {
         ask("\(warning)\nType \(name) to go on: ")
-        guard readLine() == name else {
-            throw ControlError(.failed, "nothing was destroyed: that is not the name")
-        }
+        guard readLine() == name else { throw ControlError(.failed, "nothing was destroyed: that is not the name") }
     }
 
     /// Asks a person on a terminal; Enter is yes.
@@ -60,9 +50,7 @@ struct Terminal {
     }
 
     /// What a person is told is not what was asked for: that nobody can be told is no failure.
-    private static func tell(_ text: String) {
-        _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO)
-    }
+    private static func tell(_ text: String) { _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO) }
 
     /// Columns and rows of a terminal; 80 and 24 when it does not say.
     static func size(of descriptor: Int32) -> Picture.Size {
@@ -149,6 +137,4 @@ func milliseconds(_ value: Double?) -> String {
 func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.address))" }
 
 /// The first characters of an id, enough to type.
-func short(_ id: String) -> String {
-    String(id.prefix(12))
-}
+func short(_ id: String) -> String { String(id.prefix(12)) }

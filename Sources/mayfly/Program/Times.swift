@@ -55,11 +55,6 @@ func localTime(of time: Timestamp) -> LocalTime {
     var parts = tm()
     localtime_r(&seconds, &parts)
     return LocalTime(
-        year: Int(parts.tm_year) + 1_900,
-        month: Int(parts.tm_mon) + 1,
-        day: Int(parts.tm_mday),
-        weekday: Int(parts.tm_wday),
-        hour: Int(parts.tm_hour),
-        minute: Int(parts.tm_min)
-    )
+        year: Int(parts.tm_year) + 1_900, month: Int(parts.tm_mon) + 1, day: Int(parts.tm_mday),
+        weekday: Int(parts.tm_wday), hour: Int(parts.tm_hour), minute: Int(parts.tm_min))
 }

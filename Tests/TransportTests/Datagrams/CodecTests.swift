@@ -9,9 +9,8 @@ import Testing
         arguments: [
             ([0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
             ([0x9d, 0x7f, 0x3e, 0x7d], 494_878_333), ([0x7b, 0xbd], 15_293), ([0x25], 37),
-        ] as [([UInt8], UInt64)]
-    )
-    func `variable-length integers are those of RFC 9000`(bytes: [UInt8], value: UInt64) {
+        ] as [([UInt8], UInt64)]) func `variable-length integers are those of RFC 9000`(bytes: [UInt8], value: UInt64)
+    {
         var reader = ByteReader(bytes)
         #expect(reader.variable() == value)
         var written: [UInt8] = []
@@ -30,11 +29,9 @@ import Testing
         .dial(token: bytes(16, 1), dialer: 7, cookie: [], actOne: bytes(50, 2)),
         .dial(token: bytes(16, 1), dialer: .max, cookie: bytes(16, 3), actOne: bytes(50, 2)),
         .answer(dialer: 1, responder: 2, actTwo: bytes(50, 9)), .finish(responder: 5, actThree: bytes(66, 8)),
-        .cookie(dialer: 3, cookie: bytes(16, 4)),
-        .knock(token: bytes(16, 1), asker: 9, sealed: bytes(1_024, 5)),
-        .reply(asker: 9, sealed: bytes(1_024, 6)),
-        .observe(token: bytes(16, 1), asker: 9), .observed(asker: 9, high: 1, low: 2, port: 0x1234),
-        .punch(nonce: bytes(16, 7)),
+        .cookie(dialer: 3, cookie: bytes(16, 4)), .knock(token: bytes(16, 1), asker: 9, sealed: bytes(1_024, 5)),
+        .reply(asker: 9, sealed: bytes(1_024, 6)), .observe(token: bytes(16, 1), asker: 9),
+        .observed(asker: 9, high: 1, low: 2, port: 0x1234), .punch(nonce: bytes(16, 7)),
     ]
 
     @Test func `a knock has 1 to 1,024 sealed bytes, and a reply as many or none`() {
@@ -104,9 +101,9 @@ import Testing
         (.acknowledgement(.init(ranges: [900...1_000, 100...898, 2...3, 0...0], delay: 25_000)), []),
         (.acknowledgement(.init(ranges: [VariableInteger.maximum...VariableInteger.maximum], delay: 70_000)), []),
         (.data(offset: 0, 3..<3, isLast: true), []), (.data(offset: 70_000, 6..<10, isLast: false), [1, 2, 3, 4]),
-        (.credit(1 << 40), []), (.challenge(.max), []), (.response(0), []),
-        (.rekey(.one, epoch: 1, bytes(50, 1)), []), (.rekey(.two, epoch: 255, bytes(50, 1)), []),
-        (.rekey(.three, epoch: 0, bytes(66, 1)), []), (.close(6), []), (.linkKey(bytes(33, 1)), []),
+        (.credit(1 << 40), []), (.challenge(.max), []), (.response(0), []), (.rekey(.one, epoch: 1, bytes(50, 1)), []),
+        (.rekey(.two, epoch: 255, bytes(50, 1)), []), (.rekey(.three, epoch: 0, bytes(66, 1)), []), (.close(6), []),
+        (.linkKey(bytes(33, 1)), []),
     ]
 
     @Test(arguments: 0..<frames.count) func `frames round-trip, and none is read past its end`(index: Int) throws {
@@ -137,9 +134,8 @@ import Testing
             [3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0],  // data that ends above 2^62 − 1
             [3, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],  // data longer than the packet
             [8, 0, 1], [8, 4, 1],  // no such act
-        ] as [[UInt8]]
-    )
-    func `what no frame can be is refused`(bytes: [UInt8]) {
+        ] as [[UInt8]]) func `what no frame can be is refused`(bytes: [UInt8])
+    {
         var reader = ByteReader(bytes)
         #expect(throws: DatagramFrame.Malformed.self) { while try DatagramFrame.read(&reader) != nil {} }
     }

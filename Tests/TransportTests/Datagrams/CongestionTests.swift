@@ -9,11 +9,7 @@ import Testing
 
     /// A transfer that never ends over 20 Mbit/s and 40 ms, unless it is said otherwise.
     private func transfer(
-        seed: UInt64 = 1,
-        lost: Int = 0,
-        rate: Int? = line,
-        queue: Int = 150_000,
-        delay: Microseconds = 20_000
+        seed: UInt64 = 1, lost: Int = 0, rate: Int? = line, queue: Int = 150_000, delay: Microseconds = 20_000
     ) throws -> Pair {
         var conditions = Conditions()
         (conditions.lost, conditions.rate, conditions.queue, conditions.delay) = (lost, rate, queue, delay)
@@ -186,8 +182,7 @@ import Testing
 
     // MARK: Others
 
-    @Test(arguments: [50_000, 150_000, 400_000])
-    func `two transfers at one bottleneck share it`(queue: Int) throws {
+    @Test(arguments: [50_000, 150_000, 400_000]) func `two transfers at one bottleneck share it`(queue: Int) throws {
         let network = SimulatedNetwork(seed: 4)
         network.isShared = true
         network.conditions.rate = Self.line

@@ -270,12 +270,7 @@ import Testing
         for step in 1...20 as ClosedRange<Microseconds> {
             let packet = congestion.sent(40_000, inFlight: 1_000, at: step * 40_000)
             congestion.delivery.acknowledged(
-                40_000,
-                packet,
-                number: UInt64(step),
-                sentAt: step * 40_000,
-                at: step * 40_000 + 40_000
-            )
+                40_000, packet, number: UInt64(step), sentAt: step * 40_000, at: step * 40_000 + 40_000)
             congestion.update(inFlight: 1_000, latest: 40_000, estimate, at: step * 40_000 + 40_000)
             #expect(congestion.window <= 20_000)
         }

@@ -35,8 +35,7 @@ import Testing
                     preconditionFailure("the page names keys")
                 }
                 return key
-            }
-        )
+            })
     }
 
     private func act(_ datagram: [UInt8]) throws -> [UInt8] {
@@ -53,40 +52,23 @@ import Testing
         let listenerID = try vector.bytes("listener's id").bigEndian(at: 0)
         #expect(DatagramPacket.prologue(token: token) == (try vector.bytes("prologue")))
         let dialing = try Dialing(
-            DatagramDial(address: there, token: token, identity: ann, remote: bob.publicKey, route: 1),
-            id: dialerID,
-            ephemeral: try key(vector, "dialer's ephemeral"),
-            limits: limits,
-            at: 0
-        )
+            DatagramDial(address: there, token: token, identity: ann, remote: bob.publicKey, route: 1), id: dialerID,
+            ephemeral: try key(vector, "dialer's ephemeral"), limits: limits, at: 0)
         let dial = try #require(dialing.poll(at: 0)).bytes
         #expect(dial == (try vector.bytes("dial")))
         let answering = try ResponderHandshake(
-            ResponderHandshake.Name(address: here, dialer: dialerID),
-            id: listenerID,
-            token: token,
-            route: RouteMatch(identity: bob, route: 1, remote: ann.publicKey),
-            actOne: try act(dial),
-            ephemeral: try key(vector, "listener's ephemeral"),
-            limits: limits,
-            at: 0
-        )
+            ResponderHandshake.Name(address: here, dialer: dialerID), id: listenerID, token: token,
+            route: RouteMatch(identity: bob, route: 1, remote: ann.publicKey), actOne: try act(dial),
+            ephemeral: try key(vector, "listener's ephemeral"), limits: limits, at: 0)
         #expect(answering.firstAnswer.bytes == (try vector.bytes("answer")))
         let rejection = dialing.receiveAnswer(
-            try act(answering.firstAnswer.bytes),
-            responder: listenerID,
-            from: there,
-            source: source(try page["rekey"].bytes("beginner's ephemeral")),
-            at: 0
-        )
+            try act(answering.firstAnswer.bytes), responder: listenerID, from: there,
+            source: source(try page["rekey"].bytes("beginner's ephemeral")), at: 0)
         #expect(rejection == nil)
         let finish = try #require(dialing.poll(at: 0)).bytes
         #expect(finish == (try vector.bytes("finish")))
         let outcome = answering.receiveFinish(
-            try act(finish),
-            source: source(try page["rekey"].bytes("other's ephemeral")),
-            at: 0
-        )
+            try act(finish), source: source(try page["rekey"].bytes("other's ephemeral")), at: 0)
         guard case .link(let listener) = outcome else { throw Vector.Failure(description: "no link: \(outcome)") }
         let ping = try page["sealed packets"].bytes("ping")
         let dialer = dialing.receiveSealed(ping, epoch: 0, number: 0, from: there, at: 0)
@@ -103,8 +85,8 @@ import Testing
         ] {
             let header: [UInt8] = [0x0d, 0x15, 0] + (try vector.bytes(remote)) + [UInt8](repeating: 0, count: 8)
             var expected = header + [0x01]
-            PacketCipher(key: SecretBytes(copying: try vector.bytes(name)))
-                .seal(&expected, headerByteCount: header.count, number: 0)
+            PacketCipher(key: SecretBytes(copying: try vector.bytes(name))).seal(
+                &expected, headerByteCount: header.count, number: 0)
             var packet = header + [0x01]
             link.keys.seal(&packet, number: 0)
             #expect(packet == expected)
@@ -154,11 +136,7 @@ import Testing
             return bytes
         }
         dialer.rekeying.begin(
-            identity: ann,
-            remote: bob.publicKey,
-            keys: dialer.keys,
-            ephemeral: try key(vector, "beginner's ephemeral")
-        )
+            identity: ann, remote: bob.publicKey, keys: dialer.keys, ephemeral: try key(vector, "beginner's ephemeral"))
         #expect(try frame(dialer.rekeying.outgoing) == vector.bytes("act 1"))
 
         var isOffered = false
@@ -168,14 +146,8 @@ import Testing
         {
             let bytes = Array(try frame(from.rekeying.outgoing).dropFirst(3))
             let outcome = link.rekeying.receive(
-                act,
-                epoch: 1,
-                bytes,
-                identity: own,
-                remote: remote.publicKey,
-                keys: link.keys,
-                makeEphemeral: link.source.makeEphemeral
-            )
+                act, epoch: 1, bytes, identity: own, remote: remote.publicKey, keys: link.keys,
+                makeEphemeral: link.source.makeEphemeral)
             switch consume outcome {
             case .nothing: break
             case .offered(let keys):
@@ -205,20 +177,19 @@ import Testing
         var answer = DatagramPacket.sealed(epoch: 1, receiver: dialer.remoteID, number: 3).bytes + [0x01]
         var expected = answer
         dialer.keys.seal(&answer, number: 3)
-        PacketCipher(key: SecretBytes(copying: try vector.bytes("beginner's key")))
-            .seal(&expected, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: 3)
+        PacketCipher(key: SecretBytes(copying: try vector.bytes("beginner's key"))).seal(
+            &expected, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: 3)
         #expect(answer == expected)
     }
 
     @Test(
         arguments: [
-            (LinkCloseReason.requested, 0), (.closedByPeer, 0), (.unacknowledged, 0),
-            (.duplicate, 1), (.protocolViolation, 2),
-            (.shutDown, 3),
-            (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
-        ] as [(LinkCloseReason, UInt8)]
-    )
-    func `close reasons have the numbers of the page`(_ reason: LinkCloseReason, _ code: UInt8) {
+            (LinkCloseReason.requested, 0), (.closedByPeer, 0), (.unacknowledged, 0), (.duplicate, 1),
+            (.protocolViolation, 2), (.shutDown, 3), (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
+        ] as [(LinkCloseReason, UInt8)]) func `close reasons have the numbers of the page`(
+            _ reason: LinkCloseReason, _ code: UInt8
+        )
+    {
         #expect(reason.code == code)
         let table = page.text.components(separatedBy: "| reason | the sender closes because |").last ?? ""
         #expect(table.prefix { $0 != "#" }.contains("\n| \(code) | "))

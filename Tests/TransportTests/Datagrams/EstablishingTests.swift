@@ -126,14 +126,8 @@ import Testing
         let other = pair.network.makeNode()
         _ = pair.near.endpoint.dial(
             DatagramDial(
-                address: pair.far.address,
-                token: Pair.token,
-                identity: pair.near.identity,
-                remote: other.identity.publicKey,
-                route: 1
-            ),
-            at: pair.network.now
-        )
+                address: pair.far.address, token: Pair.token, identity: pair.near.identity,
+                remote: other.identity.publicKey, route: 1), at: pair.network.now)
         pair.network.run(for: 20_000_000)
         #expect(pair.near.failures == [.noAnswer])
         #expect(pair.far.rejections.first == .handshake(.badMAC(.one)))
@@ -211,14 +205,8 @@ import Testing
         let cookie = cookies.make(address, dialer: 5, token: token, at: 100_000_000)
         #expect(cookie.count == 16)
         func isValid(
-            _ cookie: [UInt8],
-            _ address: DatagramAddress,
-            dialer: UInt64,
-            token: [UInt8],
-            at now: Microseconds
-        ) -> Bool {
-            cookies.isValid(cookie, address, dialer: dialer, token: token, at: now)
-        }
+            _ cookie: [UInt8], _ address: DatagramAddress, dialer: UInt64, token: [UInt8], at now: Microseconds
+        ) -> Bool { cookies.isValid(cookie, address, dialer: dialer, token: token, at: now) }
         #expect(isValid(cookie, address, dialer: 5, token: token, at: 100_000_000))
         #expect(isValid(cookie, address, dialer: 5, token: token, at: 149_999_999))
         #expect(!isValid(cookie, address, dialer: 5, token: token, at: 150_000_000))
@@ -259,8 +247,7 @@ import Testing
             let address = DatagramAddress(v4: UInt32(index % 50) << 8, port: UInt16(index % 7))
             if index % 2 == 1 { strangers.insert(address) }
             var bytes = DatagramPacket.dial(
-                token: index % 2 == 0 ? Pair.token : random.bytes(16),
-                dialer: UInt64(index % 11),
+                token: index % 2 == 0 ? Pair.token : random.bytes(16), dialer: UInt64(index % 11),
                 cookie: index % 3 == 0 ? random.bytes(16) : [],
                 actOne: [0] + makeSecretKey(&random).publicKey.bytes + random.bytes(16)
             ).bytes

@@ -133,15 +133,12 @@ import Testing
             try send(number)
             #expect(try stream.next()?.count == limits.messageByteCount)
             #expect(
-                stream.writeCredit(time, at: Microseconds(number)) == stream.read + UInt64(limits.initialReceiveWindow)
-            )
+                stream.writeCredit(time, at: Microseconds(number)) == stream.read + UInt64(limits.initialReceiveWindow))
         }
         // One that is not read, and the beginning of a second: that is all.
         try send(20)
         let end = stream.told
-        #expect(throws: ReceiveStream.Malformed.beyondWindow) {
-            _ = try stream.receive([1], at: end, isLast: false)
-        }
+        #expect(throws: ReceiveStream.Malformed.beyondWindow) { _ = try stream.receive([1], at: end, isLast: false) }
         #expect(stream.byteCount <= limits.initialReceiveWindow)
         stream.welcome()
         #expect(stream.owesCredit)

@@ -90,9 +90,7 @@ import Testing
         for index in 0..<UInt64(ofOne) + 10 { knock(index, of: 1) }
         #expect(pair.far.knocks.count == ofOne)
         #expect(pair.far.rejections == [Rejection](repeating: .tooManyKnocks, count: 10))
-        for network in 2...UInt32(most / ofOne) {
-            for index in 0..<UInt64(ofOne) { knock(index, of: network) }
-        }
+        for network in 2...UInt32(most / ofOne) { for index in 0..<UInt64(ofOne) { knock(index, of: network) } }
         #expect(pair.far.knocks.count == most)
         knock(1, of: 1_000)
         #expect(pair.far.knocks.count == most)

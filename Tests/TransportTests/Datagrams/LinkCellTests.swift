@@ -100,9 +100,8 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
             [3, 0x44, 0, 0xff],  // longer than the packet
             [8, 1, 1],  // half an act
             [8, 1, 1] + [UInt8](repeating: 0, count: 50),  // not an act
-        ] as [[UInt8]]
-    )
-    func `what an authentic peer may not say ends the link`(frames: [UInt8]) throws {
+        ] as [[UInt8]]) func `what an authentic peer may not say ends the link`(frames: [UInt8]) throws
+    {
         let pair = try resting(4)
         let near = try #require(pair.nearLink)
         pair.far.endpoint.receive(near.forge(frames), from: pair.near.address, at: pair.network.now)
@@ -291,8 +290,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         case .open, .finishing:
             #expect(link.events == [.readable])
             #expect(link.read(at: pair.network.now) == [77] && link.read(at: pair.network.now) == nil)
-        case .lingering:
-            #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil && link.owesClose)
+        case .lingering: #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil && link.owesClose)
         case .gone: #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil)
         }
     }

@@ -90,8 +90,7 @@ import Testing
         #expect(
             pair.network.run(for: 20_000_000) {
                 pair.far.endpoint.link(pair.far.opened[0].number)?.address == pair.near.address
-            }
-        )
+            })
         #expect(pair.network.run(for: 60_000_000) { pair.near.received.count == 2_000 })
         #expect(pair.near.received == pair.far.waiting)
     }

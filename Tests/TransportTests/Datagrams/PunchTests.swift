@@ -28,8 +28,7 @@ import Testing
         pair.network.run(for: 10_000_000)
         #expect(
             pair.near.observed.last == .some(nil)
-                && pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken]
-        )
+                && pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
         #expect(pair.far.keysDrawn == 0 && pair.near.endpoint.connectionCount == 0)
     }
 
@@ -87,10 +86,7 @@ import Testing
         #expect(pair.far.punched.count == 5 && pair.far.rejections == [.unknownConnection])
         pair.network.run(for: 10_000_000)
         pair.far.endpoint.receive(
-            DatagramPacket.punch(nonce: Self.nonce).bytes,
-            from: pair.near.address,
-            at: pair.network.now
-        )
+            DatagramPacket.punch(nonce: Self.nonce).bytes, from: pair.near.address, at: pair.network.now)
         pair.far.settle()
         #expect(pair.far.punched.count == 5 && pair.far.endpoint.connectionCount == 0)
     }
@@ -137,12 +133,8 @@ import Testing
         }
         let start = pair.network.now
         var dial = DatagramDial(
-            address: pair.far.address,
-            token: Pair.token,
-            identity: pair.near.identity,
-            remote: pair.far.identity.publicKey,
-            route: 1
-        )
+            address: pair.far.address, token: Pair.token, identity: pair.near.identity,
+            remote: pair.far.identity.publicKey, route: 1)
         dial.isPunching = true
         _ = pair.near.endpoint.dial(dial, at: start)
         pair.near.settle()

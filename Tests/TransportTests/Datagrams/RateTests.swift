@@ -21,12 +21,7 @@ import Testing
         mutating func acknowledge(_ numbers: [Int], at now: Microseconds, least: Microseconds = 0) -> RateSample? {
             for number in numbers {
                 rate.acknowledged(
-                    1_000,
-                    packets[number].packet,
-                    number: UInt64(number),
-                    sentAt: packets[number].sentAt,
-                    at: now
-                )
+                    1_000, packets[number].packet, number: UInt64(number), sentAt: packets[number].sentAt, at: now)
                 inFlight -= 1_000
             }
             return rate.sample(leastInterval: least)

@@ -84,11 +84,7 @@ import Testing
         let mine = makeSecretKey(&random)
         let theirs = makeSecretKey(&random)
         var ours = try LinkHandshake.initiator(
-            identity: mine,
-            remote: theirs.publicKey,
-            ephemeral: makeSecretKey(&random),
-            prologue: []
-        )
+            identity: mine, remote: theirs.publicKey, ephemeral: makeSecretKey(&random), prologue: [])
         var other = LinkHandshake.responder(identity: theirs, ephemeral: makeSecretKey(&random), prologue: [])
         try other.read(ours.write())
         try ours.read(other.write())
@@ -156,23 +152,14 @@ import Testing
 
     private func begin(_ link: DatagramLink) throws {
         link.rekeying.begin(
-            identity: try #require(link.identities.own),
-            remote: try #require(link.identities.remote),
-            keys: link.keys,
-            ephemeral: link.source.makeEphemeral()
-        )
+            identity: try #require(link.identities.own), remote: try #require(link.identities.remote), keys: link.keys,
+            ephemeral: link.source.makeEphemeral())
     }
 
     private func give(_ act: Rekeying.Outgoing, to link: DatagramLink) throws -> String {
         let outcome = link.rekeying.receive(
-            act.act,
-            epoch: act.epoch,
-            act.bytes,
-            identity: try #require(link.identities.own),
-            remote: try #require(link.identities.remote),
-            keys: link.keys,
-            makeEphemeral: link.source.makeEphemeral
-        )
+            act.act, epoch: act.epoch, act.bytes, identity: try #require(link.identities.own),
+            remote: try #require(link.identities.remote), keys: link.keys, makeEphemeral: link.source.makeEphemeral)
         switch consume outcome {
         case .nothing: return "nothing"
         case .offered: return "offered"

@@ -92,8 +92,7 @@ final class SimulatedNetwork {
 
     /// Runs until `isDone`, or until `limit` of virtual time has passed.
     /// - Returns: whether it is done.
-    @discardableResult
-    func run(for limit: Microseconds, until isDone: () -> Bool = { false }) -> Bool {
+    @discardableResult func run(for limit: Microseconds, until isDone: () -> Bool = { false }) -> Bool {
         let end = now + limit
         for node in nodes { node.settle() }
         var idle = 0
@@ -185,8 +184,7 @@ final class SimulatedNode {
         routes.identity = identity
         self.routes = routes
         endpoint = DatagramEndpoint(
-            limits: limits,
-            cookieKey: SecretBytes(copying: routes.random.bytes(32)),
+            limits: limits, cookieKey: SecretBytes(copying: routes.random.bytes(32)),
             source: DatagramSource(
                 randomBytes: { routes.random.bytes($0) },
                 makeEphemeral: {
@@ -197,11 +195,7 @@ final class SimulatedNode {
                     routes.asked += 1
                     guard let identity = routes.identity, let remote = routes.known[token] else { return nil }
                     return RouteMatch(identity: identity, route: 7, remote: remote)
-                },
-                isKnown: { routes.known[$0] != nil },
-                acceptsKnock: { routes.knocks.contains($0) }
-            )
-        )
+                }, isKnown: { routes.known[$0] != nil }, acceptsKnock: { routes.knocks.contains($0) }))
     }
 
     /// Ephemeral keys drawn so far.
@@ -216,14 +210,8 @@ final class SimulatedNode {
         defer { settle() }
         return endpoint.dial(
             DatagramDial(
-                address: other.address,
-                token: token,
-                identity: identity,
-                remote: other.identity.publicKey,
-                route: 3
-            ),
-            at: network.now
-        )
+                address: other.address, token: token, identity: identity, remote: other.identity.publicKey, route: 3),
+            at: network.now)
     }
 
     func knock(_ other: SimulatedNode, token: [UInt8], _ sealed: [UInt8]) {
@@ -285,9 +273,7 @@ final class SimulatedNode {
 }
 
 func makeSecretKey(_ random: inout SplitMix64) -> SecretKey {
-    while true {
-        if let key = try? SecretKey(SecretBytes(copying: random.bytes(32))) { return key }
-    }
+    while true { if let key = try? SecretKey(SecretBytes(copying: random.bytes(32))) { return key } }
 }
 
 /// Two nodes of which the first dials the second.
@@ -297,11 +283,7 @@ struct Pair {
     let far: SimulatedNode
     static let token = [UInt8](repeating: 0x5a, count: 16)
 
-    init(
-        seed: UInt64,
-        _ conditions: Conditions = Conditions(),
-        limits: DatagramLimits = DatagramLimits()
-    ) {
+    init(seed: UInt64, _ conditions: Conditions = Conditions(), limits: DatagramLimits = DatagramLimits()) {
         network = SimulatedNetwork(seed: seed)
         network.conditions = conditions
         near = network.makeNode(limits: limits)

@@ -31,29 +31,28 @@ import Testing
             .drained: .startup, .wait: .startup, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .startup,
         ],
         .drain: [
-            .acknowledgement: .drain, .plateau: .drain, .limitedPlateau: .drain, .losses: .drain,
-            .drained: .cruise, .wait: .drain, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .drain,
+            .acknowledgement: .drain, .plateau: .drain, .limitedPlateau: .drain, .losses: .drain, .drained: .cruise,
+            .wait: .drain, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .drain,
         ],
         .down: [
-            .acknowledgement: .down, .plateau: .down, .limitedPlateau: .down, .losses: .down,
-            .drained: .cruise, .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .down,
+            .acknowledgement: .down, .plateau: .down, .limitedPlateau: .down, .losses: .down, .drained: .cruise,
+            .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .down,
         ],
         .cruise: [
-            .acknowledgement: .cruise, .plateau: .cruise, .limitedPlateau: .cruise, .losses: .cruise,
-            .drained: .cruise, .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .cruise,
+            .acknowledgement: .cruise, .plateau: .cruise, .limitedPlateau: .cruise, .losses: .cruise, .drained: .cruise,
+            .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .cruise,
         ],
         .refill: [
-            .acknowledgement: .refill, .plateau: .up, .limitedPlateau: .up, .losses: .up,
-            .drained: .refill, .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .refill,
+            .acknowledgement: .refill, .plateau: .up, .limitedPlateau: .up, .losses: .up, .drained: .refill,
+            .wait: .refill, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .refill,
         ],
         .up: [
-            .acknowledgement: .up, .plateau: .down, .limitedPlateau: .up, .losses: .down,
-            .drained: .up, .wait: .up, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .up,
+            .acknowledgement: .up, .plateau: .down, .limitedPlateau: .up, .losses: .down, .drained: .up, .wait: .up,
+            .stale: .probeRTT, .persistentCongestion: .startup, .idle: .up,
         ],
         .probeRTT: [
             .acknowledgement: .probeRTT, .plateau: .probeRTT, .limitedPlateau: .probeRTT, .losses: .probeRTT,
-            .drained: .probeRTT, .wait: .probeRTT, .stale: .probeRTT, .persistentCongestion: .startup,
-            .idle: .probeRTT,
+            .drained: .probeRTT, .wait: .probeRTT, .stale: .probeRTT, .persistentCongestion: .startup, .idle: .probeRTT,
         ],
     ]
 

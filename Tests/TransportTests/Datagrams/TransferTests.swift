@@ -70,8 +70,8 @@ import Testing
                 until: {
                     pair.far.received.count == pair.near.waiting.count
                         && pair.near.received.count == pair.far.waiting.count
-                }
-            ) {
+                })
+            {
                 break
             }
             // A NAT that gives a side another address in mid-transfer.
@@ -93,8 +93,7 @@ import Testing
         let near = try #require(pair.near.link)
         #expect(
             pair.network.run(for: 60_000_000) { pair.near.closed[near] != nil && pair.far.closed[number] != nil },
-            "\(conditions), \(pair.diagnosis)"
-        )
+            "\(conditions), \(pair.diagnosis)")
         pair.network.run(for: 60_000_000)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
@@ -178,8 +177,7 @@ import Testing
         pair.near.waiting = makeMessages(150, seed: seed)
         pair.far.waiting = makeMessages(150, seed: seed + 1)
         #expect(
-            pair.network.run(for: 300_000_000) { pair.far.received.count == 150 && pair.near.received.count == 150 }
-        )
+            pair.network.run(for: 300_000_000) { pair.far.received.count == 150 && pair.near.received.count == 150 })
         #expect(pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
         #expect(pair.near.closed.isEmpty && pair.far.closed.isEmpty)
         #expect(toThief <= 3 * injected)

@@ -2,8 +2,7 @@ import Crypto
 import Testing
 import Transport
 
-@Suite("LAN datagrams")
-struct LanDatagramTests {
+@Suite("LAN datagrams") struct LanDatagramTests {
     private func sample(_ count: Int, _ kind: LanDatagram.Kind = .announcement) -> LanDatagram {
         var random = SplitMix64(state: 5)
         let entries = (0..<count).map { LanDatagram.Entry(tag: UInt64($0), proof: UInt64($0) << 32) }
@@ -29,8 +28,7 @@ struct LanDatagramTests {
         #expect(LanDatagram.byteCountMost <= 1_200)
     }
 
-    @Test("true entries stand at any place among the others")
-    func order() {
+    @Test("true entries stand at any place among the others") func order() {
         var random = SplitMix64(state: 9)
         var places: Set<Int> = []
         for _ in 0..<200 {
@@ -41,8 +39,7 @@ struct LanDatagramTests {
         #expect(places == Set(0..<8))
     }
 
-    @Test("a datagram that is cut at any byte, or longer, is none")
-    func truncation() {
+    @Test("a datagram that is cut at any byte, or longer, is none") func truncation() {
         let bytes = sample(9).bytes
         for count in 0..<bytes.count {
             // Eight entries are a datagram of their own.
@@ -53,8 +50,7 @@ struct LanDatagramTests {
         #expect(LanDatagram(largest + largest) == nil)
     }
 
-    @Test("another version, an unknown kind, port 0 and other numbers of entries are refused")
-    func refusals() {
+    @Test("another version, an unknown kind, port 0 and other numbers of entries are refused") func refusals() {
         let bytes = sample(8).bytes
         for (index, values) in [(0, [0, 2, 255]), (1, [0, 3, 255])] {
             for value in values {
@@ -74,10 +70,8 @@ struct LanDatagramTests {
     }
 }
 
-@Suite("LAN secrets")
-struct LanSecretTests {
-    @Test("tags and proofs have the bytes of the specification")
-    func vectors() {
+@Suite("LAN secrets") struct LanSecretTests {
+    @Test("tags and proofs have the bytes of the specification") func vectors() {
         let v4 = LanAddress(192, 168, 1, 20)
         let v6 = LanAddress(high: 0xfe80_0000_0000_0000, low: 0x0011_2233_4455_6677)
         let nonce: UInt64 = 0x0102_0304_0506_0708
@@ -95,8 +89,7 @@ struct LanSecretTests {
         #expect(high.answerProof(nonce: nonce, port: 7_440, address: v4) == 0xb0ac_82d9_0793_3d24)
     }
 
-    @Test("no tag of any pair, direction or slot is that of another")
-    func unlinkable() {
+    @Test("no tag of any pair, direction or slot is that of another") func unlinkable() {
         var seen: Set<UInt64> = []
         for number in 1...50 as ClosedRange<UInt64> {
             for slot in 0..<100 as Range<Int64> { #expect(seen.insert(lanSecret(number).tag(slot: slot)).inserted) }
@@ -104,18 +97,14 @@ struct LanSecretTests {
     }
 }
 
-@Suite("LAN addresses")
-struct LanAddressTests {
-    @Test("who is near shares the prefix of one of our addresses")
-    func near() {
+@Suite("LAN addresses") struct LanAddressTests {
+    @Test("who is near shares the prefix of one of our addresses") func near() {
         let interface = LanInterface(
-            index: 1,
-            name: "eth0",
+            index: 1, name: "eth0",
             addresses: [
                 LanInterface.Own(address: LanAddress(10, 1, 2, 3), prefixLength: 20),
                 LanInterface.Own(address: LanAddress(high: 0xfe80_0000_0000_0000, low: 5), prefixLength: 64),
-            ]
-        )
+            ])
         #expect(interface.isNear(LanAddress(10, 1, 15, 255)))
         #expect(!interface.isNear(LanAddress(10, 1, 16, 0)))
         #expect(!interface.isNear(LanAddress(11, 1, 2, 3)))
@@ -135,8 +124,7 @@ struct LanAddressTests {
         #expect(LanAddress(1, 2, 3, 4).shares(length, with: LanAddress(1, 2, 3, 5)) == (length < 32))
     }
 
-    @Test("loopback, groups and nothing are nobody's address on a network")
-    func unicast() {
+    @Test("loopback, groups and nothing are nobody's address on a network") func unicast() {
         #expect(!LanAddress(239, 1, 2, 3).isUnicast)
         #expect(!LanAddress(255, 255, 255, 255).isUnicast)
         #expect(!LanAddress(0, 0, 0, 0).isUnicast)

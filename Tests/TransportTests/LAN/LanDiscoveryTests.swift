@@ -2,12 +2,10 @@ import Crypto
 import Testing
 import Transport
 
-@Suite("LAN discovery")
-struct LanDiscoveryTests {
+@Suite("LAN discovery") struct LanDiscoveryTests {
     // MARK: Finding
 
-    @Test("who announces is found, and finds who answers")
-    func both() throws {
+    @Test("who announces is found, and finds who answers") func both() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         let heard = bob.receive(announcement, from: 1)
@@ -16,8 +14,7 @@ struct LanDiscoveryTests {
         #expect(ann.receive(answer, from: 2, port: 6_000) == [.found(11, source(2, port: 6_000), port: 7_440)])
     }
 
-    @Test("a sleeping inbox is found and answers, and does not announce")
-    func sleeping() throws {
+    @Test("a sleeping inbox is found and answers, and does not announce") func sleeping() throws {
         var (ann, bob) = pair()
         bob.discovery.setAnnouncing(22, nil)
         #expect(bob.announcements(missing: [22]).isEmpty)
@@ -37,8 +34,7 @@ struct LanDiscoveryTests {
         #expect(bob.receive(announcement, from: 1) == [.found(22, source(1), port: 7_440)])
     }
 
-    @Test("clocks may differ by an hour; with more than that two do not find each other")
-    func clocks() throws {
+    @Test("clocks may differ by an hour; with more than that two do not find each other") func clocks() throws {
         for (difference, isFound) in [(60, true), (-60, true), (90, false), (-90, false)] as [(Int64, Bool)] {
             var (ann, bob) = pair()
             bob.now += difference * 60_000
@@ -47,8 +43,7 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("the tags follow the time, by a slot, by many, and over the end of a slot")
-    func slots() throws {
+    @Test("the tags follow the time, by a slot, by many, and over the end of a slot") func slots() throws {
         for slots in [1, 3, 9, 10, 1_000] as [Int64] {
             var (ann, bob) = pair()
             _ = bob.discovery.advance(now: bob.now, missing: { [] }, using: &bob.random)
@@ -59,8 +54,9 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("several pairs between two nodes are found by one announcement, and answered by one datagram")
-    func several() throws {
+    @Test("several pairs between two nodes are found by one announcement, and answered by one datagram") func several()
+        throws
+    {
         var (ann, bob) = pair()
         for number in 0..<20 as Range<UInt64> {
             ann.add(100 + number, announces: 1_000 + number, hears: 2_000 + number)
@@ -74,8 +70,9 @@ struct LanDiscoveryTests {
         #expect(Set(ann.receive(heard.answers[0], from: 2).found) == Set([11] + (100..<120)))
     }
 
-    @Test("a joiner finds the creator of its invite, who dials nobody, and other joiners hear nothing")
-    func invite() throws {
+    @Test("a joiner finds the creator of its invite, who dials nobody, and other joiners hear nothing") func invite()
+        throws
+    {
         var creator = TestMachine(1)
         var (joiner, other) = (TestMachine(2), TestMachine(3))
         creator.discovery.add(5, listening: lanSecret(9), announcing: nil)
@@ -92,8 +89,7 @@ struct LanDiscoveryTests {
         #expect(joiner.announcements(missing: [6]).isEmpty)
     }
 
-    @Test("a pair that is gone is not found")
-    func removed() throws {
+    @Test("a pair that is gone is not found") func removed() throws {
         var (ann, bob) = pair()
         bob.discovery.remove(22)
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -104,8 +100,7 @@ struct LanDiscoveryTests {
 
     // MARK: When
 
-    @Test("the waits are 2 s, 4 s … 60 s, each a quarter more or less, until nobody is missing")
-    func backOff() {
+    @Test("the waits are 2 s, 4 s … 60 s, each a quarter more or less, until nobody is missing") func backOff() {
         var (ann, _) = pair()
         var last: Int64?
         for wait in [0, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] as [Int64] {
@@ -157,8 +152,7 @@ struct LanDiscoveryTests {
         return ann
     }
 
-    @Test("every event in every state", arguments: Start.allCases)
-    func cells(start: Start) throws {
+    @Test("every event in every state", arguments: Start.allCases) func cells(start: Start) throws {
         var (_, bob) = pair()
         let announced = try #require(bob.announcements(missing: [22]).first)
         // Time, with somebody missing, with nobody, and too soon.
@@ -174,9 +168,7 @@ struct LanDiscoveryTests {
             missing: {
                 wasAsked = true
                 return [11]
-            },
-            using: &ann.random
-        )
+            }, using: &ann.random)
         #expect(early.isEmpty && !wasAsked, "\(start)")
         // Something new, and nothing new.
         ann = machine(start)
@@ -214,14 +206,14 @@ struct LanDiscoveryTests {
 
     // MARK: What others learn
 
-    @Test("two announcements in different slots, or of different pairs, have nothing in common")
-    func unlinkable() throws {
+    @Test("two announcements in different slots, or of different pairs, have nothing in common") func unlinkable()
+        throws
+    {
         var (ann, bob) = pair()
         var seen: Set<UInt64> = []
         for _ in 0..<20 {
             for machine in [0, 1] {
-                let bytes =
-                    machine == 0 ? ann.announcements(missing: [11]) : bob.announcements(missing: [22])
+                let bytes = machine == 0 ? ann.announcements(missing: [11]) : bob.announcements(missing: [22])
                 let datagram = try #require(bytes.first.flatMap { LanDatagram($0) })
                 for entry in datagram.entries {
                     #expect(seen.insert(entry.tag).inserted)
@@ -234,12 +226,12 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("the sizes tell the number of conversations to a power of two only, and are those of 8 at least")
-    func sizes() {
+    @Test("the sizes tell the number of conversations to a power of two only, and are those of 8 at least") func sizes()
+    {
         for (count, sizes) in [
             (1, [140]), (8, [140]), (9, [268]), (16, [268]), (17, [524]), (33, [1_036]), (64, [1_036]),
-            (65, [1_036, 1_036]), (129, [1_036, 1_036, 1_036, 1_036]),
-            (500, [Int](repeating: 1_036, count: 8)), (2_000, [Int](repeating: 1_036, count: 8)),
+            (65, [1_036, 1_036]), (129, [1_036, 1_036, 1_036, 1_036]), (500, [Int](repeating: 1_036, count: 8)),
+            (2_000, [Int](repeating: 1_036, count: 8)),
         ] {
             var ann = TestMachine(1)
             for number in 0..<UInt64(count) { ann.add(number, announces: number + 5_000, hears: number + 9_000) }
@@ -247,8 +239,7 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("with more pairs than one announcement holds, all have their turn")
-    func turns() throws {
+    @Test("with more pairs than one announcement holds, all have their turn") func turns() throws {
         var ann = TestMachine(1)
         var bob = TestMachine(2)
         let all = Array(0..<1_300 as Range<UInt64>)
@@ -268,8 +259,7 @@ struct LanDiscoveryTests {
 
     // MARK: Strangers
 
-    @Test("strangers, and peers of other conversations, hear nothing")
-    func silence() throws {
+    @Test("strangers, and peers of other conversations, hear nothing") func silence() throws {
         var (ann, bob) = pair()
         var carl = TestMachine(3)
         carl.add(33, announces: 5, hears: 6)
@@ -286,8 +276,9 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("an announcement that is repeated from another address, or with another port, is worth nothing")
-    func replay() throws {
+    @Test("an announcement that is repeated from another address, or with another port, is worth nothing") func replay()
+        throws
+    {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(bob.receive(announcement, from: 66).isEmpty)
@@ -316,8 +307,7 @@ struct LanDiscoveryTests {
         #expect(bob.receive(announcement, from: 1).isEmpty)
     }
 
-    @Test("a peer that changes its address without end makes us dial once a second at most")
-    func hopping() throws {
+    @Test("a peer that changes its address without end makes us dial once a second at most") func hopping() throws {
         var (_, bob) = pair()
         var found = 0
         let start = bob.now
@@ -325,11 +315,7 @@ struct LanDiscoveryTests {
         while bob.now - start < 10_000 {
             host = host % 200 + 10
             let proof = lanSecret(1).proof(
-                slot: bob.now / LanLimits.slotLength,
-                nonce: 9,
-                port: 7,
-                address: LanAddress(10, 0, 0, host)
-            )
+                slot: bob.now / LanLimits.slotLength, nonce: 9, port: 7, address: LanAddress(10, 0, 0, host))
             let entry = LanDatagram.Entry(tag: lanSecret(1).tag(slot: bob.now / LanLimits.slotLength), proof: proof)
             let bytes = LanDatagram(.announcement, port: 7, nonce: 9, entries: [entry], using: &bob.random).bytes
             found += bob.receive(bytes, from: host).found.count
@@ -338,8 +324,7 @@ struct LanDiscoveryTests {
         #expect(found == 10)
     }
 
-    @Test("our own announcement, and one that is sent back to us, is nothing to us")
-    func own() throws {
+    @Test("our own announcement, and one that is sent back to us, is nothing to us") func own() throws {
         var (ann, _) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(ann.receive(announcement, from: 1).isEmpty)
@@ -373,8 +358,7 @@ struct LanDiscoveryTests {
         #expect(ann.receive(changed, from: 1).isEmpty)
     }
 
-    @Test("an answer is never larger than the question")
-    func amplification() throws {
+    @Test("an answer is never larger than the question") func amplification() throws {
         for count in [1, 7, 8, 9, 16, 17, 40, 64] {
             var ann = TestMachine(1)
             var bob = TestMachine(2)
@@ -400,22 +384,16 @@ struct LanDiscoveryTests {
             LanPlace(interface: 7, address: LanAddress(127, 0, 0, 1), port: 5),
             LanPlace(interface: 7, address: LanAddress(10, 0, 0, 1), port: 0),
             LanPlace(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
-        ] {
-            #expect(bob.receive(announcement, from: source).isEmpty)
-        }
+        ] { #expect(bob.receive(announcement, from: source).isEmpty) }
         #expect(bob.discovery.counts.malformed == 6)
     }
 
-    @Test("the same is found by IPv6, from the link-local address")
-    func ipv6() throws {
+    @Test("the same is found by IPv6, from the link-local address") func ipv6() throws {
         var (ann, bob) = pair()
         func interface(_ low: UInt64) -> LanInterface {
             let address = LanAddress(high: 0xfe80_0000_0000_0000, low: low)
             return LanInterface(
-                index: 7,
-                name: "eth0",
-                addresses: [LanInterface.Own(address: address, prefixLength: 64, port: 7_440)]
-            )
+                index: 7, name: "eth0", addresses: [LanInterface.Own(address: address, prefixLength: 64, port: 7_440)])
         }
         ann.discovery.setInterfaces([interface(1)], now: ann.now, using: &ann.random)
         bob.discovery.setInterfaces([interface(2)], now: bob.now, using: &bob.random)
@@ -426,8 +404,8 @@ struct LanDiscoveryTests {
 
     // MARK: Floods
 
-    @Test("of a flood from one address a few are looked at, and the others are heard all the same")
-    func flood() throws {
+    @Test("of a flood from one address a few are looked at, and the others are heard all the same") func flood() throws
+    {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         for _ in 0..<10_000 { _ = bob.receive([UInt8](repeating: 1, count: 1_036), from: 66) }
@@ -435,8 +413,7 @@ struct LanDiscoveryTests {
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("what nobody looked at in a flood is not held against its sender")
-    func unheard() throws {
+    @Test("what nobody looked at in a flood is not held against its sender") func unheard() throws {
         var (ann, bob) = pair()
         for host in UInt8(100)..<UInt8(100) + UInt8(LanLimits.totalBurst / LanLimits.sourceBurst) {
             for _ in 0..<LanLimits.sourceBurst { _ = bob.receive([1, 2], from: host) }
@@ -456,14 +433,9 @@ struct LanDiscoveryTests {
         bob.discovery.setInterfaces(
             [
                 LanInterface(
-                    index: 7,
-                    name: "eth0",
-                    addresses: [LanInterface.Own(address: LanAddress(10, 0, 0, 2), prefixLength: 8, port: 7_440)]
-                )
-            ],
-            now: bob.now,
-            using: &bob.random
-        )
+                    index: 7, name: "eth0",
+                    addresses: [LanInterface.Own(address: LanAddress(10, 0, 0, 2), prefixLength: 8, port: 7_440)])
+            ], now: bob.now, using: &bob.random)
         for number in 0..<20_000 {
             let address = LanAddress(10, 1, UInt8(number >> 8 & 0xff), UInt8(number & 0xff))
             _ = bob.receive([1, 2], from: LanPlace(interface: 7, address: address, port: 9))
@@ -488,8 +460,7 @@ struct LanDiscoveryTests {
         #expect(answers == 3)
     }
 
-    @Test("numbers from outside at their ends change nothing")
-    func extremes() {
+    @Test("numbers from outside at their ends change nothing") func extremes() {
         var bob = TestMachine(2, at: 0)
         bob.add(1, announces: 1, hears: 2)
         for now in [0, 1, LanLimits.slotLength, 253_402_300_799_000] as [Int64] {
@@ -505,13 +476,10 @@ struct LanDiscoveryTests {
         }
     }
 
-    @Test("pairs beyond the limit are not listened for")
-    func pairLimit() {
+    @Test("pairs beyond the limit are not listened for") func pairLimit() {
         var ann = TestMachine(1)
         let shared = lanSecret(1)
-        for number in 0...UInt64(LanLimits.pairCount) {
-            ann.discovery.add(number, listening: shared, announcing: nil)
-        }
+        for number in 0...UInt64(LanLimits.pairCount) { ann.discovery.add(number, listening: shared, announcing: nil) }
         #expect(ann.discovery.pairCount == LanLimits.pairCount)
     }
 }

@@ -28,10 +28,7 @@ struct TestMachine {
 
     mutating func setInterfaces(_ host: UInt8? = nil, port: UInt16? = 7_440) {
         let own = LanInterface.Own(
-            address: host.map { LanAddress(10, 0, 0, $0) } ?? address,
-            prefixLength: 24,
-            port: port
-        )
+            address: host.map { LanAddress(10, 0, 0, $0) } ?? address, prefixLength: 24, port: port)
         let interface = LanInterface(index: 7, name: "eth0", addresses: [own])
         discovery.setInterfaces([interface], now: now, using: &random)
     }

@@ -2,13 +2,9 @@ import Testing
 
 @testable import Transport
 
-@Suite("Interfaces of a machine")
-struct LanInterfaceTests {
+@Suite("Interfaces of a machine") struct LanInterfaceTests {
     private func interface(
-        _ index: UInt32,
-        _ kind: LanInterface.Kind,
-        master: UInt32? = nil,
-        _ addresses: LanInterface.Own...
+        _ index: UInt32, _ kind: LanInterface.Kind, master: UInt32? = nil, _ addresses: LanInterface.Own...
     ) -> LanInterface {
         LanInterface(index: index, name: "if\(index)", kind: kind, master: master, addresses: addresses)
     }
@@ -17,16 +13,12 @@ struct LanInterfaceTests {
         LanInterface.Own(address: LanAddress(a, b, 0, 1), prefixLength: 16, isDefault: isDefault)
     }
 
-    private let linkLocal = LanInterface.Own(
-        address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1),
-        prefixLength: 64
-    )
+    private let linkLocal = LanInterface.Own(address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), prefixLength: 64)
 
     @Test("containers' bridges, their ports and cables with link-local addresses alone are no networks of others")
     func outward() {
         let machine = [
-            interface(1, .loopback, own(127, 0)),
-            interface(2, .device, own(10, 1, isDefault: true)),
+            interface(1, .loopback, own(127, 0)), interface(2, .device, own(10, 1, isDefault: true)),
             // docker0 with a container, and one without.
             interface(3, .bridge, own(172, 17)), interface(4, .veth, master: 3, linkLocal),
             interface(5, .bridge, own(172, 18)),
@@ -44,8 +36,7 @@ struct LanInterfaceTests {
     @Test("a bridge with the default route is outward whatever its ports are; two namespaces on one cable are near")
     func exceptions() {
         #expect(
-            [interface(1, .bridge, own(10, 1, isDefault: true)), interface(2, .veth, master: 1)].outward.count == 1
-        )
+            [interface(1, .bridge, own(10, 1, isDefault: true)), interface(2, .veth, master: 1)].outward.count == 1)
         let cable = [interface(1, .loopback, own(127, 0)), interface(2, .veth, linkLocal)]
         #expect(cable.outward.isEmpty)
         #expect(cable.dropFirst().map { $0 }.near(named: nil).map(\.index) == [2])
@@ -73,22 +64,16 @@ struct LanInterfaceTests {
             link(1, flags: 0x49, attribute(3, Array("lo\0".utf8)))
             + link(2, flags: 0x1043, attribute(3, Array("eth0\0".utf8)))
             + link(
-                3,
-                flags: 0x1043,
-                attribute(3, Array("br0\0".utf8)) + attribute(18, attribute(1, Array("bridge\0".utf8)))
-            )
+                3, flags: 0x1043,
+                attribute(3, Array("br0\0".utf8)) + attribute(18, attribute(1, Array("bridge\0".utf8))))
             + link(
-                4,
-                flags: 0x1043,
+                4, flags: 0x1043,
                 attribute(3, Array("v\0".utf8)) + attribute(10, native(UInt32(3)))
-                    + attribute(18, attribute(1, Array("veth\0".utf8)) + attribute(4, Array("bridge\0".utf8)))
-            )
+                    + attribute(18, attribute(1, Array("veth\0".utf8)) + attribute(4, Array("bridge\0".utf8))))
             + link(
-                5,
-                flags: 0x1043,
+                5, flags: 0x1043,
                 attribute(3, Array("red\0".utf8)) + attribute(10, native(UInt32(9)))
-                    + attribute(18, attribute(4, Array("vrf\0".utf8)))
-            )
+                    + attribute(18, attribute(4, Array("vrf\0".utf8))))
         func address(_ index: UInt32, _ prefix: UInt8, _ attributes: [UInt8]) -> [UInt8] {
             message(20, [2, prefix, 0, 0] + native(index) + attributes)
         }
@@ -104,9 +89,7 @@ struct LanInterfaceTests {
         #expect(found.map(\.kind) == [.loopback, .device, .bridge, .veth, .device])
         #expect(found.map(\.master) == [nil, nil, nil, 3, nil])
         #expect(found.map(\.hasMulticast) == [false, true, true, true, true])
-        #expect(
-            found[1].addresses == [.init(address: LanAddress(10, 0, 0, 1), prefixLength: 24, isDefault: true)]
-        )
+        #expect(found[1].addresses == [.init(address: LanAddress(10, 0, 0, 1), prefixLength: 24, isDefault: true)])
         #expect(found[2].addresses == [.init(address: LanAddress(172, 17, 0, 1), prefixLength: 16)])
         for length in links.indices { _ = read(Array(links.prefix(length)), Array(addresses.prefix(length))) }
         for index in links.indices {
@@ -119,8 +102,7 @@ struct LanInterfaceTests {
         #expect(InterfaceDump.end(of: links[...]) == (false, false))
     }
 
-    @Test("the kernel of this machine answers, and its loopback is one")
-    func kernel() throws {
+    @Test("the kernel of this machine answers, and its loopback is one") func kernel() throws {
         let found = try #require(Sockets().interfaces())
         let loopback = try #require(found.first { $0.kind == .loopback })
         #expect(loopback.addresses.isEmpty || loopback.addresses.contains { $0.address.isLoopback })

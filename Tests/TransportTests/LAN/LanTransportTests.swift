@@ -29,9 +29,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     }
 
     func open(
-        _ role: LanSocketRole,
-        port: UInt16,
-        on loop: any EventLoop,
+        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
         receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
         let promise = loop.makePromise(of: NIOLoopBound<any LanSocket>.self)
@@ -58,8 +56,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     }
 }
 
-@Suite("Sockets of LAN discovery")
-struct LanTransportTests {
+@Suite("Sockets of LAN discovery") struct LanTransportTests {
     /// What the transport has told.
     private final class Told: @unchecked Sendable {
         var changes = 0
@@ -76,20 +73,14 @@ struct LanTransportTests {
     init() {
         let told = told
         transport = LanTransport(
-            loop: network.loop,
-            network: network,
-            port: 7_441,
-            receive: { _, bytes in told.datagrams.append(bytes) },
-            troubled: { role, error in told.troubles.append((role, error != nil)) }
-        )
+            loop: network.loop, network: network, port: 7_441, receive: { _, bytes in told.datagrams.append(bytes) },
+            troubled: { role, error in told.troubles.append((role, error != nil)) })
     }
 
     private func interface(_ addresses: [LanAddress]) -> LanInterface {
         LanInterface(
-            index: 3,
-            name: "eth0",
-            addresses: addresses.map { LanInterface.Own(address: $0, prefixLength: 24, port: 7_440) }
-        )
+            index: 3, name: "eth0",
+            addresses: addresses.map { LanInterface.Own(address: $0, prefixLength: 24, port: 7_440) })
     }
 
     @Test("a socket for each family of an interface and each place; closed when they go, opened when they come")
@@ -99,8 +90,7 @@ struct LanTransportTests {
         #expect(
             Set(network.opening.map(\.role)) == [
                 .place(place), .group(interface: 3, isIPv4: true), .group(interface: 3, isIPv4: false),
-            ]
-        )
+            ])
         // While they are being opened they are not opened again.
         transport.update([interface([place.address, v6])], places: [place])
         #expect(network.opening.count == 3)
@@ -123,8 +113,7 @@ struct LanTransportTests {
         #expect(transport.openCount == 0)
     }
 
-    @Test("what cannot be opened is told once, tried again, and told once more when it can")
-    func trouble() {
+    @Test("what cannot be opened is told once, tried again, and told once more when it can") func trouble() {
         for round in 1...4 {
             let isWell = transport.update([interface([place.address])], places: [place])
             #expect(isWell == (round == 1))
@@ -141,8 +130,7 @@ struct LanTransportTests {
         #expect(network.opening.isEmpty)
     }
 
-    @Test("a socket that opens when it is no longer wanted, or after the end, is closed")
-    func late() {
+    @Test("a socket that opens when it is no longer wanted, or after the end, is closed") func late() {
         transport.update([interface([place.address])], places: [place])
         transport.update([], places: [])
         network.settle()
@@ -156,8 +144,7 @@ struct LanTransportTests {
         #expect(network.opening.isEmpty)
     }
 
-    @Test("what is received is handed on until the end")
-    func receiving() {
+    @Test("what is received is handed on until the end") func receiving() {
         let told = told
         transport.update([interface([place.address])], places: [place])
         network.settle()
@@ -169,8 +156,7 @@ struct LanTransportTests {
         #expect(told.datagrams == [[7], [8]])
     }
 
-    @Test("a host to be dialled is an address, with its interface where it means nothing without")
-    func hosts() {
+    @Test("a host to be dialled is an address, with its interface where it means nothing without") func hosts() {
         #expect(LanAddress(10, 0, 0, 1).host(interface: 3) == "10.0.0.1")
         #expect(LanAddress(169, 254, 0, 1).host(interface: 3) == "169.254.0.1")
         #expect(LanAddress(high: 0xfe80_0000_0000_0000, low: 1).host(interface: 3) == "fe80::1%3")

@@ -2,15 +2,8 @@ import Crypto
 import Testing
 import Transport
 
-@Suite("PCP messages")
-struct PCPMessageTests {
-    private let map = PCPMap(
-        nonce: Array(1...12),
-        carrier: .udp,
-        innerPort: 7_440,
-        outerPort: 40_000,
-        outer: outer
-    )
+@Suite("PCP messages") struct PCPMessageTests {
+    private let map = PCPMap(nonce: Array(1...12), carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: outer)
 
     /// An answer as RFC 6887, 7.2 and 11.1, draws it.
     private func answer(result: UInt8 = 0, opcode: UInt8 = 1, body: [UInt8]? = nil) -> [UInt8] {
@@ -23,8 +16,7 @@ struct PCPMessageTests {
         return header + (body ?? (opcode == 1 ? own : []))
     }
 
-    @Test("requests have the bytes of RFC 6887: 24 to announce, 60 to map")
-    func requests() {
+    @Test("requests have the bytes of RFC 6887: 24 to announce, 60 to map") func requests() {
         let announce = PCPRequest(.announce, lifetime: 0, client: local).bytes
         let mapped: [UInt8] = [UInt8](repeating: 0, count: 10) + [0xff, 0xff]
         #expect(announce == [2, 0, 0, 0, 0, 0, 0, 0] + mapped + [192, 168, 1, 2])
@@ -36,8 +28,7 @@ struct PCPMessageTests {
         #expect(Array(six.suffix(16)) == [0x2a, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2])
     }
 
-    @Test("an answer is read: result, lifetime, the server's time, and what was assigned")
-    func answers() {
+    @Test("an answer is read: result, lifetime, the server's time, and what was assigned") func answers() {
         #expect(PCPMessage(answer()) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: map))
         #expect(PCPMessage(answer(opcode: 0)) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: nil))
         #expect(PCPMessage(answer(result: 2)) == .answer(result: 2, lifetime: 3_600, epoch: 65_536, map: map))
@@ -59,8 +50,7 @@ struct PCPMessageTests {
         for count in 0..<short.count { #expect(PCPMessage(Array(short.prefix(count))) == nil, "\(count)") }
     }
 
-    @Test("requests, other operations and other protocols are no answers")
-    func refusals() {
+    @Test("requests, other operations and other protocols are no answers") func refusals() {
         #expect(PCPMessage(PCPRequest(.map(map), lifetime: 1, client: local).bytes) == nil)
         for opcode: UInt8 in [2, 3, 127] { #expect(PCPMessage(answer(opcode: opcode, body: [])) == nil) }
         for carrier: UInt8 in [0, 1, 7, 255] {
@@ -70,8 +60,7 @@ struct PCPMessageTests {
         }
     }
 
-    @Test("any bytes are an answer or none, never a trap")
-    func anything() {
+    @Test("any bytes are an answer or none, never a trap") func anything() {
         var random = SplitMix64(state: 3)
         var read = 0
         for _ in 0..<20_000 {
@@ -85,8 +74,7 @@ struct PCPMessageTests {
         #expect(read > 100)
     }
 
-    @Test("a nonce is the same for the same mapping of the same home, and another for any other")
-    func nonces() {
+    @Test("a nonce is the same for the same mapping of the same home, and another for any other") func nonces() {
         let key = [UInt8](repeating: 7, count: 32)
         var seen: Set<[UInt8]> = []
         for place in [here, elsewhere, here6] {
@@ -106,8 +94,7 @@ struct PCPMessageTests {
         PCPExchange(PCPRequest(operation ?? .map(map), lifetime: 3_600, client: local), now: 1_000)
     }
 
-    @Test("a question is asked four times in 3.75 s, and then given up")
-    func silence() {
+    @Test("a question is asked four times in 3.75 s, and then given up") func silence() {
         var machine = exchange()
         let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
         var now: Int64 = 1_000
@@ -137,8 +124,7 @@ struct PCPMessageTests {
         #expect(announcing.receive(answer(opcode: 0)) == .granted(lifetime: 3_600, epoch: 65_536, map: nil))
     }
 
-    @Test("each refusal of RFC 6887, another version, and a port where nobody is")
-    func failures() {
+    @Test("each refusal of RFC 6887, another version, and a port where nobody is") func failures() {
         for code: UInt8 in 1...13 {
             var machine = exchange()
             let expected: MappingFailure = code == 1 || code == 4 ? .unsupported : .refused(Int(code))
@@ -151,8 +137,7 @@ struct PCPMessageTests {
         #expect(nobody.unreachable() == .failed(.unsupported))
     }
 
-    @Test("an error that is cut at any byte does not end the question")
-    func truncatedErrors() {
+    @Test("an error that is cut at any byte does not end the question") func truncatedErrors() {
         let whole = answer(result: 8)
         for count in 0..<whole.count {
             var machine = exchange()

@@ -4,8 +4,7 @@ import Transport
 
 private typealias Machine = PortMappingStateMachine
 
-@Suite("Port mapping")
-struct PortMappingTests {
+@Suite("Port mapping") struct PortMappingTests {
     /// A machine in each of its states, with what it waits for. Time is 0; mapped at 0 for an hour.
     private enum State: CaseIterable { case idle, asking, waiting, mapped, renewing, looking, overAsking, over }
 
@@ -30,8 +29,7 @@ struct PortMappingTests {
         Mapping(grant, .pcp, here, now: now)
     }
 
-    @Test("PCP, then NAT-PMP, then UPnP; of IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min")
-    func order() {
+    @Test("PCP, then NAT-PMP, then UPnP; of IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min") func order() {
         var machine = Machine()
         #expect(machine.set(here) == [.ask(1, .find(.pcp, here))])
         #expect(machine.answered(1, .failed(.unsupported), now: 5) == [.ask(2, .find(.natPMP, here))])
@@ -54,8 +52,7 @@ struct PortMappingTests {
         #expect(six.answered(1, .failed(.silent), now: 0) == [] && six.standing == .failed(.silent))
     }
 
-    @Test("a lease is renewed at its half, an hour at most is asked for and believed")
-    func renewal() {
+    @Test("a lease is renewed at its half, an hour at most is asked for and believed") func renewal() {
         for (lifetime, seconds) in [(3_600, 3_600), (86_400, 3_600), (600, 600), (.max, 3_600)] as [(UInt32, Int64)] {
             var machine = Machine()
             _ = machine.set(here)
@@ -127,13 +124,11 @@ struct PortMappingTests {
         }
     }
 
-    @Test("a gateway that refuses a renewal has no mapping any more: all methods are tried anew")
-    func refusedRenewal() {
+    @Test("a gateway that refuses a renewal has no mapping any more: all methods are tried anew") func refusedRenewal()
+    {
         for failure: MappingFailure in [.refused(2), .permanentOnly] {
             var machine = machine(.renewing)
-            #expect(
-                machine.answered(2, .failed(failure), now: 1_800_000) == [.changed, .ask(3, .find(.pcp, here))]
-            )
+            #expect(machine.answered(2, .failed(failure), now: 1_800_000) == [.changed, .ask(3, .find(.pcp, here))])
         }
     }
 
@@ -160,9 +155,7 @@ struct PortMappingTests {
             let useless = grant(address)
             #expect(machine.answered(1, .granted(useless), now: 0) == [.remove(mapping(useless))])
             #expect(
-                machine.standing == .failed(.notGlobal(address)),
-                "a NAT behind a NAT, and no other method is tried"
-            )
+                machine.standing == .failed(.notGlobal(address)), "a NAT behind a NAT, and no other method is tried")
         }
         var machine = machine(.asking)
         let least = machine.answered(1, .granted(grant(tcp: 1, udp: 65_535, lifetime: 60)), now: 0)
@@ -171,8 +164,7 @@ struct PortMappingTests {
 
     // MARK: Every cell
 
-    @Test("a place, another place, none, in each state")
-    func places() {
+    @Test("a place, another place, none, in each state") func places() {
         for state in State.allCases {
             var machine = machine(state)
             let hadMapping = machine.mapping != nil
@@ -194,8 +186,7 @@ struct PortMappingTests {
         }
     }
 
-    @Test("time, in each state")
-    func time() {
+    @Test("time, in each state") func time() {
         let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 60_000, .renewing: 3_600_000, .looking: 3_600_000]
         for state in State.allCases {
             var machine = machine(state)
@@ -212,8 +203,7 @@ struct PortMappingTests {
         #expect(machine.advance(now: 4_000_000) == [.changed, .ask(2, .find(.pcp, here))])
     }
 
-    @Test("answers to questions that were given up change nothing, in each state")
-    func stale() {
+    @Test("answers to questions that were given up change nothing, in each state") func stale() {
         for state in State.allCases {
             for outcome: Machine.Outcome in [
                 .granted(grant(LanAddress(6, 6, 6, 6))), .failed(.refused(1)),
@@ -227,8 +217,7 @@ struct PortMappingTests {
         }
     }
 
-    @Test("a stop removes what there is, in each state, and what comes about after it")
-    func stopping() {
+    @Test("a stop removes what there is, in each state, and what comes about after it") func stopping() {
         for state in State.allCases {
             var machine = machine(state)
             let mapping = machine.mapping

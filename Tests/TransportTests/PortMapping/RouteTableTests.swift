@@ -1,10 +1,8 @@
 import Testing
 import Transport
 
-@Suite("Gateways")
-struct RouteTableTests {
-    @Test("the default route with the least metric is taken, of either family; others are passed over")
-    func routes() {
+@Suite("Gateways") struct RouteTableTests {
+    @Test("the default route with the least metric is taken, of either family; others are passed over") func routes() {
         let four = """
             Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
             eth0\t00000000\t0100000A\t0003\t0\t0\t200\t00000000\t0\t0\t0
@@ -35,10 +33,10 @@ struct RouteTableTests {
         for address in [
             LanAddress(0, 0, 0, 0), LanAddress(10, 1, 2, 3), LanAddress(100, 64, 0, 1), LanAddress(100, 127, 255, 255),
             LanAddress(127, 0, 0, 1), LanAddress(169, 254, 1, 1), LanAddress(172, 16, 0, 1),
-            LanAddress(172, 31, 255, 1),
-            LanAddress(192, 0, 0, 2), LanAddress(192, 168, 0, 1), LanAddress(198, 18, 0, 1), LanAddress(224, 0, 0, 1),
-            LanAddress(240, 0, 0, 1), LanAddress(255, 255, 255, 255), LanAddress(high: 0, low: 0),
-            LanAddress(high: 0, low: 1), LanAddress(high: 0xfe80 << 48, low: 1), LanAddress(high: 0xfd00 << 48, low: 1),
+            LanAddress(172, 31, 255, 1), LanAddress(192, 0, 0, 2), LanAddress(192, 168, 0, 1),
+            LanAddress(198, 18, 0, 1), LanAddress(224, 0, 0, 1), LanAddress(240, 0, 0, 1),
+            LanAddress(255, 255, 255, 255), LanAddress(high: 0, low: 0), LanAddress(high: 0, low: 1),
+            LanAddress(high: 0xfe80 << 48, low: 1), LanAddress(high: 0xfd00 << 48, low: 1),
             LanAddress(high: 0xff02 << 48, low: 1),
         ] { #expect(!address.isGlobal, "\(address.bytes)") }
         for address in [

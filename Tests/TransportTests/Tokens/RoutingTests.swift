@@ -37,8 +37,8 @@ private let today: UInt32 = 20_000
         let (one, two) = try (identity(1), identity(2))
         let conversation = [UInt8](repeating: 7, count: 32)
         func token(_ own: IdentityKey, _ remote: IdentityKey, _ role: Role, _ conversation: [UInt8]) -> RoutingToken {
-            RoutingSecret.derive(own: own, remote: remote.publicKey, conversation: conversation, role: role)
-                .token(day: today, counter: 1)
+            RoutingSecret.derive(own: own, remote: remote.publicKey, conversation: conversation, role: role).token(
+                day: today, counter: 1)
         }
         let there = token(one, two, .initiator, conversation)
         let back = token(two, one, .initiator, conversation)
@@ -229,9 +229,9 @@ private let today: UInt32 = 20_000
         #expect(table.match(secret(1).token(day: today, counter: 7)) != nil)
         #expect(table.match(secret(1).token(day: today + 2, counter: 6)) != nil)
         #expect(
-            table.counters(ofMember: 1).days
-                == [ListenerCounters.Day(day: today, window: TokenWindow(shown: 1, completed: 0))]
-        )
+            table.counters(ofMember: 1).days == [
+                ListenerCounters.Day(day: today, window: TokenWindow(shown: 1, completed: 0))
+            ])
         table.roll(to: today + 400)
         #expect(table.count == 46 + 64)
         #expect(table.match(secret(2).token(day: today + 401, counter: 1)) != nil)
@@ -278,9 +278,7 @@ private let today: UInt32 = 20_000
             saved: DialCounters(
                 generation: TokenGeneration(day: .max, counter: .max),
                 series: DialCounters.Series(answered: .max, shown: .max),
-                days: [DialCounters.Day(day: .max, series: DialCounters.Series(answered: .max, shown: .max))]
-            )
-        )
+                days: [DialCounters.Day(day: .max, series: DialCounters.Series(answered: .max, shown: .max))]))
         for _ in 0..<40 {
             for token in [tokens.nextToken(), tokens.nextToken(day: .max), tokens.nextToken(day: 0)] {
                 _ = tokens.answered(token)
@@ -344,9 +342,7 @@ private let today: UInt32 = 20_000
         #expect(shown == (Array(49...56) + Array(41...48)).map { secret(1).token(.first, counter: $0) })
         // What was shown without an answer is passed over, too.
         var clean = DialTokens(
-            secret: secret(1),
-            saved: DialCounters(series: DialCounters.Series(answered: 40, shown: 53))
-        )
+            secret: secret(1), saved: DialCounters(series: DialCounters.Series(answered: 40, shown: 53)))
         #expect(clean.nextToken() == secret(1).token(.first, counter: 54))
     }
 

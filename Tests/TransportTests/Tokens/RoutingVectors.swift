@@ -53,9 +53,7 @@ import Testing
         let invite = RoutingSecret(SecretBytes(copying: try secrets.bytes("invite")))
         let (day, counter) = (try number("day"), try number("counter"))
         let generation = TokenGeneration(
-            day: try number("generation's day"),
-            counter: try number("generation's counter")
-        )
+            day: try number("generation's day"), counter: try number("generation's counter"))
         try expect(member.token(generation, counter: counter), "counter of a member")
         try expect(member.token(day: day, counter: counter), "day of a member")
         try expect(invite.token(day: day, counter: counter), "day of an invite")
@@ -75,16 +73,10 @@ import Testing
         }
         let (ann, bob) = (try key("ann"), try key("bob"))
         var dialer = try LinkHandshake.initiator(
-            identity: ann.secret,
-            remote: bob.publicKey,
-            ephemeral: try ephemeral("dialer's ephemeral"),
-            prologue: prologue
-        )
+            identity: ann.secret, remote: bob.publicKey, ephemeral: try ephemeral("dialer's ephemeral"),
+            prologue: prologue)
         var listener = LinkHandshake.responder(
-            identity: bob.secret,
-            ephemeral: try ephemeral("listener's ephemeral"),
-            prologue: prologue
-        )
+            identity: bob.secret, ephemeral: try ephemeral("listener's ephemeral"), prologue: prologue)
         let one = try dialer.write()
         try listener.read(one)
         let two = try listener.write()

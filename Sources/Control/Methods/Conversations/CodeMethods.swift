@@ -57,13 +57,7 @@ package enum InviteCodeMethod: ControlMethod {
         /// Where this node is reached, for `mayfly join CODE --at`.
         package var endpoints: [String] = []
 
-        package init(
-            code: String,
-            number: Int64,
-            conversation: String,
-            expiresAt: Timestamp,
-            endpoints: [String]
-        ) {
+        package init(code: String, number: Int64, conversation: String, expiresAt: Timestamp, endpoints: [String]) {
             self.code = code
             self.number = number
             self.conversation = conversation

@@ -37,15 +37,8 @@ package struct Member: JSONRecord, Hashable, Sendable {
     package var reportsCopies: Bool?
 
     package init(
-        member: String,
-        profile: String? = nil,
-        peer: String? = nil,
-        online: Bool,
-        path: String? = nil,
-        link: Link? = nil,
-        lost: LostLink? = nil,
-        mailbox: MemberMailbox? = nil,
-        copied: Bool? = nil,
+        member: String, profile: String? = nil, peer: String? = nil, online: Bool, path: String? = nil,
+        link: Link? = nil, lost: LostLink? = nil, mailbox: MemberMailbox? = nil, copied: Bool? = nil,
         reportsCopies: Bool? = nil
     ) {
         self.member = member
@@ -107,20 +100,9 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
     package var inbox: String?
 
     package init(
-        conversation: String,
-        alias: String? = nil,
-        name: String? = nil,
-        role: String,
-        members: [Member],
-        lifetime: LifetimeValue,
-        expiresAt: Timestamp? = nil,
-        locked: Bool,
-        state: String,
-        unread: Int = 0,
-        profile: String? = nil,
-        readReceipts: Bool? = nil,
-        inbox: String? = nil,
-        mailbox: LifetimeMailbox? = nil
+        conversation: String, alias: String? = nil, name: String? = nil, role: String, members: [Member],
+        lifetime: LifetimeValue, expiresAt: Timestamp? = nil, locked: Bool, state: String, unread: Int = 0,
+        profile: String? = nil, readReceipts: Bool? = nil, inbox: String? = nil, mailbox: LifetimeMailbox? = nil
     ) {
         self.conversation = conversation
         self.alias = alias
@@ -200,13 +182,8 @@ package enum ConversationCreateMethod: ControlMethod {
         package var name: String?
         package var inviteTag = ""
 
-        package init(
-            conversation: String,
-            inbox: String,
-            alias: String? = nil,
-            name: String? = nil,
-            inviteTag: String
-        ) {
+        package init(conversation: String, inbox: String, alias: String? = nil, name: String? = nil, inviteTag: String)
+        {
             self.conversation = conversation
             self.inbox = inbox
             self.alias = alias
@@ -236,9 +213,7 @@ package enum ConversationListMethod: ControlMethod {
     package struct Result: JSONRecord, Hashable, Sendable {
         package var conversations: [Conversation] = []
 
-        package init(conversations: [Conversation]) {
-            self.conversations = conversations
-        }
+        package init(conversations: [Conversation]) { self.conversations = conversations }
 
         package init() {}
 

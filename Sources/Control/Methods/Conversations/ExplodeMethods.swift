@@ -65,16 +65,8 @@ package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
     }
 
     package init(
-        conversation: String,
-        expiresAt: Timestamp? = nil,
-        state: String,
-        confirmed: [String],
-        waiting: [String],
-        names: [Name]? = nil,
-        receipts: [Receipt]? = nil,
-        trace: Bool? = nil,
-        error: String? = nil,
-        name: String? = nil
+        conversation: String, expiresAt: Timestamp? = nil, state: String, confirmed: [String], waiting: [String],
+        names: [Name]? = nil, receipts: [Receipt]? = nil, trace: Bool? = nil, error: String? = nil, name: String? = nil
     ) {
         self.conversation = conversation
         self.name = name
@@ -157,9 +149,7 @@ package enum ExplodeListMethod: ControlMethod {
         /// The `next` of the answer that this one goes on from.
         package var from: String?
 
-        package init(from: String? = nil) {
-            self.from = from
-        }
+        package init(from: String? = nil) { self.from = from }
 
         package init() {}
 

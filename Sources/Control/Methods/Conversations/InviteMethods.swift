@@ -36,19 +36,9 @@ package struct Invite: JSONRecord, Hashable, Sendable {
     package var admitted: Int?
 
     package init(
-        slug: String?,
-        url: String?,
-        invite: String? = nil,
-        tag: String,
-        expiresAt: Timestamp? = nil,
-        singleUse: Bool,
-        creator: String,
-        lifetime: LifetimeValue,
-        signature: InviteSignature,
-        conversationExpiresAt: Timestamp? = nil,
-        name: String? = nil,
-        about: String? = nil,
-        admitted: Int? = nil
+        slug: String?, url: String?, invite: String? = nil, tag: String, expiresAt: Timestamp? = nil, singleUse: Bool,
+        creator: String, lifetime: LifetimeValue, signature: InviteSignature, conversationExpiresAt: Timestamp? = nil,
+        name: String? = nil, about: String? = nil, admitted: Int? = nil
     ) {
         self.slug = slug
         self.url = url
@@ -216,9 +206,7 @@ package enum InviteInspectMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var slug = ""
 
-        package init(slug: String) {
-            self.slug = slug
-        }
+        package init(slug: String) { self.slug = slug }
 
         package init() {}
 

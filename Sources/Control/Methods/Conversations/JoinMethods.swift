@@ -46,19 +46,9 @@ package struct JoinStatus: JSONRecord, Hashable, Sendable {
     package var nextAttempt: Timestamp?
 
     package init(
-        join: String,
-        state: JoinStage,
-        conversation: String? = nil,
-        alias: String? = nil,
-        name: String? = nil,
-        from: String? = nil,
-        inviteTag: String? = nil,
-        errorType: String? = nil,
-        title: String? = nil,
-        message: String? = nil,
-        startedAt: Timestamp? = nil,
-        expiresAt: Timestamp? = nil,
-        attempts: Int? = nil,
+        join: String, state: JoinStage, conversation: String? = nil, alias: String? = nil, name: String? = nil,
+        from: String? = nil, inviteTag: String? = nil, errorType: String? = nil, title: String? = nil,
+        message: String? = nil, startedAt: Timestamp? = nil, expiresAt: Timestamp? = nil, attempts: Int? = nil,
         nextAttempt: Timestamp? = nil
     ) {
         self.join = join
@@ -121,11 +111,7 @@ package enum JoinMethod: ControlMethod {
         package var alias: String?
 
         package init(
-            slug: String,
-            profile: String? = nil,
-            timeout: Interval? = nil,
-            wait: Bool? = nil,
-            alias: String? = nil,
+            slug: String, profile: String? = nil, timeout: Interval? = nil, wait: Bool? = nil, alias: String? = nil,
             at: String? = nil
         ) {
             self.slug = slug
@@ -159,9 +145,7 @@ package enum JoinListMethod: ControlMethod {
     package struct Result: JSONRecord, Hashable, Sendable {
         package var joins: [JoinStatus] = []
 
-        package init(joins: [JoinStatus]) {
-            self.joins = joins
-        }
+        package init(joins: [JoinStatus]) { self.joins = joins }
 
         package init() {}
 

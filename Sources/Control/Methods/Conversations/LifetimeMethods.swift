@@ -132,14 +132,9 @@ package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
     package var renewal: String?
 
     package init(
-        conversation: String? = nil,
-        lifetime: LifetimeValue,
-        state: NegotiationState,
-        proposal: LifetimeProposal? = nil,
-        agreement: LifetimeAgreement? = nil,
-        policy: String? = nil,
-        renewed: Bool? = nil,
-        renewal: String? = nil
+        conversation: String? = nil, lifetime: LifetimeValue, state: NegotiationState,
+        proposal: LifetimeProposal? = nil, agreement: LifetimeAgreement? = nil, policy: String? = nil,
+        renewed: Bool? = nil, renewal: String? = nil
     ) {
         self.conversation = conversation
         self.lifetime = lifetime
@@ -177,13 +172,8 @@ package struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
     /// As they were signed.
     package var accepts: [JSONValue] = []
 
-    package init(
-        agreement: LifetimeAgreement,
-        state: String,
-        verified: Bool,
-        proposal: JSONValue,
-        accepts: [JSONValue]
-    ) {
+    package init(agreement: LifetimeAgreement, state: String, verified: Bool, proposal: JSONValue, accepts: [JSONValue])
+    {
         self.agreement = agreement
         self.state = state
         self.verified = verified
@@ -273,13 +263,8 @@ package enum LifetimeProposeMethod: ControlMethod {
         package var renew: Bool?
 
         package init(
-            conversation: String,
-            lifetime: LifetimeValue,
-            attachments: LifetimeValue? = nil,
-            unopened: Interval? = nil,
-            timer: LifetimeTimer? = nil,
-            mailbox: LifetimeMailbox? = nil,
-            renew: Bool? = nil
+            conversation: String, lifetime: LifetimeValue, attachments: LifetimeValue? = nil, unopened: Interval? = nil,
+            timer: LifetimeTimer? = nil, mailbox: LifetimeMailbox? = nil, renew: Bool? = nil
         ) {
             self.conversation = conversation
             self.lifetime = lifetime
@@ -435,9 +420,7 @@ package enum LifetimeAgreementsMethod: ControlMethod {
         /// Oldest first.
         package var agreements: [LifetimeAgreementRecord] = []
 
-        package init(agreements: [LifetimeAgreementRecord]) {
-            self.agreements = agreements
-        }
+        package init(agreements: [LifetimeAgreementRecord]) { self.agreements = agreements }
 
         package init() {}
 

@@ -29,11 +29,7 @@ package enum AttachmentBeginMethod: ControlMethod {
         package var replyTo: String?
 
         package init(
-            conversation: String,
-            name: String,
-            byteCount: Int64? = nil,
-            text: String? = nil,
-            replyTo: String? = nil
+            conversation: String, name: String, byteCount: Int64? = nil, text: String? = nil, replyTo: String? = nil
         ) {
             self.conversation = conversation
             self.name = name
@@ -58,9 +54,7 @@ package enum AttachmentBeginMethod: ControlMethod {
         /// Names the upload on this connection; the message has the same id.
         package var upload = ""
 
-        package init(upload: String) {
-            self.upload = upload
-        }
+        package init(upload: String) { self.upload = upload }
 
         package init() {}
 
@@ -80,9 +74,7 @@ package enum AttachmentAppendMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
 
-        package init(upload: String) {
-            self.upload = upload
-        }
+        package init(upload: String) { self.upload = upload }
 
         package init() {}
 
@@ -96,9 +88,7 @@ package enum AttachmentAppendMethod: ControlMethod {
         /// Bytes so far.
         package var byteCount: Int64 = 0
 
-        package init(byteCount: Int64) {
-            self.byteCount = byteCount
-        }
+        package init(byteCount: Int64) { self.byteCount = byteCount }
 
         package init() {}
 
@@ -198,14 +188,8 @@ package enum AttachmentReadMethod: ControlMethod {
         /// Where the next piece begins; absent at the end.
         package var next: Int?
 
-        package init(
-            message: String,
-            name: String,
-            mediaType: String,
-            byteCount: Int64,
-            data: String,
-            next: Int? = nil
-        ) {
+        package init(message: String, name: String, mediaType: String, byteCount: Int64, data: String, next: Int? = nil)
+        {
             self.message = message
             self.name = name
             self.mediaType = mediaType
@@ -250,11 +234,7 @@ package enum ReactMethod: ControlMethod {
         package var timeout: Interval?
 
         package init(
-            conversation: String,
-            message: String,
-            reaction: String,
-            remove: Bool? = nil,
-            wait: DeliveryStage? = nil,
+            conversation: String, message: String, reaction: String, remove: Bool? = nil, wait: DeliveryStage? = nil,
             timeout: Interval? = nil
         ) {
             self.conversation = conversation

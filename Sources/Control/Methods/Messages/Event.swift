@@ -38,11 +38,7 @@ package struct Event: Hashable, Sendable {
     }
 
     package init(
-        cursor: Int64,
-        event: EventKind,
-        conversation: HexID? = nil,
-        at: Timestamp,
-        inbox: String? = nil,
+        cursor: Int64, event: EventKind, conversation: HexID? = nil, at: Timestamp, inbox: String? = nil,
         details: Details = .fields([])
     ) {
         self.cursor = cursor

@@ -73,10 +73,7 @@ package enum SubscribeMethod: ControlMethod {
         package var marksRead: Bool?
 
         package init(
-            conversation: String? = nil,
-            since: Int64? = nil,
-            events: [EventKind]? = nil,
-            marksRead: Bool? = nil
+            conversation: String? = nil, since: Int64? = nil, events: [EventKind]? = nil, marksRead: Bool? = nil
         ) {
             self.conversation = conversation
             self.since = since

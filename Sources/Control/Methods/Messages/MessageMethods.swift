@@ -136,24 +136,10 @@ package struct Message: JSONRecord, Hashable, Sendable {
     ]
 
     package init(
-        message: HexID,
-        conversation: HexID,
-        from: String,
-        member: String? = nil,
-        type: String,
-        text: String? = nil,
-        sentAt: Timestamp,
-        expiresAt: Timestamp? = nil,
-        stored: Bool,
-        state: String,
-        replyTo: String? = nil,
-        agreement: String? = nil,
-        file: MessageFile? = nil,
-        reactions: [MessageReaction]? = nil,
-        deliveries: [MessageDelivery]? = nil,
-        payload: String? = nil,
-        reactsTo: String? = nil,
-        removed: Bool? = nil
+        message: HexID, conversation: HexID, from: String, member: String? = nil, type: String, text: String? = nil,
+        sentAt: Timestamp, expiresAt: Timestamp? = nil, stored: Bool, state: String, replyTo: String? = nil,
+        agreement: String? = nil, file: MessageFile? = nil, reactions: [MessageReaction]? = nil,
+        deliveries: [MessageDelivery]? = nil, payload: String? = nil, reactsTo: String? = nil, removed: Bool? = nil
     ) {
         self.message = message
         self.conversation = conversation
@@ -315,14 +301,8 @@ package enum SendMethod: ControlMethod {
         package init() {}
 
         package init(
-            conversation: String,
-            text: String?,
-            wait: DeliveryStage? = nil,
-            timeout: Interval? = nil,
-            replyTo: String? = nil,
-            type: String? = nil,
-            payload: String? = nil,
-            fallback: String? = nil
+            conversation: String, text: String?, wait: DeliveryStage? = nil, timeout: Interval? = nil,
+            replyTo: String? = nil, type: String? = nil, payload: String? = nil, fallback: String? = nil
         ) {
             self.conversation = conversation
             self.text = text

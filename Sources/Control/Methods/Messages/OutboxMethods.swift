@@ -20,14 +20,8 @@ package struct OutboxEntry: JSONRecord, Hashable, Sendable {
     package var state = ""
 
     package init(
-        message: String,
-        conversation: String,
-        to: String,
-        member: String? = nil,
-        attempts: Int,
-        nextAttempt: Timestamp? = nil,
-        expiresAt: Timestamp? = nil,
-        state: String
+        message: String, conversation: String, to: String, member: String? = nil, attempts: Int,
+        nextAttempt: Timestamp? = nil, expiresAt: Timestamp? = nil, state: String
     ) {
         self.message = message
         self.conversation = conversation

@@ -18,11 +18,7 @@ package struct Inbox: JSONRecord, Hashable, Sendable {
     package var conversation: String?
 
     package init(
-        inbox: String,
-        state: String,
-        wakeReason: String? = nil,
-        lastActivity: Timestamp? = nil,
-        protected: Bool,
+        inbox: String, state: String, wakeReason: String? = nil, lastActivity: Timestamp? = nil, protected: Bool,
         conversation: String? = nil
     ) {
         self.inbox = inbox
@@ -55,9 +51,7 @@ package enum InboxListMethod: ControlMethod {
     package struct Result: JSONRecord, Hashable, Sendable {
         package var inboxes: [Inbox] = []
 
-        package init(inboxes: [Inbox]) {
-            self.inboxes = inboxes
-        }
+        package init(inboxes: [Inbox]) { self.inboxes = inboxes }
 
         package init() {}
 

@@ -1,7 +1,5 @@
 /// Contents that a third node keeps for a member that is away.
-package enum MailboxMethods {
-    package static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self]
-}
+package enum MailboxMethods { package static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
 
 /// How our mailbox stands.
 package enum MailboxStanding: String, JSONChoice, Hashable, Sendable {

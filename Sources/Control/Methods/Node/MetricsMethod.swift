@@ -9,9 +9,7 @@ package enum MetricsMethod: ControlMethod {
         /// Prometheus' text format, version 0.0.4.
         package var text = ""
 
-        package init(text: String) {
-            self.text = text
-        }
+        package init(text: String) { self.text = text }
 
         package init() {}
 

@@ -14,12 +14,7 @@ package struct NetcheckAnswer: JSONRecord, Hashable, Sendable {
     package var tcpMs: Double?
 
     package init(
-        rendezvous: String?,
-        address: String,
-        port: Int,
-        seenAddress: String?,
-        seenPort: Int?,
-        rttMs: Double?,
+        rendezvous: String?, address: String, port: Int, seenAddress: String?, seenPort: Int?, rttMs: Double?,
         tcpMs: Double?
     ) {
         self.rendezvous = rendezvous
@@ -65,15 +60,8 @@ package struct NetcheckFamily: JSONRecord, Hashable, Sendable {
     package var answers: [NetcheckAnswer] = []
 
     package init(
-        family: String,
-        route: Bool,
-        local: String?,
-        udp: Bool?,
-        tcp: Bool?,
-        nat: String,
-        mapping: String,
-        portPreserved: Bool?,
-        answers: [NetcheckAnswer]
+        family: String, route: Bool, local: String?, udp: Bool?, tcp: Bool?, nat: String, mapping: String,
+        portPreserved: Bool?, answers: [NetcheckAnswer]
     ) {
         self.family = family
         self.route = route
@@ -145,13 +133,8 @@ package enum NetcheckMethod: ControlMethod {
         package var advice: [String] = []
 
         package init(
-            families: [NetcheckFamily],
-            datagrams: Bool,
-            portMappings: [PortMappingStatus]?,
-            discovery: String,
-            punching: String,
-            reached: Bool?,
-            advice: [String]
+            families: [NetcheckFamily], datagrams: Bool, portMappings: [PortMappingStatus]?, discovery: String,
+            punching: String, reached: Bool?, advice: [String]
         ) {
             self.families = families
             self.datagrams = datagrams

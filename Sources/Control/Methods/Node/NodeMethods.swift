@@ -126,21 +126,9 @@ package struct RendezvousCounts: JSONRecord, Hashable, Sendable {
     package var everybody = false
 
     package init(
-        users: Int,
-        usersMax: Int,
-        reservations: Int,
-        reservationsPerUser: Int,
-        streams: Int,
-        streamsMax: Int,
-        streamsPerUser: Int,
-        streamsPerReservation: Int,
-        bytesPerSecond: Int,
-        bytesPerSecondTotal: Int,
-        opened: Int64,
-        bytes: Int64,
-        refused: Int64,
-        violations: Int64,
-        everybody: Bool
+        users: Int, usersMax: Int, reservations: Int, reservationsPerUser: Int, streams: Int, streamsMax: Int,
+        streamsPerUser: Int, streamsPerReservation: Int, bytesPerSecond: Int, bytesPerSecondTotal: Int, opened: Int64,
+        bytes: Int64, refused: Int64, violations: Int64, everybody: Bool
     ) {
         self.users = users
         self.usersMax = usersMax
@@ -207,12 +195,8 @@ package struct PortMappingStatus: JSONRecord, Hashable, Sendable {
     package var reason: String?
 
     package init(
-        family: String,
-        state: PortMappingStanding,
-        method: String? = nil,
-        outer: [String] = [],
-        until: Timestamp? = nil,
-        reason: String? = nil
+        family: String, state: PortMappingStanding, method: String? = nil, outer: [String] = [],
+        until: Timestamp? = nil, reason: String? = nil
     ) {
         self.family = family
         self.state = state
@@ -272,24 +256,10 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
     package var metrics: String?
 
     package init(
-        running: Bool,
-        version: String,
-        pid: Int? = nil,
-        home: String? = nil,
-        listen: [String],
-        locked: Bool,
-        erasure: String,
-        protection: String? = nil,
-        inboxes: InboxCounts,
-        links: Int,
-        outbox: Int,
-        nextExpiry: Timestamp? = nil,
-        checks: [HealthCheck]? = nil,
-        hooks: HookCounts? = nil,
-        discovery: String? = nil,
-        rendezvous: RendezvousCounts? = nil,
-        mailbox: MailboxStatus? = nil,
-        portMappings: [PortMappingStatus]? = nil,
+        running: Bool, version: String, pid: Int? = nil, home: String? = nil, listen: [String], locked: Bool,
+        erasure: String, protection: String? = nil, inboxes: InboxCounts, links: Int, outbox: Int,
+        nextExpiry: Timestamp? = nil, checks: [HealthCheck]? = nil, hooks: HookCounts? = nil, discovery: String? = nil,
+        rendezvous: RendezvousCounts? = nil, mailbox: MailboxStatus? = nil, portMappings: [PortMappingStatus]? = nil,
         metrics: String? = nil
     ) {
         self.running = running
@@ -394,9 +364,7 @@ package enum UnlockMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
 
-        package init(passphrase: String) {
-            self.passphrase = passphrase
-        }
+        package init(passphrase: String) { self.passphrase = passphrase }
 
         package init() {}
 
@@ -424,9 +392,7 @@ package enum VersionMethod: ControlMethod {
     package struct Result: JSONRecord, Hashable, Sendable {
         package var version = ""
 
-        package init(version: String) {
-            self.version = version
-        }
+        package init(version: String) { self.version = version }
 
         package init() {}
 

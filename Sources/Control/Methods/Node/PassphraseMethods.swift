@@ -66,9 +66,7 @@ package enum PassphraseSetMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var newPassphrase = ""
 
-        package init(newPassphrase: String) {
-            self.newPassphrase = newPassphrase
-        }
+        package init(newPassphrase: String) { self.newPassphrase = newPassphrase }
 
         package init() {}
 
@@ -91,9 +89,7 @@ package enum PassphraseDropMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
 
-        package init(passphrase: String) {
-            self.passphrase = passphrase
-        }
+        package init(passphrase: String) { self.passphrase = passphrase }
 
         package init() {}
 

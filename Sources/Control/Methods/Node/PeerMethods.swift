@@ -2,8 +2,8 @@
 package enum PeerMethods {
     package static let all: [any ControlMethod.Type] = [
         PeerAddMethod.self, PeerListMethod.self, PeerShowMethod.self, PeerRemoveMethod.self, PeerPingMethod.self,
-        PeerBlockMethod.self, PeerUnblockMethod.self, PeerSetMethod.self, PeerCardMethod.self,
-        PeerImportMethod.self, PeerExportMethod.self,
+        PeerBlockMethod.self, PeerUnblockMethod.self, PeerSetMethod.self, PeerCardMethod.self, PeerImportMethod.self,
+        PeerExportMethod.self,
     ]
 }
 
@@ -33,18 +33,9 @@ package struct Peer: JSONRecord, Hashable, Sendable {
     package var mailbox = false
 
     package init(
-        name: String,
-        endpoints: [String],
-        contact: String? = nil,
-        blocked: Bool,
-        invitations: String,
-        online: Bool = false,
-        lastSeen: Timestamp? = nil,
-        path: String? = nil,
-        rttMs: Double? = nil,
-        link: Link? = nil,
-        rendezvous: Bool = false,
-        mailbox: Bool = false
+        name: String, endpoints: [String], contact: String? = nil, blocked: Bool, invitations: String,
+        online: Bool = false, lastSeen: Timestamp? = nil, path: String? = nil, rttMs: Double? = nil, link: Link? = nil,
+        rendezvous: Bool = false, mailbox: Bool = false
     ) {
         self.name = name
         self.endpoints = endpoints
@@ -117,9 +108,7 @@ package enum PeerListMethod: ControlMethod {
     package struct Result: JSONRecord, Hashable, Sendable {
         package var peers: [Peer] = []
 
-        package init(peers: [Peer]) {
-            self.peers = peers
-        }
+        package init(peers: [Peer]) { self.peers = peers }
 
         package init() {}
 
@@ -255,9 +244,7 @@ package enum PeerImportMethod: ControlMethod {
         /// The content of a peers.json file.
         package var document: JSONValue = .null
 
-        package init(document: JSONValue) {
-            self.document = document
-        }
+        package init(document: JSONValue) { self.document = document }
 
         package init() {}
 
@@ -271,9 +258,7 @@ package enum PeerImportMethod: ControlMethod {
         /// The nodes added or changed.
         package var peers: [Peer] = []
 
-        package init(peers: [Peer]) {
-            self.peers = peers
-        }
+        package init(peers: [Peer]) { self.peers = peers }
 
         package init() {}
 
@@ -294,9 +279,7 @@ package enum PeerExportMethod: ControlMethod {
         /// The content of a peers.json file.
         package var document: JSONValue = .null
 
-        package init(document: JSONValue) {
-            self.document = document
-        }
+        package init(document: JSONValue) { self.document = document }
 
         package init() {}
 

@@ -21,12 +21,7 @@ struct AckAggregation: Hashable, Sendable {
     ///   - window: the most that is believed.
     ///   - isKnown: the path was filled once; before that only one round counts.
     mutating func update(
-        _ byteCount: Int,
-        rate: Double,
-        window: Double,
-        round: UInt64,
-        isKnown: Bool,
-        at now: Microseconds
+        _ byteCount: Int, rate: Double, window: Double, round: UInt64, isKnown: Bool, at now: Microseconds
     ) {
         var expected = rate * Double(now - start)
         if acknowledged <= expected {

@@ -55,15 +55,10 @@ extension Congestion {
     /// The long-term bound, less what is left to others (InflightWithHeadroom).
     var withHeadroom: Double {
         guard longTermVolume != .infinity else { return .infinity }
-        return max(
-            longTermVolume - max(datagram, Self.headroom * longTermVolume),
-            Self.leastDatagrams * datagram
-        )
+        return max(longTermVolume - max(datagram, Self.headroom * longTermVolume), Self.leastDatagrams * datagram)
     }
 
-    var probeRTTWindow: Double {
-        max(windowGain * (product(rate) ?? 0), Self.leastDatagrams * datagram)
-    }
+    var probeRTTWindow: Double { max(windowGain * (product(rate) ?? 0), Self.leastDatagrams * datagram) }
 
     /// Section 5.6.4.6: SetCwnd.
     mutating func setWindow(_ sample: RateSample) {

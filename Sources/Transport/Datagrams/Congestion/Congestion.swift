@@ -107,13 +107,7 @@ struct Congestion: Hashable, Sendable {
     ///   - largestWindow: bytes.
     ///   - seed: random, so that paths do not probe for more in step.
     ///   - estimate: of the round trip, measured or assumed.
-    init(
-        datagramByteCount: Int,
-        largestWindow: Int,
-        seed: UInt64,
-        _ estimate: RoundTripTime,
-        at now: Microseconds
-    ) {
+    init(datagramByteCount: Int, largestWindow: Int, seed: UInt64, _ estimate: RoundTripTime, at now: Microseconds) {
         datagram = Double(datagramByteCount)
         self.largestWindow = Double(largestWindow)
         self.seed = seed
@@ -158,12 +152,7 @@ struct Congestion: Hashable, Sendable {
     /// - Parameters:
     ///   - inFlight: after it.
     ///   - latest: the round trip of the newest packet, if this acknowledgement shows it.
-    mutating func update(
-        inFlight: Int,
-        latest: Microseconds?,
-        _ estimate: RoundTripTime,
-        at now: Microseconds
-    ) {
+    mutating func update(inFlight: Int, latest: Microseconds?, _ estimate: RoundTripTime, at now: Microseconds) {
         startPacing(estimate, at: now)
         guard var sample = delivery.sample(leastInterval: estimate.minimum) else { return }
         sample.roundTrip = latest
@@ -174,13 +163,7 @@ struct Congestion: Hashable, Sendable {
         updateRate(sample)
         if losses.ends { respondToLosses() }
         aggregation.update(
-            sample.newlyAcknowledged,
-            rate: rate,
-            window: window,
-            round: round,
-            isKnown: wasFull,
-            at: now
-        )
+            sample.newlyAcknowledged, rate: rate, window: window, round: round, isKnown: wasFull, at: now)
         fullPipe.update(sample, endsRound: roundStarts)
         if fullPipe.isFull { wasFull = true }
         leaveStartupOrDrain(inFlight, at: now)
@@ -200,12 +183,8 @@ struct Congestion: Hashable, Sendable {
     mutating func collapse(_ estimate: RoundTripTime, at now: Microseconds) {
         let old = self
         self = Congestion(
-            datagramByteCount: Int(old.datagram),
-            largestWindow: Int(old.largestWindow),
-            seed: old.seed &+ 1,
-            estimate,
-            at: now
-        )
+            datagramByteCount: Int(old.datagram), largestWindow: Int(old.largestWindow), seed: old.seed &+ 1, estimate,
+            at: now)
         // What is in flight still refers to these counts.
         delivery = old.delivery
         roundEnd = delivery.delivered

@@ -65,33 +65,21 @@ struct DeliveryRate: Hashable, Sendable {
             deliveredAt = now
         }
         return PacketDelivery(
-            delivered: delivered,
-            deliveredAt: deliveredAt,
-            firstSentAt: firstSentAt,
-            lost: lost,
-            inFlight: inFlight + byteCount,
-            isApplicationLimited: isApplicationLimited
-        )
+            delivered: delivered, deliveredAt: deliveredAt, firstSentAt: firstSentAt, lost: lost,
+            inFlight: inFlight + byteCount, isApplicationLimited: isApplicationLimited)
     }
 
     /// A packet has arrived; all of one acknowledgement are told before ``sample(leastInterval:)`` (section 4.1.2.3).
     mutating func acknowledged(
-        _ byteCount: Int,
-        _ packet: PacketDelivery,
-        number: UInt64,
-        sentAt: Microseconds,
-        at now: Microseconds
+        _ byteCount: Int, _ packet: PacketDelivery, number: UInt64, sentAt: Microseconds, at now: Microseconds
     ) {
         delivered += byteCount
         deliveredAt = now
         newlyAcknowledged += byteCount
         if let newest, newest.number > number { return }
         newest = Newest(
-            number: number,
-            packet: packet,
-            sendElapsed: sentAt - packet.firstSentAt,
-            acknowledgementElapsed: now - packet.deliveredAt
-        )
+            number: number, packet: packet, sendElapsed: sentAt - packet.firstSentAt,
+            acknowledgementElapsed: now - packet.deliveredAt)
         firstSentAt = max(firstSentAt, sentAt)
     }
 

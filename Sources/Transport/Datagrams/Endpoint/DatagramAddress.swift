@@ -28,8 +28,9 @@ package struct DatagramAddress: Hashable, Sendable {
     }
 
     package static func == (left: DatagramAddress, right: DatagramAddress) -> Bool {
-        (left.high, left.low, left.port, left.scope, left.socket)
-            == (right.high, right.low, right.port, right.scope, right.socket)
+        (left.high, left.low, left.port, left.scope, left.socket) == (
+            right.high, right.low, right.port, right.scope, right.socket
+        )
     }
 
     package func hash(into hasher: inout Hasher) {
@@ -41,9 +42,7 @@ package struct DatagramAddress: Hashable, Sendable {
     }
 
     /// The IPv4 address, if it is one.
-    package var v4: UInt32? {
-        high == 0 && low >> 32 == 0xffff ? UInt32(truncatingIfNeeded: low) : nil
-    }
+    package var v4: UInt32? { high == 0 && low >> 32 == 0xffff ? UInt32(truncatingIfNeeded: low) : nil }
 
     /// Whether it never leaves the machine.
     package var isLoopback: Bool { v4.map { $0 >> 24 == 127 } ?? (high == 0 && low == 1) }

@@ -16,13 +16,7 @@ extension DatagramEndpoint {
         case .answer(let dialer, let responder, let actTwo):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
             let wasAnswered = dialing.isAnswered
-            let rejection = dialing.receiveAnswer(
-                actTwo,
-                responder: responder,
-                from: address,
-                source: source,
-                at: now
-            )
+            let rejection = dialing.receiveAnswer(actTwo, responder: responder, from: address, source: source, at: now)
             if let rejection { reject(rejection) }
             if !wasAnswered, dialing.isAnswered, let number = numbers[dialer] {
                 events.append(.answered(number, token: dialing.dial.token))
@@ -59,19 +53,14 @@ extension DatagramEndpoint {
             events.append(.observed(number, DatagramAddress(high: high, low: low, port: port)))
         case .punch(let nonce):
             guard let ids = punchers[nonce] else { return reject(.unknownConnection) }
-            for id in ids {
-                if let number = numbers[id] { events.append(.punched(number, address)) }
-            }
-        case .finish(let responder, let actThree):
-            receiveFinish(responder, actThree, address, now)
+            for id in ids { if let number = numbers[id] { events.append(.punched(number, address)) } }
+        case .finish(let responder, let actThree): receiveFinish(responder, actThree, address, now)
         }
     }
 
     private func reject(_ rejection: Rejection) { events.append(.rejected(rejection)) }
 
-    private func reply(_ transmit: DatagramTransmit) {
-        if replies.count < Self.replyCount { replies.append(transmit) }
-    }
+    private func reply(_ transmit: DatagramTransmit) { if replies.count < Self.replyCount { replies.append(transmit) } }
 
     /// Answers a knock, with no more bytes than it had.
     package func answer(_ knock: DatagramKnock, with sealed: [UInt8]?) {
@@ -79,54 +68,33 @@ extension DatagramEndpoint {
         guard answer.count <= knock.sealed.count else { return }
         reply(
             DatagramTransmit(
-                address: knock.address,
-                bytes: DatagramPacket.reply(asker: knock.asker, sealed: answer).bytes
-            )
-        )
+                address: knock.address, bytes: DatagramPacket.reply(asker: knock.asker, sealed: answer).bytes))
     }
 
     private func receiveSealed(
-        _ datagram: consuming [UInt8],
-        _ epoch: UInt8,
-        _ receiver: UInt64,
-        _ number: UInt64,
-        _ address: DatagramAddress,
+        _ datagram: consuming [UInt8], _ epoch: UInt8, _ receiver: UInt64, _ number: UInt64, _ address: DatagramAddress,
         _ now: Microseconds
     ) {
         switch connections[receiver] {
-        case .link(let link):
-            _ = link.receive(datagram, epoch: epoch, number: number, from: address, at: now)
+        case .link(let link): _ = link.receive(datagram, epoch: epoch, number: number, from: address, at: now)
         case .dialing(let dialing):
-            guard
-                let link = dialing.receiveSealed(datagram, epoch: epoch, number: number, from: address, at: now),
+            guard let link = dialing.receiveSealed(datagram, epoch: epoch, number: number, from: address, at: now),
                 let number = numbers[receiver]
             else { break }
             connections[receiver] = .link(link)
             events.append(
                 .opened(
                     DatagramOpening(
-                        number: number,
-                        peer: link.peer,
-                        route: dialing.dial.route,
-                        token: dialing.dial.token,
-                        role: .initiator,
-                        address: address
-                    )
-                )
-            )
-        case .answering, .asking, .punching, nil:
-            return reject(.unknownConnection)
+                        number: number, peer: link.peer, route: dialing.dial.route, token: dialing.dial.token,
+                        role: .initiator, address: address)))
+        case .answering, .asking, .punching, nil: return reject(.unknownConnection)
         }
         touch(receiver)
     }
 
     /// What costs least is asked first, and nothing is computed before all of it is answered.
     private func receiveDial(
-        _ name: ResponderHandshake.Name,
-        _ token: [UInt8],
-        _ cookie: [UInt8],
-        _ actOne: [UInt8],
-        _ now: Microseconds
+        _ name: ResponderHandshake.Name, _ token: [UInt8], _ cookie: [UInt8], _ actOne: [UInt8], _ now: Microseconds
     ) {
         if let id = answering[name] {
             // A link that is open already has no more to say to this.
@@ -152,15 +120,8 @@ extension DatagramEndpoint {
         }
         do throws(HandshakeError) {
             let handshake = try ResponderHandshake(
-                name,
-                id: freshID(),
-                token: token,
-                route: route,
-                actOne: actOne,
-                ephemeral: source.makeEphemeral(),
-                limits: limits,
-                at: now
-            )
+                name, id: freshID(), token: token, route: route, actOne: actOne, ephemeral: source.makeEphemeral(),
+                limits: limits, at: now)
             add(.answering(handshake), handshake.id, takeNumber())
             answering[name] = handshake.id
             names[handshake.id] = name
@@ -172,12 +133,7 @@ extension DatagramEndpoint {
         }
     }
 
-    private func receiveFinish(
-        _ id: UInt64,
-        _ actThree: [UInt8],
-        _ address: DatagramAddress,
-        _ now: Microseconds
-    ) {
+    private func receiveFinish(_ id: UInt64, _ actThree: [UInt8], _ address: DatagramAddress, _ now: Microseconds) {
         guard case .answering(let handshake)? = connections[id] else {
             // A repetition, if there is a link: its first packet is sent again until it arrives.
             if connections[id] == nil { reject(.unknownConnection) }
@@ -197,15 +153,8 @@ extension DatagramEndpoint {
             events.append(
                 .opened(
                     DatagramOpening(
-                        number: number,
-                        peer: link.peer,
-                        route: handshake.route.route,
-                        token: handshake.token,
-                        role: .responder,
-                        address: address
-                    )
-                )
-            )
+                        number: number, peer: link.peer, route: handshake.route.route, token: handshake.token,
+                        role: .responder, address: address)))
             touch(id)
         }
     }

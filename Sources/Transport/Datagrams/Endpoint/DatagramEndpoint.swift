@@ -60,9 +60,7 @@ package final class DatagramEndpoint {
     ///   - cookieKey: 32 random bytes.
     ///   - firstNumber: of what follows from the calls, and of the links of others.
     package init(
-        limits: DatagramLimits = DatagramLimits(),
-        cookieKey: consuming SecretBytes,
-        source: DatagramSource,
+        limits: DatagramLimits = DatagramLimits(), cookieKey: consuming SecretBytes, source: DatagramSource,
         firstNumber: UInt64 = 1
     ) {
         self.limits = limits
@@ -81,8 +79,9 @@ package final class DatagramEndpoint {
 
     /// Dials. Either `opened` with this number follows, or `dialFailed`.
     /// - Parameter taken: a number of ``takeNumber()``; a new one by default.
-    @discardableResult
-    package func dial(_ dial: DatagramDial, number taken: UInt64? = nil, at now: Microseconds) -> UInt64 {
+    @discardableResult package func dial(_ dial: DatagramDial, number taken: UInt64? = nil, at now: Microseconds)
+        -> UInt64
+    {
         let number = taken ?? takeNumber()
         guard connections.count < limits.connectionCount else {
             events.append(.dialFailed(number, .tooManyConnections))
@@ -93,9 +92,7 @@ package final class DatagramEndpoint {
             let dialing = try Dialing(dial, id: id, ephemeral: source.makeEphemeral(), limits: limits, at: now)
             add(.dialing(dialing), id, number)
             touch(id)
-        } catch {
-            events.append(.dialFailed(number, .reflection))
-        }
+        } catch { events.append(.dialFailed(number, .reflection)) }
         return number
     }
 
@@ -153,8 +150,9 @@ package final class DatagramEndpoint {
     /// - Parameters:
     ///   - nonce: 16 bytes that both sides know.
     ///   - addresses: the first eight are used.
-    @discardableResult
-    package func punch(_ nonce: [UInt8], to addresses: [DatagramAddress], at now: Microseconds) -> UInt64 {
+    @discardableResult package func punch(_ nonce: [UInt8], to addresses: [DatagramAddress], at now: Microseconds)
+        -> UInt64
+    {
         let number = takeNumber()
         guard connections.count < limits.connectionCount, punches < limits.punches else { return number }
         let id = freshID()

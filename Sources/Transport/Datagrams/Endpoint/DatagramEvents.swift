@@ -15,10 +15,8 @@ package struct DatagramSource {
     package var acceptsKnock: ([UInt8]) -> Bool
 
     package init(
-        randomBytes: @escaping (Int) -> [UInt8],
-        makeEphemeral: @escaping () -> SecretKey,
-        route: @escaping ([UInt8]) -> RouteMatch? = { _ in nil },
-        isKnown: @escaping ([UInt8]) -> Bool = { _ in false },
+        randomBytes: @escaping (Int) -> [UInt8], makeEphemeral: @escaping () -> SecretKey,
+        route: @escaping ([UInt8]) -> RouteMatch? = { _ in nil }, isKnown: @escaping ([UInt8]) -> Bool = { _ in false },
         acceptsKnock: @escaping ([UInt8]) -> Bool = { _ in false }
     ) {
         self.randomBytes = randomBytes

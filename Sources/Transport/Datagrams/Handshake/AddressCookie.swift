@@ -20,32 +20,20 @@ struct AddressCookie: ~Copyable {
 
     /// Whether the cookie is of this period or of the one before.
     borrowing func isValid(
-        _ cookie: [UInt8],
-        _ address: DatagramAddress,
-        dialer: UInt64,
-        token: [UInt8],
-        at now: Microseconds
+        _ cookie: [UInt8], _ address: DatagramAddress, dialer: UInt64, token: [UInt8], at now: Microseconds
     ) -> Bool {
         let bucket = now / period
         return equalInConstantTime(cookie, make(address, dialer, token, bucket: bucket))
             || equalInConstantTime(cookie, make(address, dialer, token, bucket: bucket - 1))
     }
 
-    private borrowing func make(
-        _ address: DatagramAddress,
-        _ dialer: UInt64,
-        _ token: [UInt8],
-        bucket: Microseconds
-    ) -> [UInt8] {
+    private borrowing func make(_ address: DatagramAddress, _ dialer: UInt64, _ token: [UInt8], bucket: Microseconds)
+        -> [UInt8]
+    {
         let code = key.withBytes {
             HMACSHA256.authenticate(
-                key: $0,
-                Array("mayfly/1 cookie".utf8),
-                address.bytes,
-                bigEndian(dialer),
-                token,
-                bigEndian(UInt64(bitPattern: bucket))
-            )
+                key: $0, Array("mayfly/1 cookie".utf8), address.bytes, bigEndian(dialer), token,
+                bigEndian(UInt64(bitPattern: bucket)))
         }
         return Array(code.prefix(DatagramPacket.cookieByteCount))
     }

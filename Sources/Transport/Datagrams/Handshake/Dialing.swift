@@ -36,22 +36,15 @@ final class Dialing {
     private var retransmitAfter: Microseconds
 
     /// - Throws: ``HandshakeError/reflection`` if the dial is to ourselves.
-    init(
-        _ dial: DatagramDial,
-        id: UInt64,
-        ephemeral: consuming SecretKey,
-        limits: DatagramLimits,
-        at now: Microseconds
-    ) throws(HandshakeError) {
+    init(_ dial: DatagramDial, id: UInt64, ephemeral: consuming SecretKey, limits: DatagramLimits, at now: Microseconds)
+        throws(HandshakeError)
+    {
         self.dial = dial
         self.id = id
         self.limits = limits
         var handshake = try LinkHandshake.initiator(
-            identity: dial.identity.secret,
-            remote: dial.remote,
-            ephemeral: ephemeral,
-            prologue: DatagramPacket.prologue(token: dial.token)
-        )
+            identity: dial.identity.secret, remote: dial.remote, ephemeral: ephemeral,
+            prologue: DatagramPacket.prologue(token: dial.token))
         phase = .asking(actOne: try handshake.write())
         self.handshake = consume handshake
         startedAt = now
@@ -64,9 +57,7 @@ final class Dialing {
     var isAnswered: Bool { if case .confirming = phase { true } else { false } }
 
     /// What the failure is called now.
-    var failure: DatagramDialFailure {
-        if case .confirming = phase { .noConfirmation } else { .noAnswer }
-    }
+    var failure: DatagramDialFailure { if case .confirming = phase { .noConfirmation } else { .noAnswer } }
 
     private var giveUpAt: Microseconds { min(actStartedAt + limits.actTimeout, startedAt + limits.handshakeTimeout) }
 
@@ -108,10 +99,7 @@ final class Dialing {
 
     /// - Returns: what is wrong with it; the dial then goes on as if it had not come.
     func receiveAnswer(
-        _ actTwo: [UInt8],
-        responder: UInt64,
-        from address: DatagramAddress,
-        source: DatagramSource,
+        _ actTwo: [UInt8], responder: UInt64, from address: DatagramAddress, source: DatagramSource,
         at now: Microseconds
     ) -> Rejection? {
         guard case .asking = phase, address == dial.address else { return nil }
@@ -120,27 +108,16 @@ final class Dialing {
             guard handshake != nil else { return nil }
             try handshake?.read(actTwo)
             act = try handshake?.write() ?? []
-        } catch {
-            return .handshake(error)
-        }
+        } catch { return .handshake(error) }
         guard let finished = handshake.take() else { return nil }
         let link = finished.finishForPackets()
         // Of several askings it is not known which was answered (Karn).
         let roundTrip = sends == 1 ? now - lastSentAt : nil
         phase = .confirming(
             DatagramLink(
-                link,
-                role: .initiator,
-                localID: id,
-                remoteID: responder,
-                address: address,
-                roundTrip: roundTrip,
-                limits: limits,
-                source: source,
-                at: now
-            ),
-            finish: DatagramPacket.finish(responder: responder, actThree: act).bytes
-        )
+                link, role: .initiator, localID: id, remoteID: responder, address: address, roundTrip: roundTrip,
+                limits: limits, source: source, at: now),
+            finish: DatagramPacket.finish(responder: responder, actThree: act).bytes)
         actStartedAt = now
         owesDatagram = true
         retransmitAfter = roundTrip.map { max(3 * $0, 20_000) } ?? 3 * limits.initialRoundTrip
@@ -158,11 +135,7 @@ final class Dialing {
     /// A sealed packet: if it opens, the responder has act 3.
     /// - Returns: the link that is open now.
     func receiveSealed(
-        _ datagram: consuming [UInt8],
-        epoch: UInt8,
-        number: UInt64,
-        from address: DatagramAddress,
-        at now: Microseconds
+        _ datagram: consuming [UInt8], epoch: UInt8, number: UInt64, from address: DatagramAddress, at now: Microseconds
     ) -> DatagramLink? {
         guard case .confirming(let link, _) = phase, address == dial.address else { return nil }
         guard link.receive(datagram, epoch: epoch, number: number, from: address, at: now) else { return nil }

@@ -46,9 +46,7 @@ struct LinkKeys: ~Copyable {
     var awaitsPeer: Bool { next != nil }
 
     /// We began and know the new keys; the peer does not yet have act 3.
-    mutating func offer(_ link: consuming LinkHandshake.PacketLink) {
-        next = Self.epoch(current.number &+ 1, link)
-    }
+    mutating func offer(_ link: consuming LinkHandshake.PacketLink) { next = Self.epoch(current.number &+ 1, link) }
 
     /// We answered and have act 3: we use the new keys from now on.
     mutating func install(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
@@ -72,11 +70,7 @@ struct LinkKeys: ~Copyable {
     /// - Parameter keepFor: how long the keys before are kept once the peer uses the new ones.
     /// - Returns: `nil` if it does not open; nothing has changed then.
     mutating func open(
-        _ packet: inout [UInt8],
-        epoch: UInt8,
-        number: UInt64,
-        keepFor: Microseconds,
-        at now: Microseconds
+        _ packet: inout [UInt8], epoch: UInt8, number: UInt64, keepFor: Microseconds, at now: Microseconds
     ) -> Opened? {
         let header = DatagramPacket.sealedHeaderByteCount
         do throws(NoiseError) {
@@ -98,9 +92,7 @@ struct LinkKeys: ~Copyable {
                 return .previous
             }
             return nil
-        } catch {
-            return nil
-        }
+        } catch { return nil }
     }
 
     mutating func timeout(at now: Microseconds) {

@@ -22,9 +22,7 @@ struct Punching {
 
     private var end: Microseconds { startedAt + Self.length }
 
-    var deadline: Microseconds {
-        round < Self.times.count && !addresses.isEmpty ? startedAt + Self.times[round] : end
-    }
+    var deadline: Microseconds { round < Self.times.count && !addresses.isEmpty ? startedAt + Self.times[round] : end }
 
     func isOver(at now: Microseconds) -> Bool { end <= now }
 

@@ -19,11 +19,7 @@ struct QueryHandshake {
     private var owesDatagram = true
 
     init(
-        _ question: Question,
-        token: [UInt8],
-        to address: DatagramAddress,
-        id: UInt64,
-        limits: DatagramLimits,
+        _ question: Question, token: [UInt8], to address: DatagramAddress, id: UInt64, limits: DatagramLimits,
         at now: Microseconds
     ) {
         self.question = question

@@ -60,20 +60,14 @@ struct Rekeying: ~Copyable {
 
     /// Begins. Nothing happens if a handshake is under way.
     mutating func begin(
-        identity: IdentityKey,
-        remote: PublicKey,
-        keys: borrowing LinkKeys,
-        ephemeral: consuming SecretKey
+        identity: IdentityKey, remote: PublicKey, keys: borrowing LinkKeys, ephemeral: consuming SecretKey
     ) {
         guard isIdle else { return }
         let epoch = keys.epoch &+ 1
         do throws(HandshakeError) {
             var handshake = try LinkHandshake.initiator(
-                identity: identity.secret,
-                remote: remote,
-                ephemeral: ephemeral,
-                prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch)
-            )
+                identity: identity.secret, remote: remote, ephemeral: ephemeral,
+                prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
             outgoing = Outgoing(act: .one, epoch: epoch, bytes: try handshake.write())
             state = .initiating(handshake)
         } catch {
@@ -83,12 +77,7 @@ struct Rekeying: ~Copyable {
     }
 
     mutating func receive(
-        _ act: Act,
-        epoch: UInt8,
-        _ bytes: [UInt8],
-        identity: IdentityKey,
-        remote: PublicKey,
-        keys: borrowing LinkKeys,
+        _ act: Act, epoch: UInt8, _ bytes: [UInt8], identity: IdentityKey, remote: PublicKey, keys: borrowing LinkKeys,
         makeEphemeral: () -> SecretKey
     ) -> Outcome {
         // What belongs to keys that are in use already, or offered, is a repetition.
@@ -101,11 +90,7 @@ struct Rekeying: ~Copyable {
     }
 
     private mutating func receiveOne(
-        _ epoch: UInt8,
-        _ bytes: [UInt8],
-        _ identity: IdentityKey,
-        _ remote: PublicKey,
-        _ keys: borrowing LinkKeys,
+        _ epoch: UInt8, _ bytes: [UInt8], _ identity: IdentityKey, _ remote: PublicKey, _ keys: borrowing LinkKeys,
         _ makeEphemeral: () -> SecretKey
     ) -> Outcome {
         switch state.take() {
@@ -122,16 +107,12 @@ struct Rekeying: ~Copyable {
         }
         outgoing = nil
         var handshake = LinkHandshake.responder(
-            identity: identity.secret,
-            ephemeral: makeEphemeral(),
-            prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch)
-        )
+            identity: identity.secret, ephemeral: makeEphemeral(),
+            prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
         do throws(HandshakeError) {
             try handshake.read(bytes)
             outgoing = Outgoing(act: .two, epoch: epoch, bytes: try handshake.write())
-        } catch {
-            return .violation
-        }
+        } catch { return .violation }
         state = .answering(handshake)
         return .nothing
     }
@@ -142,9 +123,7 @@ struct Rekeying: ~Copyable {
             do throws(HandshakeError) {
                 try handshake.read(bytes)
                 outgoing = Outgoing(act: .three, epoch: epoch, bytes: try handshake.write())
-            } catch {
-                return .violation
-            }
+            } catch { return .violation }
             let link = handshake.finishForPackets()
             return link.peer.publicKey == remote ? .offered(link) : .violation
         case .answering(let handshake):

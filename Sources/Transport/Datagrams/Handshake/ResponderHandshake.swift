@@ -24,14 +24,8 @@ final class ResponderHandshake {
 
     /// - Throws: ``HandshakeError`` for a bad act 1.
     init(
-        _ name: Name,
-        id: UInt64,
-        token: [UInt8],
-        route: RouteMatch,
-        actOne: [UInt8],
-        ephemeral: consuming SecretKey,
-        limits: DatagramLimits,
-        at now: Microseconds
+        _ name: Name, id: UInt64, token: [UInt8], route: RouteMatch, actOne: [UInt8], ephemeral: consuming SecretKey,
+        limits: DatagramLimits, at now: Microseconds
     ) throws(HandshakeError) {
         self.name = name
         self.id = id
@@ -40,10 +34,7 @@ final class ResponderHandshake {
         self.limits = limits
         self.actOne = actOne
         var handshake = LinkHandshake.responder(
-            identity: route.identity.secret,
-            ephemeral: ephemeral,
-            prologue: DatagramPacket.prologue(token: token)
-        )
+            identity: route.identity.secret, ephemeral: ephemeral, prologue: DatagramPacket.prologue(token: token))
         try handshake.read(actOne)
         let actTwo = try handshake.write()
         self.handshake = consume handshake
@@ -77,24 +68,13 @@ final class ResponderHandshake {
         do throws(HandshakeError) {
             guard handshake != nil else { return .refused(.outOfTurn) }
             try handshake?.read(actThree)
-        } catch {
-            return .refused(error)
-        }
+        } catch { return .refused(error) }
         guard let finished = handshake.take() else { return .refused(.outOfTurn) }
         let link = finished.finishForPackets()
         guard route.remote == nil || route.remote == link.peer.publicKey else { return .wrongPeer }
         return .link(
             DatagramLink(
-                link,
-                role: .responder,
-                localID: id,
-                remoteID: name.dialer,
-                address: name.address,
-                roundTrip: answers == 1 ? now - answeredAt : nil,
-                limits: limits,
-                source: source,
-                at: now
-            )
-        )
+                link, role: .responder, localID: id, remoteID: name.dialer, address: name.address,
+                roundTrip: answers == 1 ? now - answeredAt : nil, limits: limits, source: source, at: now))
     }
 }

@@ -4,11 +4,7 @@ extension DatagramLink {
     /// A sealed packet for this link. One that does not open, or was seen before, changes nothing but a counter.
     /// - Returns: whether it was authentic and new.
     func receive(
-        _ datagram: consuming [UInt8],
-        epoch: UInt8,
-        number: UInt64,
-        from address: DatagramAddress,
-        at now: Microseconds
+        _ datagram: consuming [UInt8], epoch: UInt8, number: UInt64, from address: DatagramAddress, at now: Microseconds
     ) -> Bool {
         let byteCount = datagram.count
         guard state != .gone else { return false }
@@ -17,9 +13,7 @@ extension DatagramLink {
             events.append(.rejected(.replayed))
             return false
         }
-        guard
-            let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now)
-        else {
+        guard let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now) else {
             refusedPackets += 1
             events.append(.rejected(.notAuthentic))
             return false
@@ -46,9 +40,7 @@ extension DatagramLink {
     /// The peer does not know yet that it is over: it is told again, ever more seldom.
     private func lingering(_ packet: [UInt8]) {
         var reader = ByteReader(packet, from: DatagramPacket.sealedHeaderByteCount)
-        while let frame = try? DatagramFrame.read(&reader) {
-            if case .close = frame { return closedByPeer() }
-        }
+        while let frame = try? DatagramFrame.read(&reader) { if case .close = frame { return closedByPeer() } }
         packetsWhileLingering += 1
         guard packetsWhileLingering >= 1 << min(closesSent, 20) else { return }
         packetsWhileLingering = 0
@@ -83,9 +75,7 @@ extension DatagramLink {
                 }
                 guard state != .gone else { return }
             }
-        } catch {
-            return end(.protocolViolation, at: now)
-        }
+        } catch { return end(.protocolViolation, at: now) }
         // A packet of which something could not be kept is as one that was lost: it will come again.
         if isWhole { received.receive(number, asks: asks, at: now) }
         if !hadMessage, inbound.hasMessage { events.append(.readable) }
@@ -94,50 +84,35 @@ extension DatagramLink {
     }
 
     /// - Returns: false if there is no room for what the frame brings.
-    private func apply(
-        _ frame: DatagramFrame,
-        _ packet: [UInt8],
-        from address: DatagramAddress,
-        at now: Microseconds
-    ) throws(DatagramFrame.Malformed) -> Bool {
+    private func apply(_ frame: DatagramFrame, _ packet: [UInt8], from address: DatagramAddress, at now: Microseconds)
+        throws(DatagramFrame.Malformed) -> Bool
+    {
         switch frame {
         case .ping: break
         case .acknowledgement(let acknowledgement):
-            guard let largest = acknowledgement.ranges.first?.upperBound, largest < nextNumber else {
-                throw .badValue
-            }
+            guard let largest = acknowledgement.ranges.first?.upperBound, largest < nextNumber else { throw .badValue }
             acknowledged(acknowledgement, at: now)
         case .data(let offset, let range, let isLast):
             do throws(ReceiveStream.Malformed) {
                 return try inbound.receive(packet[range], at: offset, isLast: isLast)
-            } catch {
-                throw .badValue
-            }
-        case .credit(let offset):
-            outbound.allow(offset)
-        case .challenge(let value):
-            if responses.count < limits.pathResponses { responses.append((address, value)) }
+            } catch { throw .badValue }
+        case .credit(let offset): outbound.allow(offset)
+        case .challenge(let value): if responses.count < limits.pathResponses { responses.append((address, value)) }
         case .response(let value):
             if path.response(value) {
                 fallback = nil
                 events.append(.pathChanged(path.address))
             }
-        case .rekey(let act, let epoch, let bytes):
-            try rekey(act, epoch, bytes, at: now)
-        case .linkKey(let bytes):
-            guard identities.receive(bytes) else { throw .badValue }
-        case .close:
-            closedByPeer()
+        case .rekey(let act, let epoch, let bytes): try rekey(act, epoch, bytes, at: now)
+        case .linkKey(let bytes): guard identities.receive(bytes) else { throw .badValue }
+        case .close: closedByPeer()
         }
         return true
     }
 
-    private func rekey(
-        _ act: Act,
-        _ epoch: UInt8,
-        _ bytes: [UInt8],
-        at now: Microseconds
-    ) throws(DatagramFrame.Malformed) {
+    private func rekey(_ act: Act, _ epoch: UInt8, _ bytes: [UInt8], at now: Microseconds) throws(DatagramFrame
+        .Malformed)
+    {
         // Each handshake costs us three curve operations: none long before its time.
         if act == .one, epoch == keys.epoch &+ 1, rekeying.isIdle, !keys.awaitsPeer, isTooEarlyForKeys(now) {
             throw .badValue
@@ -145,14 +120,7 @@ extension DatagramLink {
         // Whoever begins has had ours acknowledged, and so has sent its own before.
         guard let own = identities.own, let remote = identities.remote else { throw .badValue }
         let outcome = rekeying.receive(
-            act,
-            epoch: epoch,
-            bytes,
-            identity: own,
-            remote: remote,
-            keys: keys,
-            makeEphemeral: source.makeEphemeral
-        )
+            act, epoch: epoch, bytes, identity: own, remote: remote, keys: keys, makeEphemeral: source.makeEphemeral)
         switch consume outcome {
         case .nothing: break
         case .offered(let link): keys.offer(link)

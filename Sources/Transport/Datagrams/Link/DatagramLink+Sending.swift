@@ -136,10 +136,7 @@ extension DatagramLink {
     }
 
     private func appendAcknowledgement(
-        _ packet: inout [UInt8],
-        _ record: inout SentPacket,
-        _ space: Int,
-        at now: Microseconds
+        _ packet: inout [UInt8], _ record: inout SentPacket, _ space: Int, at now: Microseconds
     ) {
         var acknowledgement = received.written(at: now)
         // A range takes at most 16 bytes.

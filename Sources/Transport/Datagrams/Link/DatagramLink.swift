@@ -99,14 +99,8 @@ package final class DatagramLink {
     ///   - address: proved by the handshake.
     ///   - roundTrip: measured by it, if it was.
     init(
-        _ link: consuming LinkHandshake.PacketLink,
-        role: Role,
-        localID: UInt64,
-        remoteID: UInt64,
-        address: DatagramAddress,
-        roundTrip: Microseconds?,
-        limits: DatagramLimits,
-        source: DatagramSource,
+        _ link: consuming LinkHandshake.PacketLink, role: Role, localID: UInt64, remoteID: UInt64,
+        address: DatagramAddress, roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource,
         at now: Microseconds
     ) {
         self.limits = limits
@@ -120,14 +114,8 @@ package final class DatagramLink {
         outbound = SendStream(credit: UInt64(limits.initialReceiveWindow))
         inbound = ReceiveStream(limits: limits)
         path = DatagramPath(
-            address,
-            number: 0,
-            isProved: true,
-            limits: limits,
-            seed: source.randomNumber(),
-            measured: roundTrip,
-            at: now
-        )
+            address, number: 0, isProved: true, limits: limits, seed: source.randomNumber(), measured: roundTrip,
+            at: now)
         lastReceivedAt = now
         lastAskedAt = now
         progressAt = now
@@ -211,13 +199,7 @@ package final class DatagramLink {
         // A peer may move with each packet; the paths of which something is still remembered are few.
         defer { pathCount &+= 1 }
         return DatagramPath(
-            address,
-            number: pathCount,
-            isProved: isProved,
-            limits: limits,
-            seed: source.randomNumber(),
-            at: now
-        )
+            address, number: pathCount, isProved: isProved, limits: limits, seed: source.randomNumber(), at: now)
     }
 
     // MARK: End
@@ -259,9 +241,7 @@ package final class DatagramLink {
 
     // MARK: Time
 
-    var probeTimeout: Microseconds {
-        path.roundTrip.probeTimeout(acknowledgementDelay: limits.acknowledgementDelay)
-    }
+    var probeTimeout: Microseconds { path.roundTrip.probeTimeout(acknowledgementDelay: limits.acknowledgementDelay) }
 
     /// When a probe is due because nothing is acknowledged (RFC 9002, section 6.2). Never more than 5 s away, so that a
     /// link is quickly itself again after a blackout.
@@ -319,8 +299,7 @@ package final class DatagramLink {
         case .lingering(let until):
             if until <= now { state = .gone }
             return
-        case .finishing(let reason, let until):
-            if until <= now { return end(reason, at: now) }
+        case .finishing(let reason, let until): if until <= now { return end(reason, at: now) }
         case .open: break
         }
         if lastReceivedAt + limits.silence <= now { return end(.silent, at: now) }
@@ -335,12 +314,7 @@ package final class DatagramLink {
         if let pacedUntil, pacedUntil <= now { self.pacedUntil = nil }
         if path.challengeIsHopeless(limits, at: now) { pathFailed() }
         if let rekeyBegin, rekeyBegin <= now, let own = identities.own, let remote = identities.remote {
-            rekeying.begin(
-                identity: own,
-                remote: remote,
-                keys: keys,
-                ephemeral: source.makeEphemeral()
-            )
+            rekeying.begin(identity: own, remote: remote, keys: keys, ephemeral: source.makeEphemeral())
         }
         if let keepAliveDeadline, keepAliveDeadline <= now { owesPing = true }
         if let lossTime = sent.lossTime {

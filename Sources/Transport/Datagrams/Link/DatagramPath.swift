@@ -30,13 +30,8 @@ struct DatagramPath {
     ///   - seed: random, for ``Congestion``.
     ///   - measured: the round trip, if it is known.
     init(
-        _ address: DatagramAddress,
-        number: UInt32,
-        isProved: Bool,
-        limits: DatagramLimits,
-        seed: UInt64,
-        measured: Microseconds? = nil,
-        at now: Microseconds
+        _ address: DatagramAddress, number: UInt32, isProved: Bool, limits: DatagramLimits, seed: UInt64,
+        measured: Microseconds? = nil, at now: Microseconds
     ) {
         self.address = address
         self.number = number
@@ -44,12 +39,8 @@ struct DatagramPath {
         roundTrip = RoundTripTime(initial: limits.initialRoundTrip)
         if let measured { roundTrip.sample(measured, delay: 0, at: now) }
         congestion = Congestion(
-            datagramByteCount: limits.datagramByteCount,
-            largestWindow: limits.largestWindow,
-            seed: seed,
-            roundTrip,
-            at: now
-        )
+            datagramByteCount: limits.datagramByteCount, largestWindow: limits.largestWindow, seed: seed, roundTrip,
+            at: now)
         pacer = Pacer(datagramByteCount: limits.datagramByteCount, at: now)
         size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
     }
@@ -75,12 +66,7 @@ struct DatagramPath {
     mutating func acknowledged(_ packet: SentPacket, at now: Microseconds) {
         inFlight -= packet.byteCount
         congestion.delivery.acknowledged(
-            packet.byteCount,
-            packet.delivery,
-            number: packet.number,
-            sentAt: packet.sentAt,
-            at: now
-        )
+            packet.byteCount, packet.delivery, number: packet.number, sentAt: packet.sentAt, at: now)
     }
 
     mutating func lost(_ packet: SentPacket, at now: Microseconds) {
@@ -120,9 +106,7 @@ struct DatagramPath {
         if case .waiting(_, let next) = challenge { next <= now } else { false }
     }
 
-    var challengeDeadline: Microseconds? {
-        if case .waiting(_, let next) = challenge { next } else { nil }
-    }
+    var challengeDeadline: Microseconds? { if case .waiting(_, let next) = challenge { next } else { nil } }
 
     mutating func challengeSent(_ value: UInt64, at now: Microseconds) {
         guard case .waiting(let values, _) = challenge else { return }

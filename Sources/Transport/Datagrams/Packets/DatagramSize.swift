@@ -35,9 +35,7 @@ struct DatagramSize: Sendable {
     }
 
     /// The size of the probe that is to be sent; `nil` if none.
-    var probe: Int? {
-        if case .searching(let candidate, _, false) = phase { candidate } else { nil }
-    }
+    var probe: Int? { if case .searching(let candidate, _, false) = phase { candidate } else { nil } }
 
     /// When larger sizes are tried again.
     var deadline: Microseconds? {
@@ -80,7 +78,5 @@ struct DatagramSize: Sendable {
         return true
     }
 
-    mutating func timeout(at now: Microseconds) {
-        if let deadline, deadline <= now { search(at: now) }
-    }
+    mutating func timeout(at now: Microseconds) { if let deadline, deadline <= now { search(at: now) } }
 }

@@ -37,8 +37,9 @@ struct ReceivedPackets: Sendable {
         unacknowledged = 0
         owesNow = false
         deadline = nil
-        let ranges = numbers.ranges.reversed().prefix(DatagramFrame.Acknowledgement.maximumRanges)
-            .map { $0.lowerBound...$0.upperBound - 1 }
+        let ranges = numbers.ranges.reversed().prefix(DatagramFrame.Acknowledgement.maximumRanges).map {
+            $0.lowerBound...$0.upperBound - 1
+        }
         return DatagramFrame.Acknowledgement(ranges: ranges, delay: UInt64(max(0, now - largestAt)))
     }
 

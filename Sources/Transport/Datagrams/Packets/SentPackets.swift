@@ -100,9 +100,7 @@ struct SentPackets {
         return result
     }
 
-    private mutating func trim() {
-        while let first = packets.first, !first.isOutstanding { packets.removeFirst() }
-    }
+    private mutating func trim() { while let first = packets.first, !first.isOutstanding { packets.removeFirst() } }
 
     private func firstIndex(from number: UInt64) -> Int {
         var low = 0

@@ -31,9 +31,7 @@ struct OffsetRanges: Hashable, Sendable {
         if let last = ranges.last {
             if range.lowerBound > last.upperBound { return ranges.append(range) }
             if range.lowerBound >= last.lowerBound {
-                if range.upperBound > last.upperBound {
-                    ranges[ranges.count - 1] = last.lowerBound..<range.upperBound
-                }
+                if range.upperBound > last.upperBound { ranges[ranges.count - 1] = last.lowerBound..<range.upperBound }
                 return
             }
         } else {
@@ -56,12 +54,8 @@ struct OffsetRanges: Hashable, Sendable {
         var rest: [Range<UInt64>] = []
         while end < ranges.count, ranges[end].lowerBound < range.upperBound {
             let old = ranges[end]
-            if old.lowerBound < range.lowerBound {
-                rest.append(old.lowerBound..<min(old.upperBound, range.lowerBound))
-            }
-            if old.upperBound > range.upperBound {
-                rest.append(max(old.lowerBound, range.upperBound)..<old.upperBound)
-            }
+            if old.lowerBound < range.lowerBound { rest.append(old.lowerBound..<min(old.upperBound, range.lowerBound)) }
+            if old.upperBound > range.upperBound { rest.append(max(old.lowerBound, range.upperBound)..<old.upperBound) }
             end += 1
         }
         guard end > start else { return }

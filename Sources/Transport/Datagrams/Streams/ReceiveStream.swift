@@ -67,11 +67,7 @@ struct ReceiveStream {
 
     /// Takes in bytes that have come.
     /// - Returns: false if they make more gaps than we keep account of: then the packet has to be as if it never came.
-    mutating func receive(
-        _ bytes: ArraySlice<UInt8>,
-        at offset: UInt64,
-        isLast: Bool
-    ) throws(Malformed) -> Bool {
+    mutating func receive(_ bytes: ArraySlice<UInt8>, at offset: UInt64, isLast: Bool) throws(Malformed) -> Bool {
         let stop = offset + UInt64(bytes.count)
         guard stop <= told else { throw .beyondWindow }
         if let end { guard stop <= end, !isLast || stop == end else { throw .badEnd } }

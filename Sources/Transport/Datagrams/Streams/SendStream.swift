@@ -55,9 +55,7 @@ struct SendStream {
     var isFinished: Bool { finish != .open }
 
     /// Whether there is something to send now.
-    var hasWork: Bool {
-        !lost.isEmpty || (unsent < end && unsent < credit) || (finish == .waiting && unsent == end)
-    }
+    var hasWork: Bool { !lost.isEmpty || (unsent < end && unsent < credit) || (finish == .waiting && unsent == end) }
 
     /// There is more to send than the peer allows.
     var awaitsCredit: Bool { lost.isEmpty && unsent < end && unsent >= credit }
@@ -106,12 +104,7 @@ struct SendStream {
 
     /// Frame and bytes of a piece.
     func append(_ piece: StreamPiece, to packet: inout [UInt8]) {
-        DatagramFrame.appendDataHeader(
-            offset: piece.offset,
-            length: piece.length,
-            isLast: piece.isLast,
-            to: &packet
-        )
+        DatagramFrame.appendDataHeader(offset: piece.offset, length: piece.length, isLast: piece.isLast, to: &packet)
         var position = piece.offset
         let stop = piece.range.upperBound
         var index = chunkIndex(position)

@@ -11,11 +11,8 @@ package struct LanCodeResponder: Sendable {
     /// Questions that were answered, the newest last: one comes by each address of ours.
     private var answered: [UInt64] = []
     private var allowances = Allowances(
-        burst: LanLimits.answerBurst,
-        interval: LanLimits.answerInterval,
-        totalBurst: LanLimits.answerTotalBurst,
-        totalInterval: LanLimits.answerTotalInterval
-    )
+        burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
+        totalInterval: LanLimits.answerTotalInterval)
 
     package init() {}
 
@@ -25,18 +22,13 @@ package struct LanCodeResponder: Sendable {
     package var places: [LanPlace] { interfaces.places }
 
     /// - Parameter isOpen: whether a code with this number is.
-    package mutating func receive(
-        _ bytes: [UInt8],
-        from source: LanPlace,
-        now: Int64,
-        isOpen: (UInt16) -> Bool
-    ) -> Answer? {
+    package mutating func receive(_ bytes: [UInt8], from source: LanPlace, now: Int64, isOpen: (UInt16) -> Bool)
+        -> Answer?
+    {
         guard let question = LanCodeDatagram(bytes), question.kind == .question, isOpen(question.number),
-            !answered.contains(question.id),
-            let interface = interfaces.first(where: { $0.index == source.interface }), interface.isNear(source.address),
-            let place = [interface].places.first(where: { place in
-                place.address.isIPv4 == source.address.isIPv4
-            }),
+            !answered.contains(question.id), let interface = interfaces.first(where: { $0.index == source.interface }),
+            interface.isNear(source.address),
+            let place = [interface].places.first(where: { place in place.address.isIPv4 == source.address.isIPv4 }),
             allowances.take(source.address, now: now)
         else { return nil }
         answered.append(question.id)

@@ -44,8 +44,7 @@ package struct LanCodeSeeker: Sendable {
     /// Where to ask from: all IPv4 addresses and the link-local ones of IPv6.
     package var places: [LanPlace] {
         interfaces.prefix(LanLimits.interfaceCount).flatMap { interface in
-            interface.addresses.filter { $0.address.isIPv4 || $0.address.isLinkLocal }
-                .prefix(LanLimits.addressCount)
+            interface.addresses.filter { $0.address.isIPv4 || $0.address.isLinkLocal }.prefix(LanLimits.addressCount)
                 .map { LanPlace(interface: interface.index, address: $0.address, port: 0) }
         }
     }

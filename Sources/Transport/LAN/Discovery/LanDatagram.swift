@@ -42,10 +42,7 @@ package struct LanDatagram: Hashable, Sendable {
     /// Fills up with random entries to the next power of two, and puts all of them into a random order.
     /// - Parameter entries: at most 64; what is more is left out.
     package init(
-        _ kind: Kind,
-        port: UInt16,
-        nonce: UInt64,
-        entries: some Sequence<Entry>,
+        _ kind: Kind, port: UInt16, nonce: UInt64, entries: some Sequence<Entry>,
         using random: inout some RandomNumberGenerator
     ) {
         self.kind = kind

@@ -72,17 +72,11 @@ package struct LanDiscovery: Sendable {
     /// With whom the last announcement ended, where not all had their turn.
     private var lastAnnounced: UInt64?
     private var heard = Allowances(
-        burst: LanLimits.sourceBurst,
-        interval: LanLimits.sourceInterval,
-        totalBurst: LanLimits.totalBurst,
-        totalInterval: LanLimits.totalInterval
-    )
+        burst: LanLimits.sourceBurst, interval: LanLimits.sourceInterval, totalBurst: LanLimits.totalBurst,
+        totalInterval: LanLimits.totalInterval)
     private var answered = Allowances(
-        burst: LanLimits.answerBurst,
-        interval: LanLimits.answerInterval,
-        totalBurst: LanLimits.answerTotalBurst,
-        totalInterval: LanLimits.answerTotalInterval
-    )
+        burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
+        totalInterval: LanLimits.answerTotalInterval)
     package private(set) var counts = Counts()
 
     package init(now: Int64) { tags = LanTags(slot: Self.slot(now)) }
@@ -152,9 +146,7 @@ package struct LanDiscovery: Sendable {
 
     /// The machine's interfaces as they are now; at most ``LanLimits/interfaceCount`` of them are used.
     package mutating func setInterfaces(
-        _ all: [LanInterface],
-        now: Int64,
-        using random: inout some RandomNumberGenerator
+        _ all: [LanInterface], now: Int64, using random: inout some RandomNumberGenerator
     ) {
         let before = Set(places)
         interfaces = all.sorted { ($0.index, $0.name) < ($1.index, $1.name) }.prefix(LanLimits.interfaceCount).map {
@@ -172,11 +164,9 @@ package struct LanDiscovery: Sendable {
 
     /// Announces when it is time.
     /// - Parameter missing: pairs without a link; asked for only when it is time.
-    package mutating func advance(
-        now: Int64,
-        missing: () -> [UInt64],
-        using random: inout some RandomNumberGenerator
-    ) -> [Action] {
+    package mutating func advance(now: Int64, missing: () -> [UInt64], using random: inout some RandomNumberGenerator)
+        -> [Action]
+    {
         move(to: now)
         let isDue = if case .due(let at, _) = state { at <= now } else { false }
         guard isDue || looksAt.map({ $0 <= now }) ?? false else { return [] }
@@ -212,10 +202,7 @@ package struct LanDiscovery: Sendable {
     }
 
     private mutating func announce(
-        _ numbers: [UInt64],
-        from places: [LanPlace],
-        now: Int64,
-        using random: inout some RandomNumberGenerator
+        _ numbers: [UInt64], from places: [LanPlace], now: Int64, using random: inout some RandomNumberGenerator
     ) -> [Action] {
         let slot = Self.slot(now)
         var result: [Action] = []
@@ -236,16 +223,10 @@ package struct LanDiscovery: Sendable {
                 let entries = secrets.map { _, secret in
                     LanDatagram.Entry(
                         tag: secret.tag(slot: slot),
-                        proof: secret.proof(slot: slot, nonce: nonce, port: place.port, address: place.address)
-                    )
+                        proof: secret.proof(slot: slot, nonce: nonce, port: place.port, address: place.address))
                 }
                 let datagram = LanDatagram(
-                    .announcement,
-                    port: place.port,
-                    nonce: nonce,
-                    entries: entries + strange,
-                    using: &random
-                )
+                    .announcement, port: place.port, nonce: nonce, entries: entries + strange, using: &random)
                 result.append(.announce(datagram.bytes, from: place))
             }
         }
@@ -263,8 +244,7 @@ package struct LanDiscovery: Sendable {
     private mutating func move(to now: Int64) {
         tags.move(
             to: Self.slot(now),
-            pairs.lazy.compactMap { number, pair in pair.listening.map { (key: number, secret: $0) } }
-        )
+            pairs.lazy.compactMap { number, pair in pair.listening.map { (key: number, secret: $0) } })
         questions.removeAll { now - $0.at > LanLimits.questionLifetime }
     }
 
@@ -272,10 +252,7 @@ package struct LanDiscovery: Sendable {
 
     /// A datagram has come, to the group or to one of our addresses.
     package mutating func receive(
-        _ bytes: [UInt8],
-        from source: LanPlace,
-        now: Int64,
-        using random: inout some RandomNumberGenerator
+        _ bytes: [UInt8], from source: LanPlace, now: Int64, using random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard heard.take(source.address, now: now) else {
             counts.dropped += 1
@@ -295,10 +272,7 @@ package struct LanDiscovery: Sendable {
     }
 
     private mutating func receive(
-        announcement: LanDatagram,
-        from source: LanPlace,
-        now: Int64,
-        using random: inout some RandomNumberGenerator
+        announcement: LanDatagram, from source: LanPlace, now: Int64, using random: inout some RandomNumberGenerator
     ) -> [Action] {
         // Our own comes back to us, for others on this machine.
         guard !questions.contains(where: { $0.nonce == announcement.nonce }) else { return [] }
@@ -309,11 +283,7 @@ package struct LanDiscovery: Sendable {
         for entry in announcement.entries {
             guard let match = tags.match(entry.tag), let secret = pairs[match.pair]?.listening else { continue }
             let proof = secret.proof(
-                slot: match.slot,
-                nonce: announcement.nonce,
-                port: announcement.port,
-                address: source.address
-            )
+                slot: match.slot, nonce: announcement.nonce, port: announcement.port, address: source.address)
             guard proof == entry.proof else {
                 isForged = true
                 continue
@@ -324,20 +294,10 @@ package struct LanDiscovery: Sendable {
                 entries.append(LanDatagram.Entry(tag: entry.tag, proof: proof))
             }
         }
-        if isForged {
-            counts.forged += 1
-        } else if result.isEmpty, entries.isEmpty {
-            counts.foreign += 1
-        }
+        if isForged { counts.forged += 1 } else if result.isEmpty, entries.isEmpty { counts.foreign += 1 }
         guard let place, !entries.isEmpty, answered.take(source.address, now: now) else { return result }
         // Never larger than the question: it has a subset of its entries.
-        let answer = LanDatagram(
-            .answer,
-            port: place.port,
-            nonce: announcement.nonce,
-            entries: entries,
-            using: &random
-        )
+        let answer = LanDatagram(.answer, port: place.port, nonce: announcement.nonce, entries: entries, using: &random)
         return result + [.answer(answer.bytes, from: place, to: source)]
     }
 
@@ -365,8 +325,7 @@ package struct LanDiscovery: Sendable {
     private mutating func found(_ number: UInt64, at source: LanPlace, port: UInt16, now: Int64) -> [Action] {
         if let last = pairs[number]?.found {
             let isSame =
-                last.source.address == source.address && last.source.interface == source.interface
-                && last.port == port
+                last.source.address == source.address && last.source.interface == source.interface && last.port == port
             guard now - last.at >= (isSame ? LanLimits.foundInterval : LanLimits.foundPause) else { return [] }
         }
         pairs[number]?.found = (source, port, now)

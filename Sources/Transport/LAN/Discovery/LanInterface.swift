@@ -40,11 +40,7 @@ package struct LanInterface: Hashable, Sendable {
     package var addresses: [Own]
 
     package init(
-        index: UInt32,
-        name: String,
-        kind: Kind = .device,
-        master: UInt32? = nil,
-        hasMulticast: Bool = true,
+        index: UInt32, name: String, kind: Kind = .device, master: UInt32? = nil, hasMulticast: Bool = true,
         addresses: [Own]
     ) {
         self.index = index

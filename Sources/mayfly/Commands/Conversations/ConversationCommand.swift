@@ -5,8 +5,7 @@ import Glibc
 
 struct ConversationCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "conversation",
-        abstract: "Conversations and their members.",
+        commandName: "conversation", abstract: "Conversations and their members.",
         discussion: """
             Every command takes a conversation by its alias, by its id or the start of it, or by its name, in this \
             order. The alias is yours: it is unique on this node, and no other member can change it or take it away. \
@@ -21,28 +20,18 @@ struct ConversationCommand: ParsableCommand {
             """,
         subcommands: [
             Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
-            Rename.self, Alias.self,
-            Remove.self, Profile.self, Set.self,
-        ]
-    )
+            Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
+        ])
 
     fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", safe(conversation.conversation)),
-            ("alias", conversation.alias.map(safe) ?? "-"),
-            ("name", conversation.name.map(safe) ?? "-"),
-            ("role", safe(conversation.role)),
-            ("state", safe(conversation.state)),
-            ("locked", conversation.locked ? "yes" : "no"),
-            (
-                "lifetime",
-                conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")
-            ),
-            ("unread", unread(conversation.unread)),
-            ("your name", conversation.profile.map(safe) ?? "-"),
+            ("conversation", safe(conversation.conversation)), ("alias", conversation.alias.map(safe) ?? "-"),
+            ("name", conversation.name.map(safe) ?? "-"), ("role", safe(conversation.role)),
+            ("state", safe(conversation.state)), ("locked", conversation.locked ? "yes" : "no"),
+            ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
+            ("unread", unread(conversation.unread)), ("your name", conversation.profile.map(safe) ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
-            ("expires", shown(conversation.expiresAt, now: wallClock())),
-            ("members", String(conversation.memberCount)),
+            ("expires", shown(conversation.expiresAt, now: wallClock())), ("members", String(conversation.memberCount)),
         ])
     }
 
@@ -53,13 +42,12 @@ struct ConversationCommand: ParsableCommand {
             conversation.members.map { member in
                 [
                     (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
-                    member.mailbox?.rawValue ?? "-",
-                    member.path.map(safe) ?? "-", member.link.map(shown) ?? "-", milliseconds(member.link?.rttMs),
-                    shown(member.link?.since, now: now), member.link.map { Words.size($0.bytesIn) } ?? "-",
+                    member.mailbox?.rawValue ?? "-", member.path.map(safe) ?? "-", member.link.map(shown) ?? "-",
+                    milliseconds(member.link?.rttMs), shown(member.link?.since, now: now),
+                    member.link.map { Words.size($0.bytesIn) } ?? "-",
                     member.link.map { Words.size($0.bytesOut) } ?? "-",
                 ]
-            }
-        )
+            })
         for member in conversation.members {
             let name = (member.profile ?? member.peer).map(safe) ?? safe(member.member)
             if member.copied ?? false { terminal.note(Words.copies(of: name)) }
@@ -76,8 +64,7 @@ struct ConversationCommand: ParsableCommand {
 extension ConversationCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "create",
-            abstract: "Start a conversation with an inbox of its own.",
+            commandName: "create", abstract: "Start a conversation with an inbox of its own.",
             discussion: """
                 The name becomes its alias on this node, unless --alias gives another. It is refused when another \
                 conversation has that alias: a script that goes on with it would say there what is for this one.
@@ -88,27 +75,20 @@ extension ConversationCommand {
                 Examples:
                   mayfly conversation create --name incident --as ops --with ann bob
                   mayfly conversation create --name incident --alias incident-paris
-                """
-        )
+                """)
 
         @Option(help: "What to call it.") var name: String?
         @Option(help: "What to call it on this node; its name by default.") var alias: String?
         @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
         @Option(
-            parsing: .upToNextOption,
-            help: ArgumentHelp("Named nodes to invite.", valueName: "peer"),
-            completion: .peer
-        )
-        var with: [String] = []
+            parsing: .upToNextOption, help: ArgumentHelp("Named nodes to invite.", valueName: "peer"), completion: .peer
+        ) var with: [String] = []
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
             let params = ConversationCreateMethod.Params(
-                name: name,
-                profile: try profile ?? OwnName.ask(global, terminal),
-                peers: with.isEmpty ? nil : with,
-                alias: alias
-            )
+                name: name, profile: try profile ?? OwnName.ask(global, terminal), peers: with.isEmpty ? nil : with,
+                alias: alias)
             try call(ConversationCreateMethod.self, params, terminal) { created in
                 terminal.fields([
                     ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
@@ -121,13 +101,11 @@ extension ConversationCommand {
                 } else {
                     terminal.note(
                         "\(with.map(safe).joined(separator: " and ")) will be asked to join; see who has with "
-                            + "`mayfly conversation members \(handle)`, and talk with `mayfly chat \(handle)`"
-                    )
+                            + "`mayfly conversation members \(handle)`, and talk with `mayfly chat \(handle)`")
                 }
                 if created.alias == nil, created.name != nil {
                     terminal.note(
-                        "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`"
-                    )
+                        "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`")
                 }
             }
         }
@@ -135,13 +113,11 @@ extension ConversationCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List the conversations.",
+            commandName: "list", abstract: "List the conversations.",
             discussion: """
                 MEMBERS counts you, too. A conversation that you were removed from and joined again is there twice: the \
                 copy of before has no alias and is listed, and named, by its inbox.
-                """
-        )
+                """)
 
         @OptionGroup var global: GlobalOptions
 
@@ -149,9 +125,7 @@ extension ConversationCommand {
             try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
                 let latest = Dictionary(
-                    list.conversations.map { ($0.conversation, $0.inbox) },
-                    uniquingKeysWith: { $1 }
-                )
+                    list.conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
                 terminal.table(
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
                     list.conversations.map { conversation in
@@ -160,16 +134,14 @@ extension ConversationCommand {
                             short(
                                 safe(
                                     latest[conversation.conversation] == conversation.inbox
-                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation
-                                )
-                            ), conversation.alias.map(safe) ?? "-",
-                            conversation.name.map(safe) ?? "-", ConversationCommand.unread(conversation.unread),
-                            safe(conversation.role), safe(conversation.state) + (conversation.locked ? ", locked" : ""),
+                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation)),
+                            conversation.alias.map(safe) ?? "-", conversation.name.map(safe) ?? "-",
+                            ConversationCommand.unread(conversation.unread), safe(conversation.role),
+                            safe(conversation.state) + (conversation.locked ? ", locked" : ""),
                             String(conversation.memberCount), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
                         ]
-                    }
-                )
+                    })
                 if list.conversations.isEmpty {
                     terminal.note("no conversations; start one with `mayfly conversation create`")
                 }
@@ -201,8 +173,7 @@ extension ConversationCommand {
 
     struct Alias: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "alias",
-            abstract: "Call a conversation otherwise on this node.",
+            commandName: "alias", abstract: "Call a conversation otherwise on this node.",
             discussion: """
                 An alias means its conversation whatever other members call theirs. No other node learns it, and it is \
                 destroyed with the conversation. A new conversation has its name as alias; one that was joined has its \
@@ -211,8 +182,7 @@ extension ConversationCommand {
                 Examples:
                   mayfly conversation alias 4f1c09ab night-shift
                   mayfly conversation alias night-shift --remove
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "What to call it.") var alias: String?
@@ -232,13 +202,11 @@ extension ConversationCommand {
 
     struct Remove: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "remove",
-            abstract: "Remove a member, and void all invites made so far.",
+            commandName: "remove", abstract: "Remove a member, and void all invites made so far.",
             discussion: """
                 It is told, gets nothing more, and keeps what it has until its time. Make new invites with \
                 `mayfly invite create`.
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument var member: String
@@ -254,8 +222,7 @@ extension ConversationCommand {
     struct Profile: NodeCommand {
         static let configuration = CommandConfiguration(
             commandName: "profile",
-            abstract: "Show or set your own name in a conversation; other conversations are not affected."
-        )
+            abstract: "Show or set your own name in a conversation; other conversations are not affected.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "Empty for none; left out, the name is shown.") var profile: String?
@@ -288,9 +255,7 @@ extension ConversationCommand {
 
     struct Members: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "members",
-            abstract: "Show who is in a conversation."
-        )
+            commandName: "members", abstract: "Show who is in a conversation.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -304,13 +269,11 @@ extension ConversationCommand {
 
     struct Leave: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "leave",
-            abstract: "Leave a conversation and destroy the copy here.",
+            commandName: "leave", abstract: "Leave a conversation and destroy the copy here.",
             discussion: """
                 Asks to type what the conversation is called here; --force does not ask and is needed without a \
                 terminal. It cannot be undone.
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Flag(help: "Do not ask.") var force = false
@@ -334,17 +297,14 @@ extension ConversationCommand {
             let name = found.title
             try Terminal.confirm(
                 "This destroys your copy of '\(name)'. The other members keep theirs. It cannot be undone.",
-                byTyping: name
-            )
+                byTyping: name)
             return found.inbox ?? found.conversation
         }
     }
 
     struct Lock: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "lock",
-            abstract: "Let nobody join any more and revoke all invitations."
-        )
+            commandName: "lock", abstract: "Let nobody join any more and revoke all invitations.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -358,9 +318,7 @@ extension ConversationCommand {
 
     struct Unlock: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "unlock",
-            abstract: "Let new invitations admit again."
-        )
+            commandName: "unlock", abstract: "Let new invitations admit again.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -374,9 +332,7 @@ extension ConversationCommand {
 
     struct Close: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "close",
-            abstract: "Close a conversation here and forget its ephemeral messages."
-        )
+            commandName: "close", abstract: "Close a conversation here and forget its ephemeral messages.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions

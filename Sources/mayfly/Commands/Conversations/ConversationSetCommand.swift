@@ -14,13 +14,12 @@ extension ConversationCommand {
                   mayfly conversation set room read-receipts=on
                   mayfly conversation set room read-receipts
                   mayfly conversation set --default read-receipts=off
-                """
-        )
+                """)
 
         @Argument(help: "The conversation, left out with --default; then KEY=VALUE or KEY.", completion: .conversation)
         var words: [String]
-        @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.")
-        var isDefault = false
+        @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.") var isDefault =
+            false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -32,10 +31,8 @@ extension ConversationCommand {
         func perform(_ terminal: Terminal) throws {
             let pair = words[words.count - 1].split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let params = ConversationSetMethod.Params(
-                conversation: isDefault ? nil : words[0],
-                key: String(pair[0]),
-                value: pair.count > 1 ? String(pair[1]) : nil
-            )
+                conversation: isDefault ? nil : words[0], key: String(pair[0]),
+                value: pair.count > 1 ? String(pair[1]) : nil)
             try call(ConversationSetMethod.self, params, terminal) { result in
                 terminal.fields([
                     ("conversation", result.conversation.map { short(safe($0)) } ?? "(default)"),

@@ -4,8 +4,7 @@ import Glibc
 
 struct ExplodeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "explode",
-        abstract: "Destroy a conversation for everybody.",
+        commandName: "explode", abstract: "Destroy a conversation for everybody.",
         discussion: """
             Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--wait [--timeout 60]] [--force]
 
@@ -29,10 +28,7 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode room --at 2026-12-24T18:00:00Z --force
               mayfly explode status 4f1c09ab      the id: the name is gone with everything else
               mayfly explode list                 the ids of the last 45 days, and scheduled explosions
-            """,
-        subcommands: [Now.self, Status.self, List.self],
-        defaultSubcommand: Now.self
-    )
+            """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
 
     /// By name, where the conversation is still there to tell.
     private static func list(_ members: [String], _ status: ExplosionStatus) -> String {
@@ -49,19 +45,15 @@ struct ExplodeCommand: ParsableCommand {
                     short(safe(status.conversation)), status.name.map(safe) ?? "-", safe(status.state),
                     shown(status.expiresAt, now: now), list(status.confirmed, status), list(status.waiting, status),
                 ]
-            }
-        )
+            })
         if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
     }
 
     fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", short(safe(status.conversation))),
-            ("name", status.name.map(safe)),
-            ("state", safe(status.state)),
-            ("at", shown(status.expiresAt, now: wallClock())),
-            ("confirmed", list(status.confirmed, status)),
-            ("error", status.error.map(safe)),
+            ("conversation", short(safe(status.conversation))), ("name", status.name.map(safe)),
+            ("state", safe(status.state)), ("at", shown(status.expiresAt, now: wallClock())),
+            ("confirmed", list(status.confirmed, status)), ("error", status.error.map(safe)),
             ("waiting for", list(status.waiting, status)),
         ])
     }
@@ -74,20 +66,16 @@ extension ExplodeCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
-            name: .customLong("in"),
-            parsing: .unconditional,
-            help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time")
-        )
-        var delay: Interval?
+            name: .customLong("in"), parsing: .unconditional,
+            help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time")) var delay: Interval?
         @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask.") var force = false
         @Flag(help: "Wait until every member has confirmed, and print each confirmation.") var wait = false
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")
-        )
-        var timeout: Interval?
+            help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")) var timeout:
+            Interval?
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -111,12 +99,7 @@ extension ExplodeCommand {
             let members = Members(of: shown, named: conversation, client)
             let target = members.conversation
             if wait { try members.subscribe() }
-            let params = ExplodeMethod.Params(
-                conversation: target,
-                at: at,
-                delay: delay,
-                noTrace: noTrace ? true : nil
-            )
+            let params = ExplodeMethod.Params(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
             var value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
             var isInTime = true
             if wait {
@@ -142,14 +125,12 @@ extension ExplodeCommand {
             if status.state == "scheduled" { return noteSchedule(status, terminal) }
             if status.trace == false {
                 terminal.note(
-                    "no list of whom to tell is kept: members that are offline learn it from others, or never"
-                )
+                    "no list of whom to tell is kept: members that are offline learn it from others, or never")
             }
             if !status.waiting.isEmpty {
                 terminal.note(
                     "see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`; "
-                        + "`mayfly explode list` shows the id again"
-                )
+                        + "`mayfly explode list` shows the id again")
             }
         }
 
@@ -168,9 +149,7 @@ extension ExplodeCommand {
                 let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
                 return try understand(value, as: Conversation.self)
             } catch {
-                guard force, ![.noNode, .timedOut].contains(error.kind) else {
-                    throw error
-                }
+                guard force, ![.noNode, .timedOut].contains(error.kind) else { throw error }
                 return nil
             }
         }
@@ -181,8 +160,7 @@ extension ExplodeCommand {
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
             try Terminal.confirm(
                 "This destroys '\(name)' for all \(found.memberCount) members\(time) and cannot be undone.",
-                byTyping: name
-            )
+                byTyping: name)
         }
 
         private func shown(after delay: Interval) -> String {
@@ -210,11 +188,7 @@ extension ExplodeCommand {
         /// To be called before the explosion.
         func subscribe() throws {
             let params = SubscribeMethod.Params(
-                conversation: conversation,
-                since: nil,
-                events: [.deletionReceipt, .exploded],
-                marksRead: false
-            )
+                conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)
             _ = try client.call(SubscribeMethod.self, params)
         }
 
@@ -230,11 +204,9 @@ extension ExplodeCommand {
         /// Prints each confirmation until all members have confirmed.
         /// - Parameter answer: the node's to `explode`.
         /// - Returns: its last answer, and whether all have.
-        func follow(
-            _ answer: JSONValue,
-            until deadline: ContinuousClock.Instant?,
-            _ terminal: Terminal
-        ) throws -> (value: JSONValue, isComplete: Bool) {
+        func follow(_ answer: JSONValue, until deadline: ContinuousClock.Instant?, _ terminal: Terminal) throws -> (
+            value: JSONValue, isComplete: Bool
+        ) {
             var value = answer
             var confirmed: Set<String>?
             while true {
@@ -242,8 +214,7 @@ extension ExplodeCommand {
                 for member in status.confirmed where !(confirmed?.contains(member) ?? false) {
                     let time = status.receipts?.first { $0.member == member }?.destroyedAt
                     terminal.note(
-                        "\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock(), now: wallClock()))"
-                    )
+                        "\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock(), now: wallClock()))")
                 }
                 if status.waiting.isEmpty { return (value, true) }
                 if confirmed == nil { terminal.note("waiting for \(ExplodeCommand.list(status.waiting, status))") }
@@ -258,9 +229,7 @@ extension ExplodeCommand {
 
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "status",
-            abstract: "Show who has destroyed their copy, or knows that they will."
-        )
+            commandName: "status", abstract: "Show who has destroyed their copy, or knows that they will.")
 
         @Argument(help: "Its name, or its id from `mayfly explode list`.", completion: .explodedConversation)
         var conversation: String
@@ -275,8 +244,7 @@ extension ExplodeCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
+            commandName: "list", abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
             discussion: """
                 NAME is what you called it. CONFIRMED are members \
                 that have signed a deletion receipt, or, before a scheduled explosion, that know of it; only the \
@@ -285,8 +253,7 @@ extension ExplodeCommand {
                 Examples:
                   mayfly explode list
                   mayfly explode list --json
-                """
-        )
+                """)
 
         @OptionGroup var global: GlobalOptions
 

@@ -43,14 +43,10 @@ extension CodeEnd {
         let again = "make a new code: mayfly invite create C --code"
         switch self {
         case .taken: return nil
-        case .wrongGuess:
-            return ControlError(.refused, "somebody tried other words: the code is void", hint: again)
+        case .wrongGuess: return ControlError(.refused, "somebody tried other words: the code is void", hint: again)
         case .unproven:
             return ControlError(
-                .refused,
-                "somebody tried the code and did not show that they know it: it is void",
-                hint: again
-            )
+                .refused, "somebody tried the code and did not show that they know it: it is void", hint: again)
         case .expired: return ControlError(.expired, "nobody came in time: the code is void", hint: again)
         case .revoked: return ControlError(.failed, "the code was revoked")
         case .locked: return ControlError(.locked, "the node or the conversation was locked: the code is void")

@@ -5,8 +5,7 @@ import Glibc
 
 struct InviteCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "invite",
-        abstract: "Invitations to a conversation.",
+        commandName: "invite", abstract: "Invitations to a conversation.",
         discussion: """
             Examples:
               mayfly invite create room --expires-in 1h --single-use
@@ -14,16 +13,13 @@ struct InviteCommand: ParsableCommand {
               mayfly invite inspect 'mayfly:join/…'
               mayfly invite revoke room
               mayfly invite revoke room 5be1
-            """,
-        subcommands: [Create.self, List.self, Revoke.self, Inspect.self]
-    )
+            """, subcommands: [Create.self, List.self, Revoke.self, Inspect.self])
 }
 
 extension InviteCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "create",
-            abstract: "Make an invitation.",
+            commandName: "create", abstract: "Make an invitation.",
             discussion: """
                 Prints the invitation; a terminal also gets the command to paste and, where it fits, a QR code.
 
@@ -34,14 +30,12 @@ extension InviteCommand {
                 Examples:
                   mayfly invite create room --expires-in 1h --single-use
                   mayfly invite create room --code
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time")
-        )
+            help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time"))
         var expiresIn: Interval?
         @Flag(help: "It admits one member only.") var singleUse = false
         @Flag(help: "A code to say aloud: good for one guess and 5 minutes.") var code = false
@@ -51,8 +45,7 @@ extension InviteCommand {
         func validate() throws {
             if code, expiresIn != nil || singleUse {
                 throw ValidationError(
-                    "--code makes a single-use, short-lived invitation of its own: leave the rest out"
-                )
+                    "--code makes a single-use, short-lived invitation of its own: leave the rest out")
             }
             if noWait, !code { throw ValidationError("--no-wait is for --code") }
         }
@@ -60,10 +53,7 @@ extension InviteCommand {
         func perform(_ terminal: Terminal) throws {
             if code { return try performCode(terminal) }
             let params = InviteCreateMethod.Params(
-                conversation: conversation,
-                expiresIn: expiresIn,
-                singleUse: singleUse ? true : nil
-            )
+                conversation: conversation, expiresIn: expiresIn, singleUse: singleUse ? true : nil)
             try call(InviteCreateMethod.self, params, terminal) { invite in
                 let url = safe(invite.url ?? "")
                 terminal.result(url)
@@ -92,27 +82,22 @@ extension InviteCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List the valid invitations of a conversation."
-        )
+            commandName: "list", abstract: "List the valid invitations of a conversation.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) {
-                list in
+            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
                 let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
                             short(safe(invite.invite ?? "-")), safe(invite.tag), shown(invite.expiresAt, now: now),
-                            invite.singleUse ? "yes" : "no",
-                            invite.admitted.map(String.init) ?? "-",
+                            invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
                         ]
-                    }
-                )
+                    })
                 for code in list.codes {
                     terminal.result("code \(safe(code.code)), open until \(shown(code.expiresAt, now: now))")
                 }
@@ -123,10 +108,8 @@ extension InviteCommand {
 
     struct Revoke: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "revoke",
-            abstract: "Revoke the invitations of a conversation.",
-            discussion: "All of them, or the one that is named."
-        )
+            commandName: "revoke", abstract: "Revoke the invitations of a conversation.",
+            discussion: "All of them, or the one that is named.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "Its text, its id from `mayfly invite list`, or a code.") var invite: String?
@@ -143,32 +126,24 @@ extension InviteCommand {
 
     struct Inspect: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "inspect",
-            abstract: "Read an invitation without using it.",
-            discussion: "Needs no running node and contacts nobody."
-        )
+            commandName: "inspect", abstract: "Read an invitation without using it.",
+            discussion: "Needs no running node and contacts nobody.")
 
         @Argument(help: "With or without `mayfly:join/`.") var slug: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
             let value: JSONValue
-            do {
-                value = try connect().call(InviteInspectMethod.self, .init(slug: slug))
-            } catch let error as ControlError where error.kind == .noNode {
-                value = JSONValue(of: try InviteInspection.inspect(slug: slug))
-            }
+            do { value = try connect().call(InviteInspectMethod.self, .init(slug: slug)) } catch let error
+                as ControlError where error.kind == .noNode
+            { value = JSONValue(of: try InviteInspection.inspect(slug: slug)) }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)
             let now = wallClock()
             terminal.fields([
-                ("signature", invite.signature.rawValue),
-                ("name", invite.name.map(safe)),
-                ("about", invite.about.map(safe)),
-                ("creator", safe(invite.creator)),
-                ("tag", safe(invite.tag)),
-                ("expires", shown(invite.expiresAt, now: now)),
-                ("single use", invite.singleUse ? "yes" : "no"),
+                ("signature", invite.signature.rawValue), ("name", invite.name.map(safe)),
+                ("about", invite.about.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
+                ("expires", shown(invite.expiresAt, now: now)), ("single use", invite.singleUse ? "yes" : "no"),
                 ("lifetime", invite.lifetime.rawValue),
                 ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
             ])

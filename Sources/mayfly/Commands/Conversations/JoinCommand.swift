@@ -4,8 +4,7 @@ import Messaging
 
 struct JoinCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "join",
-        abstract: "Join a conversation by invitation.",
+        commandName: "join", abstract: "Join a conversation by invitation.",
         discussion: """
             Usage: mayfly join SLUG [--at HOST] [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] \
             [--json]
@@ -33,10 +32,7 @@ struct JoinCommand: ParsableCommand {
               mayfly join 7-harvest-lamp --at desk.example.org
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
-            """,
-        subcommands: [With.self, List.self, Cancel.self, Retry.self],
-        defaultSubcommand: With.self
-    )
+            """, subcommands: [With.self, List.self, Cancel.self, Retry.self], defaultSubcommand: With.self)
 
     fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
         let now = wallClock()
@@ -45,12 +41,11 @@ struct JoinCommand: ParsableCommand {
             joins.map { join in
                 [
                     short(safe(join.join)), join.state.rawValue, sender(of: join), join.name.map(safe) ?? "-",
-                    shown(join.startedAt, now: now),
-                    shown(join.expiresAt, now: now), join.attempts.map(String.init) ?? "-",
-                    shown(join.nextAttempt, now: now), join.inviteTag.map(safe) ?? "-",
+                    shown(join.startedAt, now: now), shown(join.expiresAt, now: now),
+                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now),
+                    join.inviteTag.map(safe) ?? "-",
                 ]
-            }
-        )
+            })
         if joins.isEmpty { terminal.note("no joins under way") }
         for join in joins where join.state == .invited {
             let id = short(safe(join.join))
@@ -74,15 +69,12 @@ extension JoinStatus {
             return ControlError(
                 kind,
                 "\(title.map { "\($0): " } ?? "the join failed: ")\(message ?? errorType ?? "no reason was given")",
-                hint: "ask for a new invitation"
-            )
+                hint: "ask for a new invitation")
         case .cancelled: return ControlError(.failed, "the join was cancelled")
         case .invited, .validating, .validated, .joining:
             return ControlError(
-                .timedOut,
-                "no answer in time; the join goes on",
-                hint: "see `mayfly join list`, give up with `mayfly join cancel \(short(join))`"
-            )
+                .timedOut, "no answer in time; the join goes on",
+                hint: "see `mayfly join list`, give up with `mayfly join cancel \(short(join))`")
         }
     }
 }
@@ -113,13 +105,8 @@ extension JoinCommand {
 
         func perform(_ terminal: Terminal) throws {
             let params = JoinMethod.Params(
-                slug: try invite(),
-                profile: try profile ?? OwnName.ask(global, terminal),
-                timeout: timeout,
-                wait: noWait ? false : nil,
-                alias: alias,
-                at: at
-            )
+                slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
+                wait: noWait ? false : nil, alias: alias, at: at)
             // Before it joins, a code takes some seconds of its own.
             let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace + .seconds(30))
             let status = try understand(value, as: JoinStatus.self)
@@ -134,8 +121,7 @@ extension JoinCommand {
             if let failure { throw failure }
             terminal.fields([
                 ("join", short(safe(status.join))), ("state", status.state.rawValue),
-                ("conversation", status.conversation.map(safe)),
-                ("alias", status.alias.map(safe)),
+                ("conversation", status.conversation.map(safe)), ("alias", status.alias.map(safe)),
                 ("name", status.name.map(safe)),
             ])
             if let conversation = status.conversation {
@@ -166,9 +152,7 @@ extension JoinCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List the joins under way, and invitations to answer."
-        )
+            commandName: "list", abstract: "List the joins under way, and invitations to answer.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -190,9 +174,7 @@ extension JoinCommand {
 
     struct Retry: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "retry",
-            abstract: "Ask the invitation's creator again now."
-        )
+            commandName: "retry", abstract: "Ask the invitation's creator again now.")
 
         @Argument(help: "From `mayfly join list`.") var id: String
         @OptionGroup var global: GlobalOptions

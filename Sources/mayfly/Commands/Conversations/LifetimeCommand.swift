@@ -4,8 +4,7 @@ import Messaging
 
 struct LifetimeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lifetime",
-        abstract: "How long messages are kept: agreed by everybody, or not at all.",
+        commandName: "lifetime", abstract: "How long messages are kept: agreed by everybody, or not at all.",
         discussion: """
             Values: ephemeral, 1h, 6h, 1d, 7d, 30d.
 
@@ -20,30 +19,25 @@ struct LifetimeCommand: ParsableCommand {
             """,
         subcommands: [
             Show.self, Propose.self, Accept.self, Reject.self, Withdraw.self, Policy.self, Cap.self, Agreements.self,
-        ]
-    )
+        ])
 
     fileprivate static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
         let now = wallClock()
         terminal.fields([
-            ("in force", status.lifetime.rawValue),
-            ("state", status.state.rawValue),
+            ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
             (
                 "proposal",
                 status.proposal.map { proposal in
                     return "\(terms(proposal)) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
-            ),
-            ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
+            ), ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
             ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : list($0) } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
                     "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(list(agreement.members))"
                 } ?? "-"
-            ),
-            ("terms", status.agreement.map { terms($0) } ?? "-"),
-            ("policy", status.policy.map(safe)),
+            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy.map(safe)),
         ])
     }
 
@@ -72,10 +66,8 @@ struct LifetimeCommand: ParsableCommand {
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
         let agreement = record.agreement
         terminal.fields([
-            ("agreement", safe(agreement.id)), ("state", safe(record.state)),
-            ("terms", terms(agreement)),
-            ("signed by", list(agreement.members)),
-            ("signatures", record.verified ? "all hold" : "NOT ALL HOLD"),
+            ("agreement", safe(agreement.id)), ("state", safe(record.state)), ("terms", terms(agreement)),
+            ("signed by", list(agreement.members)), ("signatures", record.verified ? "all hold" : "NOT ALL HOLD"),
         ])
     }
 }
@@ -87,24 +79,20 @@ extension LifetimeCommand {
         var renew = false
         @Flag(help: "Do not renew it, and do not ask.") var once = false
 
-        func validate() throws {
-            if renew, once { throw ValidationError("--renew and --once exclude each other") }
-        }
+        func validate() throws { if renew, once { throw ValidationError("--renew and --once exclude each other") } }
 
         /// Asks a person who gave neither flag.
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
-                "It ends when a node restarts, or was without a link for over 30 s. Renew it by itself then?",
-                terminal
-            ) ? true : nil
+                "It ends when a node restarts, or was without a link for over 30 s. Renew it by itself then?", terminal)
+                ? true : nil
         }
     }
 
     struct Propose: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "propose",
-            abstract: "Propose how long messages are kept.",
+            commandName: "propose", abstract: "Propose how long messages are kept.",
             discussion: """
                 Nothing changes until everybody has accepted. Wait for that with
                   mayfly watch room --until lifetimeAgreed --timeout 60
@@ -116,27 +104,22 @@ extension LifetimeCommand {
                 Examples:
                   mayfly lifetime propose room 1d --mailbox disk
                   mayfly lifetime propose room ephemeral --mailbox ram
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
-        @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value"))
-        var attachments: LifetimeValue?
+        @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value")) var attachments:
+            LifetimeValue?
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time")
-        )
+            help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time"))
         var unopened: Interval?
-        @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
-        var timer: LifetimeTimer?
+        @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read")) var timer:
+            LifetimeTimer?
         @Option(
             help: ArgumentHelp(
                 "Where a member's mailbox may keep what comes while that member is away; no unless given.",
-                valueName: "no|ram|disk"
-            )
-        )
-        var mailbox: LifetimeMailbox?
+                valueName: "no|ram|disk")) var mailbox: LifetimeMailbox?
         @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions
 
@@ -145,14 +128,8 @@ extension LifetimeCommand {
             // No policy accepts some terms that count from reading, so their renewal is not offered.
             let isAsked = keeps && timer != .read
             let params = LifetimeProposeMethod.Params(
-                conversation: conversation,
-                lifetime: value,
-                attachments: attachments,
-                unopened: unopened,
-                timer: timer,
-                mailbox: mailbox,
-                renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil
-            )
+                conversation: conversation, lifetime: value, attachments: attachments, unopened: unopened, timer: timer,
+                mailbox: mailbox, renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
             try call(LifetimeProposeMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
@@ -162,8 +139,7 @@ extension LifetimeCommand {
 
     struct Policy: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "policy",
-            abstract: "Show or set the standing answer to proposals.",
+            commandName: "policy", abstract: "Show or set the standing answer to proposals.",
             usage: "mayfly lifetime policy (<conversation> | --default) [accept-up-to:7d[:ram|:disk] | ask | refuse]",
             discussion: """
                 accept-up-to:7d accepts what keeps nothing for more than 7 days and uses no mailbox; behind it, :ram \
@@ -174,14 +150,11 @@ extension LifetimeCommand {
                   mayfly lifetime policy room accept-up-to:1d
                   mayfly lifetime policy room accept-up-to:1d:disk
                   mayfly lifetime policy --default refuse
-                """
-        )
+                """)
 
         @Argument(
             help: ArgumentHelp("The conversation, unless --default; then the policy.", valueName: "word"),
-            completion: .conversationAndPolicy
-        )
-        var words: [String] = []
+            completion: .conversationAndPolicy) var words: [String] = []
         @Flag(name: .customLong("default"), help: "The one for new conversations.") var isDefault = false
         @OptionGroup var global: GlobalOptions
 
@@ -192,16 +165,13 @@ extension LifetimeCommand {
             guard let policy = words.dropFirst(isDefault ? 0 : 1).first else { return }
             if Messaging.LifetimePolicy(policy) == nil {
                 throw ValidationError(
-                    "'\(policy)' is no policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse"
-                )
+                    "'\(policy)' is no policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
             }
         }
 
         func perform(_ terminal: Terminal) throws {
             let params = LifetimePolicyMethod.Params(
-                conversation: isDefault ? nil : words.first,
-                policy: words.dropFirst(isDefault ? 0 : 1).first
-            )
+                conversation: isDefault ? nil : words.first, policy: words.dropFirst(isDefault ? 0 : 1).first)
             try call(LifetimePolicyMethod.self, params, terminal) { answer in
                 terminal.fields([
                     ("conversation", answer.conversation.map(safe) ?? "(default)"), ("policy", safe(answer.policy)),
@@ -212,13 +182,11 @@ extension LifetimeCommand {
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "show",
-            abstract: "Show how long messages are kept, and what is proposed."
-        )
+            commandName: "show", abstract: "Show how long messages are kept, and what is proposed.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(help: ArgumentHelp("Show this agreement whole, with all signatures.", valueName: "id"))
-        var agreement: String?
+        @Option(help: ArgumentHelp("Show this agreement whole, with all signatures.", valueName: "id")) var agreement:
+            String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -234,13 +202,11 @@ extension LifetimeCommand {
 
     struct Agreements: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "agreements",
-            abstract: "Show the agreements that are kept, and check their signatures.",
+            commandName: "agreements", abstract: "Show the agreements that are kept, and check their signatures.",
             discussion: """
                 With --json each line has the proposal and the accepts as they were signed, so that anybody can check
                 them.
-                """
-        )
+                """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -250,9 +216,7 @@ extension LifetimeCommand {
         }
 
         fileprivate static func perform(
-            _ params: LifetimeAgreementsMethod.Params,
-            _ command: some NodeCommand,
-            _ terminal: Terminal
+            _ params: LifetimeAgreementsMethod.Params, _ command: some NodeCommand, _ terminal: Terminal
         ) throws {
             let value = try command.connect().call(LifetimeAgreementsMethod.self, params)
             let records = value["agreements"]?.arrayValue ?? []
@@ -269,8 +233,7 @@ extension LifetimeCommand {
 
     struct Cap: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "cap",
-            abstract: "Show or set how long anything is kept here at most.",
+            commandName: "cap", abstract: "Show or set how long anything is kept here at most.",
             usage: "mayfly lifetime cap (<conversation> | --default) [ephemeral | 1h | 6h | 1d | 7d | 30d | none]",
             discussion: """
                 It holds for what is sent and received from now on, and only shortens what was agreed. `default` makes a
@@ -279,14 +242,11 @@ extension LifetimeCommand {
                 Examples:
                   mayfly lifetime cap room 1d
                   mayfly lifetime cap --default none
-                """
-        )
+                """)
 
         @Argument(
             help: ArgumentHelp("The conversation, unless --default; then the cap.", valueName: "word"),
-            completion: .conversation
-        )
-        var words: [String] = []
+            completion: .conversation) var words: [String] = []
         @Flag(name: .customLong("default"), help: "The one for conversations that have none.") var isDefault = false
         @OptionGroup var global: GlobalOptions
 
@@ -302,9 +262,7 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let params = LifetimeCapMethod.Params(
-                conversation: isDefault ? nil : words.first,
-                cap: words.dropFirst(isDefault ? 0 : 1).first
-            )
+                conversation: isDefault ? nil : words.first, cap: words.dropFirst(isDefault ? 0 : 1).first)
             try call(LifetimeCapMethod.self, params, terminal) { answer in
                 terminal.fields([
                     ("conversation", answer.conversation.map(safe) ?? "(default)"), ("cap", safe(answer.cap)),
@@ -315,10 +273,8 @@ extension LifetimeCommand {
 
     struct Accept: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "accept",
-            abstract: "Accept the open proposal.",
-            discussion: "It is refused when another proposal has taken its place meanwhile."
-        )
+            commandName: "accept", abstract: "Accept the open proposal.",
+            discussion: "It is refused when another proposal has taken its place meanwhile.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
@@ -330,16 +286,13 @@ extension LifetimeCommand {
             let client = try connect()
             // The question is about the proposal that is open now: another one must not be accepted in its place.
             let shown = try understand(
-                try client.call(LifetimeShowMethod.self, .init(conversation: conversation)),
-                as: LifetimeStatus.self
+                try client.call(LifetimeShowMethod.self, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal
             let keeps = shown.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
             let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
             let params = LifetimeAcceptMethod.Params(
-                conversation: conversation,
-                proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
-                renew: wanted
-            )
+                conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
+                renew: wanted)
             try call(LifetimeAcceptMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
@@ -362,9 +315,7 @@ extension LifetimeCommand {
 
     struct Withdraw: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "withdraw",
-            abstract: "Withdraw your own proposal."
-        )
+            commandName: "withdraw", abstract: "Withdraw your own proposal.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions

@@ -6,8 +6,7 @@ import NodeRuntime
 
 struct PeerCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "peer",
-        abstract: "Nodes known by name.",
+        commandName: "peer", abstract: "Nodes known by name.",
         discussion: """
             Examples:
               mayfly peer card                                     on one machine
@@ -21,28 +20,19 @@ struct PeerCommand: ParsableCommand {
         subcommands: [
             Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
             Import.self, Export.self,
-        ]
-    )
+        ])
 
     fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
         terminal.fields([
             ("name", safe(peer.name)),
             ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.map(safe).joined(separator: " ")),
-            ("contact", peer.contact.map(safe) ?? "-"),
-            ("blocked", peer.blocked ? "yes" : "no"),
-            ("invitations", safe(peer.invitations)),
-            ("rendezvous", peer.rendezvous ? "yes" : "no"),
-            ("mailbox", peer.mailbox ? "yes" : "no"),
-            ("online", peer.online ? "yes" : "no"),
-            ("last seen", shown(peer.lastSeen, now: wallClock())),
-            ("path", peer.path.map(safe) ?? "-"),
-            ("round trip", milliseconds(peer.rttMs)),
-            ("link", peer.link.map(shown) ?? "-"),
+            ("contact", peer.contact.map(safe) ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
+            ("invitations", safe(peer.invitations)), ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("mailbox", peer.mailbox ? "yes" : "no"), ("online", peer.online ? "yes" : "no"),
+            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path.map(safe) ?? "-"),
+            ("round trip", milliseconds(peer.rttMs)), ("link", peer.link.map(shown) ?? "-"),
             ("handshake", shown(peer.link?.since, now: wallClock())),
-            (
-                "bytes in, out",
-                peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"
-            ),
+            ("bytes in, out", peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
         ])
     }
 
@@ -53,11 +43,10 @@ struct PeerCommand: ParsableCommand {
             peers.map { peer in
                 [
                     safe(peer.name), peer.online ? "yes" : "no", peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
-                    shown(peer.lastSeen, now: now),
-                    peer.blocked ? "yes" : "no", peer.endpoints.map(safe).joined(separator: " "),
+                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no",
+                    peer.endpoints.map(safe).joined(separator: " "),
                 ]
-            }
-        )
+            })
         if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
     }
 }
@@ -86,14 +75,12 @@ extension PeerCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List the named nodes.",
+            commandName: "list", abstract: "List the named nodes.",
             discussion: """
                 ONLINE: there is a link now, to the peer's contact inbox, or to a member that joined by an invitation \
                 that was sent to the peer. Of members that joined otherwise no node can tell which peers they are. \
                 PATH, RTT and LAST SEEN are of the last link since this node has started.
-                """
-        )
+                """)
 
         @OptionGroup var global: GlobalOptions
 
@@ -126,8 +113,7 @@ extension PeerCommand {
 
     struct Ping: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "ping",
-            abstract: "Reach a named node and measure the round trip.",
+            commandName: "ping", abstract: "Reach a named node and measure the round trip.",
             discussion: """
                 The exit code is 5 when it cannot be reached. With --direct it goes on while the only path is through a
                 rendezvous node, and ends with 4 when there is no other in time; `mayfly netcheck` says why.
@@ -135,14 +121,11 @@ extension PeerCommand {
                 Examples:
                   mayfly peer ping lab
                   mayfly peer ping lab --direct --timeout 30
-                """
-        )
+                """)
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
-            Interval(
-                milliseconds: 10_000
-            )
+            Interval(milliseconds: 10_000)
         @Flag(help: "Go on until the path is direct.") var direct = false
         @OptionGroup var global: GlobalOptions
 
@@ -155,10 +138,7 @@ extension PeerCommand {
             while true {
                 let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
                 let value = try client.call(
-                    PeerPingMethod.self,
-                    PeerPingMethod.Params(name: name, timeout: left),
-                    timeout: left.withGrace
-                )
+                    PeerPingMethod.self, PeerPingMethod.Params(name: name, timeout: left), timeout: left.withGrace)
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {
                     if terminal.json { return terminal.result(value) }
@@ -167,10 +147,8 @@ extension PeerCommand {
                 }
                 guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
                     throw ControlError(
-                        .timedOut,
-                        "`\(name)` is reached through a rendezvous node only",
-                        hint: "`mayfly netcheck` says what keeps a direct path from being made"
-                    )
+                        .timedOut, "`\(name)` is reached through a rendezvous node only",
+                        hint: "`mayfly netcheck` says what keeps a direct path from being made")
                 }
                 usleep(Self.pause)
             }
@@ -179,8 +157,7 @@ extension PeerCommand {
 
     struct Block: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "block",
-            abstract: "Refuse pings and invitations from a named node.",
+            commandName: "block", abstract: "Refuse pings and invitations from a named node.",
             discussion: """
                 Conversations that you share with it go on: in each its inbox has a key of its own, which nobody can
                 match with its card. To end that, too, leave the conversation, or remove the member from one that you
@@ -189,8 +166,7 @@ extension PeerCommand {
                 Example:
                   mayfly peer block ann
                   mayfly conversation remove room ann
-                """
-        )
+                """)
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
@@ -202,9 +178,7 @@ extension PeerCommand {
 
     struct Unblock: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "unblock",
-            abstract: "Allow pings and invitations from a named node again."
-        )
+            commandName: "unblock", abstract: "Allow pings and invitations from a named node again.")
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
@@ -216,8 +190,7 @@ extension PeerCommand {
 
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "set",
-            abstract: "Change one property of a named node.",
+            commandName: "set", abstract: "Change one property of a named node.",
             discussion: """
                 Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
                 rendezvous (on, off), mailbox (on, off).
@@ -234,8 +207,7 @@ extension PeerCommand {
                   mayfly peer set ann invitations=accept
                   mayfly peer set hub rendezvous=on
                   mayfly peer set hub mailbox=on
-                """
-        )
+                """)
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @Argument(help: ArgumentHelp(valueName: "key=value")) var assignment: String
@@ -249,8 +221,7 @@ extension PeerCommand {
 
         func perform(_ terminal: Terminal) throws {
             let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
-                String.init
-            )
+                String.init)
             try call(PeerSetMethod.self, .init(name: name, key: parts[0], value: parts[1]), terminal) {
                 PeerCommand.show($0, terminal)
             }
@@ -259,9 +230,7 @@ extension PeerCommand {
 
     struct Card: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "card",
-            abstract: "Print the card by which others can name this node."
-        )
+            commandName: "card", abstract: "Print the card by which others can name this node.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -269,23 +238,20 @@ extension PeerCommand {
             try call(PeerCardMethod.self, Nothing(), terminal) { card in
                 terminal.result(safe(card.contact))
                 terminal.note(
-                    "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'"
-                )
+                    "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'")
             }
         }
     }
 
     struct Import: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "import",
-            abstract: "Add the nodes of a peers file.",
+            commandName: "import", abstract: "Add the nodes of a peers file.",
             discussion: """
                 FILE is `-` for standard input.
 
                 Example:
                   ssh desk mayfly peer export | mayfly peer import -
-                """
-        )
+                """)
 
         @Argument(help: "A list such as `mayfly peer export` prints.", completion: .file()) var file: String
         @OptionGroup var global: GlobalOptions
@@ -310,9 +276,7 @@ extension PeerCommand {
 
     struct Export: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "export",
-            abstract: "Print the named nodes as a peers file."
-        )
+            commandName: "export", abstract: "Print the named nodes as a peers file.")
 
         @OptionGroup var global: GlobalOptions
 

@@ -40,18 +40,13 @@ struct EventCondition: ExpressibleByArgument, Sendable {
             let fields = EventKind.commonFields + event.fields
             guard fields.contains(key) else {
                 throw ControlError(
-                    .usage,
-                    "`\(event.rawValue)` has no field `\(key)`",
-                    hint: "it has \(fields.joined(separator: ", "))"
-                )
+                    .usage, "`\(event.rawValue)` has no field `\(key)`",
+                    hint: "it has \(fields.joined(separator: ", "))")
             }
             let possible = EventKind.values(of: key)
             guard possible.isEmpty || possible.contains(value) else {
                 throw ControlError(
-                    .usage,
-                    "`\(key)` is never `\(value)`",
-                    hint: "it is one of \(possible.joined(separator: ", "))"
-                )
+                    .usage, "`\(key)` is never `\(value)`", hint: "it is one of \(possible.joined(separator: ", "))")
             }
             if Self.isID(key, of: event) { try Self.checkID(key, value) }
         }
@@ -70,10 +65,8 @@ struct EventCondition: ExpressibleByArgument, Sendable {
         }
         guard value.utf8.count >= idPrefixByteCount else {
             throw ControlError(
-                .usage,
-                "`\(value)` is too short for the beginning of an id",
-                hint: "give at least \(idPrefixByteCount) characters of it"
-            )
+                .usage, "`\(value)` is too short for the beginning of an id",
+                hint: "give at least \(idPrefixByteCount) characters of it")
         }
     }
 
@@ -136,8 +129,7 @@ struct AwaitedAgreement {
 
     /// - Returns: `nil` when something else is awaited, or an agreement of any conversation: another may come to one.
     init?(_ condition: EventCondition?, in conversation: String?) {
-        guard let condition, condition.event == .lifetimeAgreed,
-            conversation != nil || condition.names("conversation")
+        guard let condition, condition.event == .lifetimeAgreed, conversation != nil || condition.names("conversation")
         else { return nil }
         self.condition = condition
     }

@@ -33,10 +33,7 @@ struct FileUpload {
         let status = try status(descriptor)
         if status.st_mode & S_IFMT == S_IFDIR {
             throw ControlError(
-                .usage,
-                "\(path) is a directory",
-                hint: "send an archive of it: tar -cz DIR | … --file -"
-            )
+                .usage, "\(path) is a directory", hint: "send an archive of it: tar -cz DIR | … --file -")
         }
         let isRegular = status.st_mode & S_IFMT == S_IFREG
         // A file of /proc has no size.
@@ -45,24 +42,15 @@ struct FileUpload {
         let client = try command.connect()
         defer { progress.end() }
         let begin = AttachmentBeginMethod.Params(
-            conversation: command.conversation,
-            name: name,
-            byteCount: byteCount,
-            text: text,
-            replyTo: command.replyTo
-        )
+            conversation: command.conversation, name: name, byteCount: byteCount, text: text, replyTo: command.replyTo)
         let upload = try understand(
-            try client.call(AttachmentBeginMethod.self, begin),
-            as: AttachmentBeginMethod.Result.self
+            try client.call(AttachmentBeginMethod.self, begin), as: AttachmentBeginMethod.Result.self
         ).upload
         let total = try send(descriptor, upload, of: byteCount, client, progress, until: deadline)
         if isRegular, Self.change(status) != Self.change(try self.status(descriptor)) { throw changed }
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Self.patience(byteCount: total)
         let commit = AttachmentCommitMethod.Params(
-            upload: upload,
-            wait: command.wait?.stage,
-            timeout: command.wait == nil && deadline == nil ? nil : timeout
-        )
+            upload: upload, wait: command.wait?.stage, timeout: command.wait == nil && deadline == nil ? nil : timeout)
         if command.wait == .delivered { follow(upload, progress) }
         return try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
     }
@@ -74,11 +62,7 @@ struct FileUpload {
 
     /// - Returns: how many bytes there were.
     private func send(
-        _ descriptor: Int32,
-        _ upload: String,
-        of byteCount: Int64?,
-        _ client: ControlClient,
-        _ progress: Progress,
+        _ descriptor: Int32, _ upload: String, of byteCount: Int64?, _ client: ControlClient, _ progress: Progress,
         until end: ContinuousClock.Instant?
     ) throws -> Int64 {
         var total: Int64 = 0
@@ -129,10 +113,8 @@ struct FileUpload {
 
     private var changed: ControlError {
         ControlError(
-            .failed,
-            "\(path) was changed while it was read; nothing was sent",
-            hint: "send a copy of it, or what it has now: `head -c N FILE | mayfly send C --file -`"
-        )
+            .failed, "\(path) was changed while it was read; nothing was sent",
+            hint: "send a copy of it, or what it has now: `head -c N FILE | mayfly send C --file -`")
     }
 
     /// Shows how far the members have come, on a connection of its own. Ends with the program.
@@ -140,16 +122,12 @@ struct FileUpload {
         guard progress.isShown, let home = try? command.global.resolvedHome() else { return }
         let conversation = command.conversation
         DispatchQueue.global().async {
-            let params = SubscribeMethod.Params(
-                conversation: conversation,
-                since: nil,
-                events: [.attachmentProgress]
-            )
-            guard let client = try? ControlClient(home: home),
-                (try? client.call(SubscribeMethod.self, params)) != nil
+            let params = SubscribeMethod.Params(conversation: conversation, since: nil, events: [.attachmentProgress])
+            guard let client = try? ControlClient(home: home), (try? client.call(SubscribeMethod.self, params)) != nil
             else { return }
-            let shown = (try? client.call(ConversationShowMethod.self, .init(conversation: conversation)))
-                .flatMap { try? $0.decoded(as: Conversation.self) }
+            let shown = (try? client.call(ConversationShowMethod.self, .init(conversation: conversation))).flatMap {
+                try? $0.decoded(as: Conversation.self)
+            }
             while case .event(let event)? = try? client.nextEvent(until: nil) {
                 guard event["message"]?.stringValue == message, let percent = event["percent"]?.integerValue else {
                     continue

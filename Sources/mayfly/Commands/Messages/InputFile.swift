@@ -8,10 +8,7 @@ enum InputFile {
     ///   - cure: of what is longer.
     ///   - deadline: for the writer of a pipe; `nil` waits for ever.
     static func read(
-        _ path: String,
-        byteLimit: Int,
-        cure: String? = nil,
-        until deadline: ContinuousClock.Instant? = nil
+        _ path: String, byteLimit: Int, cure: String? = nil, until deadline: ContinuousClock.Instant? = nil
     ) throws(ControlError) -> [UInt8] {
         let descriptor = try open(path)
         defer { if path != "-" { close(descriptor) } }
@@ -34,12 +31,9 @@ enum InputFile {
     }
 
     /// The next bytes, as many as there are; none at the end.
-    static func read(
-        _ descriptor: Int32,
-        of path: String,
-        atMost limit: Int,
-        until deadline: ContinuousClock.Instant?
-    ) throws(ControlError) -> [UInt8] {
+    static func read(_ descriptor: Int32, of path: String, atMost limit: Int, until deadline: ContinuousClock.Instant?)
+        throws(ControlError) -> [UInt8]
+    {
         while true {
             var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             let time = deadline.map { ControlClient.pollTime(left: $0 - .now) } ?? -1
@@ -48,10 +42,8 @@ enum InputFile {
             guard isReady > 0 else {
                 if let deadline, deadline <= .now {
                     throw ControlError(
-                        .timedOut,
-                        "the end of \(name(path)) did not come in time; nothing was sent",
-                        hint: "give a longer --timeout, or none"
-                    )
+                        .timedOut, "the end of \(name(path)) did not come in time; nothing was sent",
+                        hint: "give a longer --timeout, or none")
                 }
                 continue
             }

@@ -50,11 +50,7 @@ struct LineReader {
             let limit = Limits.textByteCount
             return .refused(
                 ControlError(
-                    .usage,
-                    "line \(number): longer than \(limit) bytes",
-                    hint: "send it in parts, or as a file"
-                )
-            )
+                    .usage, "line \(number): longer than \(limit) bytes", hint: "send it in parts, or as a file"))
         }
         do throws(ControlError) { return .text(try Self.text(bytes, firstLine: number)) } catch {
             return .refused(error)
@@ -70,17 +66,13 @@ struct LineReader {
 
     /// - Throws: `usage`, with the line and the byte of it, counted from 1, at which the bytes are no UTF-8.
     static func text(_ bytes: ArraySlice<UInt8>, firstLine: Int = 1) throws(ControlError) -> String {
-        do {
-            return String(copying: try UTF8Span(validating: bytes.span))
-        } catch {
+        do { return String(copying: try UTF8Span(validating: bytes.span)) } catch {
             let before = bytes.prefix(error.byteOffsets.lowerBound)
             let line = before.count { $0 == UInt8(ascii: "\n") }
             let byte = before.reversed().prefix { $0 != UInt8(ascii: "\n") }.count + 1
             throw ControlError(
-                .usage,
-                "line \(firstLine + line), byte \(byte): not UTF-8 text",
-                hint: "encode it first, for example with base64"
-            )
+                .usage, "line \(firstLine + line), byte \(byte): not UTF-8 text",
+                hint: "encode it first, for example with base64")
         }
     }
 }

@@ -39,21 +39,16 @@ struct LinesUpload {
     }
 
     /// - Returns: the first failure.
-    private func send(
-        _ lines: [Line],
-        _ client: ControlClient,
-        _ terminal: Terminal
-    ) throws(ControlError) -> ControlError? {
+    private func send(_ lines: [Line], _ client: ControlClient, _ terminal: Terminal) throws(ControlError)
+        -> ControlError?
+    {
         let texts = lines.compactMap { line in if case .text(let text) = line.content { text } else { nil } }
         var outcomes: [TextOutcome] = []
         if !texts.isEmpty {
             let timeout = command.timeout ?? Interval(milliseconds: 60_000)
             let params = SendMethod.Params(
-                conversation: command.conversation,
-                texts: texts,
-                wait: command.wait?.stage,
-                timeout: command.wait == nil ? command.timeout : timeout
-            )
+                conversation: command.conversation, texts: texts, wait: command.wait?.stage,
+                timeout: command.wait == nil ? command.timeout : timeout)
             let answer = try client.call(SendMethod.self, params, timeout: timeout.withGrace)
             outcomes = try understand(answer, as: SendMethod.Result.self).results ?? []
             guard outcomes.count == texts.count else {

@@ -3,16 +3,13 @@ import Control
 
 struct OutboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "outbox",
-        abstract: "Messages that are not acknowledged yet.",
+        commandName: "outbox", abstract: "Messages that are not acknowledged yet.",
         discussion: """
             Examples:
               mayfly outbox list
               mayfly outbox cancel 4f1c
               mayfly outbox retry 4f1c
-            """,
-        subcommands: [List.self, Cancel.self, Retry.self]
-    )
+            """, subcommands: [List.self, Cancel.self, Retry.self])
 
     fileprivate static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
         let now = wallClock()
@@ -23,8 +20,7 @@ struct OutboxCommand: ParsableCommand {
                     short(safe(entry.message)), short(safe(entry.conversation)), safe(entry.to), safe(entry.state),
                     String(entry.attempts), shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
                 ]
-            }
-        )
+            })
         if entries.isEmpty { terminal.note("the outbox is empty") }
     }
 }
@@ -32,9 +28,7 @@ struct OutboxCommand: ParsableCommand {
 extension OutboxCommand {
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list",
-            abstract: "List messages that are not acknowledged yet."
-        )
+            commandName: "list", abstract: "List messages that are not acknowledged yet.")
 
         @OptionGroup var global: GlobalOptions
 

@@ -3,15 +3,13 @@ import Control
 
 struct ReactCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "react",
-        abstract: "Add or remove an emoji reaction.",
+        commandName: "react", abstract: "Add or remove an emoji reaction.",
         discussion: """
             Examples:
               mayfly react room @1 👍
               mayfly react room 4f1c 👍
               mayfly react room 4f1c 👍 --remove
-            """
-    )
+            """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
@@ -20,21 +18,15 @@ struct ReactCommand: NodeCommand {
     @Option(help: "End only when it has come this far.") var wait: SendCommand.Wait?
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait: 60 s unless given. The exit code is 4 after that.", valueName: "seconds")
-    )
+        help: ArgumentHelp("How long to wait: 60 s unless given. The exit code is 4 after that.", valueName: "seconds"))
     var timeout: Interval?
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
         let patience = timeout ?? Interval(milliseconds: 60_000)
         let params = ReactMethod.Params(
-            conversation: conversation,
-            message: message,
-            reaction: emoji,
-            remove: remove ? true : nil,
-            wait: wait?.stage,
-            timeout: wait == nil ? timeout : patience
-        )
+            conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil,
+            wait: wait?.stage, timeout: wait == nil ? timeout : patience)
         try call(ReactMethod.self, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
     }
 }

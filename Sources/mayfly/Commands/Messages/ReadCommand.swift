@@ -5,8 +5,7 @@ import Glibc
 
 struct ReadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "read",
-        abstract: "Read messages, oldest first.",
+        commandName: "read", abstract: "Read messages, oldest first.",
         discussion: """
             On a terminal each message begins with the start of its id, which `send --reply-to`, `react`, `save` and \
             `read --since` take, and times are local. @1 is the newest message, @2 the one before it.
@@ -17,8 +16,7 @@ struct ReadCommand: NodeCommand {
               mayfly read room --last 20
               mayfly read room --last 20 --follow
               mayfly read room --since 4f1c --json
-            """
-    )
+            """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
@@ -26,10 +24,7 @@ struct ReadCommand: NodeCommand {
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
-            "Only those after this message: the start of its id, or @1 for the newest.",
-            valueName: "message"
-        )
-    )
+            "Only those after this message: the start of its id, or @1 for the newest.", valueName: "message"))
     var since: String?
     @Flag(help: "Begin at the first message that has not been read.") var unread = false
     @Flag(name: [.short, .long], help: "Print new messages as they arrive.") var follow = false
@@ -73,8 +68,9 @@ struct ReadCommand: NodeCommand {
             while true {
                 let page = try client.call(ReadMethod.self, params)
                 messages += page["messages"]?.arrayValue ?? []
-                guard page["more"] == true, let end = messages.last?["message"]?.stringValue, end != params.since
-                else { break }
+                guard page["more"] == true, let end = messages.last?["message"]?.stringValue, end != params.since else {
+                    break
+                }
                 params = ReadMethod.Params(conversation: conversation, since: end)
             }
             let missing = wanted - messages.count { $0["member"]?.stringValue != nil }
@@ -92,12 +88,9 @@ struct ReadCommand: NodeCommand {
     /// - Returns: the cursor of the newest event.
     private func subscribe(_ client: ControlClient, since cursor: Int64?) throws -> Int64? {
         let params = SubscribeMethod.Params(
-            conversation: conversation,
-            since: cursor,
-            events: Self.kinds,
+            conversation: conversation, since: cursor, events: Self.kinds,
             // Reading marks them.
-            marksRead: false
-        )
+            marksRead: false)
         return try client.call(SubscribeMethod.self, params)["cursor"]?.integerValue
     }
 
@@ -178,9 +171,7 @@ private struct History {
         var last = last
         while true {
             let value = try client.call(
-                ReadMethod.self,
-                ReadMethod.Params(conversation: conversation, last: last, since: since)
-            )
+                ReadMethod.self, ReadMethod.Params(conversation: conversation, last: last, since: since))
             try print(value["messages"]?.arrayValue ?? [])
             // A page without messages would never end.
             guard value["more"] == true, let end = newest, end != since else { return }
@@ -268,8 +259,7 @@ private struct History {
             ?? (message.stored ? "kept" : "memory only")
         terminal.result(
             "\(handle)  \(time.clock)  \(safe(message.from))  \(answers)"
-                + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]"
-        )
+                + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]")
     }
 
     private static let handleCount = 4
@@ -296,8 +286,7 @@ private struct History {
         terminal.result(
             state == "failed"
                 ? "\(handle)  the file did not come"
-                : "\(handle)  the file is here: mayfly save \(quoted(conversation)) \(handle)"
-        )
+                : "\(handle)  the file is here: mayfly save \(quoted(conversation)) \(handle)")
     }
 
     private func line(_ message: Message, now: Timestamp) -> String {

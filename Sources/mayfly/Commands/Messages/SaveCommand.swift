@@ -5,8 +5,7 @@ import Glibc
 
 struct SaveCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "save",
-        abstract: "Write the file of a message.",
+        commandName: "save", abstract: "Write the file of a message.",
         discussion: """
             Without --output the file is written here under its own name, made harmless. An existing file is not written \
             over without --force; with it a device or a pipe gets the bytes, and a link keeps leading where it leads. Only \
@@ -16,8 +15,7 @@ struct SaveCommand: NodeCommand {
               mayfly save room 4f1c
               mayfly save room 4f1c --output /tmp/log.txt --force
               mayfly save room 4f1c --output - | less
-            """
-    )
+            """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
@@ -84,10 +82,7 @@ struct SaveCommand: NodeCommand {
 
     /// Writes this piece and all that follow; the last is left in `piece`.
     private func write(
-        _ piece: inout AttachmentReadMethod.Result,
-        _ client: ControlClient,
-        to descriptor: Int32,
-        _ path: String
+        _ piece: inout AttachmentReadMethod.Result, _ client: ControlClient, to descriptor: Int32, _ path: String
     ) throws {
         while true {
             try write(try bytes(piece), to: descriptor, path)
@@ -97,11 +92,8 @@ struct SaveCommand: NodeCommand {
     }
 
     /// Makes the file whole before it has its name.
-    private func replace(
-        _ path: String,
-        with piece: inout AttachmentReadMethod.Result,
-        _ client: ControlClient
-    ) throws {
+    private func replace(_ path: String, with piece: inout AttachmentReadMethod.Result, _ client: ControlClient) throws
+    {
         let (descriptor, partial) = try Self.begin(path)
         do {
             defer { close(descriptor) }
@@ -114,19 +106,12 @@ struct SaveCommand: NodeCommand {
     }
 
     /// - Parameter piece: the one before: what the user has typed may mean another message by now.
-    private func read(
-        _ client: ControlClient,
-        after piece: AttachmentReadMethod.Result? = nil
-    ) throws -> AttachmentReadMethod.Result {
+    private func read(_ client: ControlClient, after piece: AttachmentReadMethod.Result? = nil) throws
+        -> AttachmentReadMethod.Result
+    {
         let params = AttachmentReadMethod.Params(
-            conversation: conversation,
-            message: piece?.message ?? message,
-            from: piece?.next
-        )
-        return try understand(
-            try client.call(AttachmentReadMethod.self, params),
-            as: AttachmentReadMethod.Result.self
-        )
+            conversation: conversation, message: piece?.message ?? message, from: piece?.next)
+        return try understand(try client.call(AttachmentReadMethod.self, params), as: AttachmentReadMethod.Result.self)
     }
 
     private func bytes(_ piece: AttachmentReadMethod.Result) throws -> [UInt8] {

@@ -5,8 +5,7 @@ import Messaging
 
 struct SendCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "send",
-        abstract: "Send a message.",
+        commandName: "send", abstract: "Send a message.",
         discussion: """
             TEXT is `-` for standard input, less one line break at its end. A text that starts with a dash goes after `--`.
 
@@ -22,8 +21,7 @@ struct SendCommand: NodeCommand {
               tail -f /var/log/syslog | mayfly send room --lines
               mayfly send room --reply-to @1 'yes'
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
-            """
-    )
+            """)
 
     enum Wait: String, ExpressibleByArgument, CaseIterable {
         case sent, mailed, delivered
@@ -49,23 +47,17 @@ struct SendCommand: NodeCommand {
         parsing: .unconditional,
         help: ArgumentHelp(
             "How long to wait; the exit code is 4 after that. 60 s unless given, and 1 s more for each MiB of a file.",
-            valueName: "seconds"
-        )
-    )
-    var timeout: Interval?
+            valueName: "seconds")) var timeout: Interval?
     @Option(
         help: ArgumentHelp(
-            "The message that this one answers: the start of its id, or @1 for the newest.",
-            valueName: "message"
-        )
-    )
+            "The message that this one answers: the start of its id, or @1 for the newest.", valueName: "message"))
     var replyTo: String?
     @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path"), completion: .file()) var file: String?
     @Flag(help: "Send each line of standard input as a message of its own.") var lines = false
     @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?
     @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path"), completion: .file()) var payloadFile: String?
-    @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text"))
-    var fallback: String?
+    @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text")) var fallback:
+        String?
     @OptionGroup var global: GlobalOptions
 
     /// Standard input is a pipe or a file, so it holds the text when nothing else is given.
@@ -105,15 +97,9 @@ struct SendCommand: NodeCommand {
         let text = try body()
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
         let params = SendMethod.Params(
-            conversation: conversation,
-            text: text,
-            wait: wait?.stage,
-            timeout: wait == nil && deadline == nil ? nil : timeout,
-            replyTo: replyTo,
-            type: type,
-            payload: type == nil ? nil : Base64.encode(payload),
-            fallback: fallback
-        )
+            conversation: conversation, text: text, wait: wait?.stage,
+            timeout: wait == nil && deadline == nil ? nil : timeout, replyTo: replyTo, type: type,
+            payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
         try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
     }
 
@@ -128,11 +114,9 @@ struct SendCommand: NodeCommand {
     func body() throws -> String? {
         guard text == "-" || text == nil && type == nil && file == nil else { return text }
         let bytes = try InputFile.read(
-            "-",
-            byteLimit: Self.textByteLimit + 2,
+            "-", byteLimit: Self.textByteLimit + 2,
             cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`",
-            until: timeout.map { .now + $0.duration }
-        )
+            until: timeout.map { .now + $0.duration })
         return try LineReader.text(LineReader.withoutLineEnd(bytes[...]))
     }
 }

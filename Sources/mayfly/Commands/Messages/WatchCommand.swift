@@ -5,8 +5,7 @@ import Glibc
 
 struct WatchCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "watch",
-        abstract: "Follow what happens, or wait until something does.",
+        commandName: "watch", abstract: "Follow what happens, or wait until something does.",
         discussion: """
             With --until only the awaited event is printed, and those that --only names. The exit code is 0 when it has \
             happened and 4 when --timeout passes first; without --until the end of --timeout is no failure. \
@@ -25,8 +24,7 @@ struct WatchCommand: NodeCommand {
               mayfly watch --only message,exploded --reconnect
               mayfly watch room --until message:member=4f1c09ab3d2e --timeout 60
               mayfly watch --since 0 --until messageState:message=4f1c,state=delivered
-            """
-    )
+            """)
 
     @Argument(help: "Only this conversation.", completion: .conversation) var conversation: String?
     @Option(parsing: .unconditional, help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor"))
@@ -65,11 +63,7 @@ struct WatchCommand: NodeCommand {
             case .disconnected: continue
             case .timedOut:
                 guard let until else { return }
-                throw ControlError(
-                    .timedOut,
-                    "`\(until.text)` did not happen in time",
-                    hint: "give a longer --timeout"
-                )
+                throw ControlError(.timedOut, "`\(until.text)` did not happen in time", hint: "give a longer --timeout")
             }
         }
     }
@@ -103,18 +97,13 @@ struct WatchCommand: NodeCommand {
     /// Follows the events of one connection.
     /// - Throws: `noNode` when the node goes away.
     private func follow(
-        _ client: ControlClient,
-        _ progress: inout Progress,
-        until deadline: ContinuousClock.Instant?,
+        _ client: ControlClient, _ progress: inout Progress, until deadline: ContinuousClock.Instant?,
         _ terminal: Terminal
     ) throws -> End {
         var replayed = try subscribe(client, &progress)
         while true {
             // What had happened before is shown however short the time is: the node has sent it by now.
-            let step = try client.nextEvent(
-                until: replayed > 0 ? .now + Self.replayTime : deadline,
-                for: STDOUT_FILENO
-            )
+            let step = try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline, for: STDOUT_FILENO)
             switch step {
             case .event(let event):
                 replayed -= 1
@@ -132,8 +121,7 @@ struct WatchCommand: NodeCommand {
                     throw ControlError(
                         .refused,
                         "the proposal was rejected (\(rejection["reason"]?.stringValue ?? "no reason was given"))",
-                        hint: "propose other terms with `mayfly lifetime propose`"
-                    )
+                        hint: "propose other terms with `mayfly lifetime propose`")
                 }
             case .dropped:
                 // We were too slow; what we missed is still kept.
@@ -149,12 +137,9 @@ struct WatchCommand: NodeCommand {
     /// - Returns: how many events have happened already and follow at once.
     private func subscribe(_ client: ControlClient, _ progress: inout Progress) throws -> Int {
         let params = SubscribeMethod.Params(
-            conversation: conversation,
-            since: progress.cursor,
-            events: wanted,
+            conversation: conversation, since: progress.cursor, events: wanted,
             // Nobody sees the messages among which an awaited one is looked for.
-            marksRead: until == nil || only?.contains(.message) ?? false ? nil : false
-        )
+            marksRead: until == nil || only?.contains(.message) ?? false ? nil : false)
         let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
         progress.cursor = progress.cursor ?? answer.cursor
         return answer.replayed ?? 0
@@ -209,10 +194,6 @@ struct WatchCommand: NodeCommand {
 /// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.
 func endOnInterrupt(code: Int32) {
     for number in [SIGINT, SIGTERM] {
-        if code == 0 {
-            signal(number) { _ in _exit(0) }
-        } else {
-            signal(number) { _ in _exit(1) }
-        }
+        if code == 0 { signal(number) { _ in _exit(0) } } else { signal(number) { _ in _exit(1) } }
     }
 }

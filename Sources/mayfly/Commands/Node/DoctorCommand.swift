@@ -4,8 +4,7 @@ import Glibc
 
 struct DoctorCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "doctor",
-        abstract: "Look for what is wrong here.",
+        commandName: "doctor", abstract: "Look for what is wrong here.",
         discussion: """
             Checks the home and the directories above it, its keystore, clock mark, configuration, peers and hooks, \
             the ports, swap, core dumps and limits, and asks the node what it knows. Works with and without a running \
@@ -13,8 +12,7 @@ struct DoctorCommand: NodeCommand {
 
             Example:
               mayfly doctor --json | jq 'select(.state != "ok")'
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 
@@ -27,18 +25,14 @@ struct DoctorCommand: NodeCommand {
             return check
         }
         let code = checks.contains { $0.state == .failed } ? FailureKind.failed.exitCode : 0
-        for check in checks {
-            if terminal.json { terminal.result(JSONValue(of: check), exitCode: code) }
-        }
+        for check in checks { if terminal.json { terminal.result(JSONValue(of: check), exitCode: code) } }
         if !terminal.json {
             terminal.table(
                 ["CHECK", "STATE", "FOUND"],
                 checks.map { check in
                     let hint = check.hint.map { "; \(safe($0))" } ?? ""
                     return [safe(check.name), check.state.rawValue, safe(check.message) + hint]
-                },
-                exitCode: code
-            )
+                }, exitCode: code)
         }
         if code != 0 { throw ExitCode(code) }
     }
@@ -47,45 +41,31 @@ struct DoctorCommand: NodeCommand {
         do {
             let value = try connect().call(StatusMethod.self, Nothing(), timeout: .seconds(5))
             let status = try understand(value, as: NodeStatus.self)
-            var checks = [
-                HealthCheck(name: "node", state: .ok, message: "version \(status.version) is running")
-            ]
+            var checks = [HealthCheck(name: "node", state: .ok, message: "version \(status.version) is running")]
             if status.version != ProgramVersion.text {
                 checks.append(
                     HealthCheck(
-                        name: "version",
-                        state: .warning,
+                        name: "version", state: .warning,
                         message: "the node is \(status.version), this command is \(ProgramVersion.text)",
-                        hint: "restart the node"
-                    )
-                )
+                        hint: "restart the node"))
             }
             if status.locked {
                 checks.append(
                     HealthCheck(
-                        name: "storage",
-                        state: .warning,
-                        message: "the storage is locked",
-                        hint: "open it with `mayfly unlock`"
-                    )
-                )
+                        name: "storage", state: .warning, message: "the storage is locked",
+                        hint: "open it with `mayfly unlock`"))
             }
             if let hooks = status.hooks, hooks.failed + hooks.dropped > 0 {
                 checks.append(
                     HealthCheck(
-                        name: "hooks",
-                        state: .warning,
+                        name: "hooks", state: .warning,
                         message: "\(hooks.failed) failed, \(hooks.dropped) dropped since the start",
-                        hint: "see the node's log"
-                    )
-                )
+                        hint: "see the node's log"))
             }
             return (checks + (status.checks ?? []), status)
         } catch let error as ControlError {
             let state: CheckState = error.kind == .noNode ? .warning : .failed
             return ([HealthCheck(name: "node", state: state, message: error.message, hint: error.hint)], nil)
-        } catch {
-            return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be asked")], nil)
-        }
+        } catch { return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be asked")], nil) }
     }
 }

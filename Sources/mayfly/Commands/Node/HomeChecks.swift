@@ -19,15 +19,11 @@ struct HomeChecks {
             try configuration.checkHooks(events: HookRunner.events, home: home)
             checks.append(HealthCheck(name: "config", state: .ok, message: "\(NodeConfiguration.fileName) can be read"))
             checks += hooks(configuration.hooks ?? []) + listen(configuration) + advertise(configuration)
-        } catch {
-            checks.append(Self.check("config", error))
-        }
+        } catch { checks.append(Self.check("config", error)) }
         do throws(HomeFileError) {
             let count = try PeersFile.load(home: home).peers.count
             checks.append(HealthCheck(name: "peers", state: .ok, message: "\(PeersFile.fileName) names \(count)"))
-        } catch {
-            checks.append(Self.check("peers", error))
-        }
+        } catch { checks.append(Self.check("peers", error)) }
         return checks + [disk]
     }
 
@@ -39,38 +35,27 @@ struct HomeChecks {
 
     private var store: [HealthCheck] {
         let seen: HomeInspection
-        do throws(StoreError) {
-            seen = try HomeInspection(home: home)
-        } catch {
+        do throws(StoreError) { seen = try HomeInspection(home: home) } catch {
             return [HealthCheck(name: "store", state: .failed, message: "\(error)", hint: error.advice)]
         }
         let protection = seen.protection == .keyFile ? "a key file" : "a passphrase"
         var checks = [
             seen.keystoreCopyCount == 2
                 ? HealthCheck(
-                    name: "keystore",
-                    state: .ok,
-                    message: "both copies can be read; protected by \(protection)"
-                )
+                    name: "keystore", state: .ok, message: "both copies can be read; protected by \(protection)")
                 : HealthCheck(
-                    name: "keystore",
-                    state: .warning,
-                    message: "one of its two copies cannot be read",
-                    hint: "check the disk; make new conversations in a new home while this one still opens"
-                )
+                    name: "keystore", state: .warning, message: "one of its two copies cannot be read",
+                    hint: "check the disk; make new conversations in a new home while this one still opens")
         ]
         checks.append(Self.clock(mark: seen.clockMark, now: wallClock().milliseconds))
         // A running node says it itself.
         if running == nil {
             checks.append(
                 HealthCheck(
-                    name: "erasure",
-                    state: seen.erasurePromise.erasure == .bestEffort ? .warning : .ok,
+                    name: "erasure", state: seen.erasurePromise.erasure == .bestEffort ? .warning : .ok,
                     message: "\(seen.erasurePromise.erasure.rawValue): \(seen.erasurePromise.reason)",
                     hint: seen.erasurePromise.erasure == .bestEffort
-                        ? "for more, keep the home on ext4 or xfs, and encrypt swap or turn it off" : nil
-                )
-            )
+                        ? "for more, keep the home on ext4 or xfs, and encrypt swap or turn it off" : nil))
         }
         return checks
     }
@@ -79,31 +64,24 @@ struct HomeChecks {
     static func clock(mark: Int64?, now: Int64) -> HealthCheck {
         guard let mark else {
             return HealthCheck(
-                name: "clock",
-                state: .warning,
-                message: "the latest time that this home has seen cannot be read",
-                hint: "check the disk; the system's clock is believed"
-            )
+                name: "clock", state: .warning, message: "the latest time that this home has seen cannot be read",
+                hint: "check the disk; the system's clock is believed")
         }
         guard mark - now <= 2 * Milliseconds.minute else {
             let seen = shown(Timestamp(milliseconds: mark), now: Timestamp(milliseconds: now))
             return HealthCheck(
-                name: "clock",
-                state: .failed,
+                name: "clock", state: .failed,
                 message: "the system's clock is behind the latest time that this home has seen, \(seen)",
                 hint:
                     "if the system's clock is wrong, set it right (timedatectl); if it was ahead at an earlier start, "
                     + "nothing takes that back: until that time the home's clock goes on while the node runs and stands "
-                    + "while it is stopped, and messages live longer by that. A new home (`mayfly init`) is free of it"
-            )
+                    + "while it is stopped, and messages live longer by that. A new home (`mayfly init`) is free of it")
         }
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
             return HealthCheck(
-                name: "clock",
-                state: .warning,
+                name: "clock", state: .warning,
                 message: "the home was last used more than a year ago by the system's clock",
-                hint: "check the clock before you start the node: what is overdue is destroyed at once"
-            )
+                hint: "check the clock before you start the node: what is overdue is destroyed at once")
         }
         return HealthCheck(name: "clock", state: .ok, message: "not behind the latest time that this home has seen")
     }
@@ -118,11 +96,8 @@ struct HomeChecks {
         let needed = min(Limits.freeByteCount, UInt64(status.f_blocks) &* unit / 20)
         guard free >= needed else {
             return HealthCheck(
-                name: "space",
-                state: .failed,
-                message: "\(Self.size(free)) free, less than \(Self.size(needed))",
-                hint: "free some: what others send is not stored until then"
-            )
+                name: "space", state: .failed, message: "\(Self.size(free)) free, less than \(Self.size(needed))",
+                hint: "free some: what others send is not stored until then")
         }
         return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
     }
@@ -135,11 +110,8 @@ struct HomeChecks {
         hooks.enumerated().map { index, hook in
             if let problem = HookProgram.problem(hook.command[0]) {
                 return HealthCheck(
-                    name: "hook",
-                    state: .failed,
-                    message: "hooks[\(index)]: \(problem)",
-                    hint: "it is not started; name an executable file that only you or root can change"
-                )
+                    name: "hook", state: .failed, message: "hooks[\(index)]: \(problem)",
+                    hint: "it is not started; name an executable file that only you or root can change")
             }
             return HealthCheck(name: "hook", state: .ok, message: "hooks[\(index)]: \(hook.command[0])")
         }
@@ -155,22 +127,15 @@ struct HomeChecks {
         let addresses = ReachableAddresses(configuration, Sockets().interfaces() ?? [])
         let isFound = configuration.discover.map { $0 != "off" } ?? false
         return zip(configuration.listen, failures).map { endpoint, failure in
-            guard let failure else {
-                return HealthCheck(name: "listen", state: .ok, message: "\(endpoint) is free")
-            }
+            guard let failure else { return HealthCheck(name: "listen", state: .ok, message: "\(endpoint) is free") }
             if failure.isFamilyMissing, failures.contains(where: { $0 == nil }) {
                 return HealthCheck(
-                    name: "listen",
-                    state: .ok,
-                    message: "\(endpoint): the kernel does not have this address family; the node does without"
-                )
+                    name: "listen", state: .ok,
+                    message: "\(endpoint): the kernel does not have this address family; the node does without")
             }
             return HealthCheck(
-                name: "listen",
-                state: .failed,
-                message: "\(endpoint): \(failure.reason)",
-                hint: "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`"
-            )
+                name: "listen", state: .failed, message: "\(endpoint): \(failure.reason)",
+                hint: "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`")
         }
             + (addresses.told + addresses.untold.map(\.endpoint)).prefix(1).map { _ in
                 NetworkView.addressesCheck(addresses, isFound: isFound)

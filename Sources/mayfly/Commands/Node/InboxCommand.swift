@@ -5,16 +5,13 @@ import NodeRuntime
 
 struct InboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "inbox",
-        abstract: "Inboxes: one for each conversation.",
+        commandName: "inbox", abstract: "Inboxes: one for each conversation.",
         discussion: """
             Examples:
               mayfly inbox list
               mayfly inbox sleep 0c9a
               mayfly inbox rebalance
-            """,
-        subcommands: [List.self, Wake.self, Sleep.self, Rebalance.self]
-    )
+            """, subcommands: [List.self, Wake.self, Sleep.self, Rebalance.self])
 
     fileprivate static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
         let now = wallClock()
@@ -25,8 +22,7 @@ struct InboxCommand: ParsableCommand {
                     short(safe(inbox.inbox)), safe(inbox.state), inbox.wakeReason.map(safe) ?? "-",
                     shown(inbox.lastActivity, now: now), inbox.protected ? "yes" : "no",
                 ]
-            }
-        )
+            })
         if inboxes.isEmpty { terminal.note("no inboxes") }
     }
 }
@@ -67,9 +63,7 @@ extension InboxCommand {
     }
     struct Rebalance: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "rebalance",
-            abstract: "Wake the most recently active inboxes, put the others to sleep."
-        )
+            commandName: "rebalance", abstract: "Wake the most recently active inboxes, put the others to sleep.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -89,10 +83,8 @@ func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
     guard let capacity else { return nil }
     guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
         throw ControlError(
-            .usage,
-            "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
-            hint: "leave it out for \(Limits.inboxCapacity)"
-        )
+            .usage, "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
+            hint: "leave it out for \(Limits.inboxCapacity)")
     }
     return capacity
 }
@@ -101,11 +93,7 @@ func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
 func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
     guard let text else { return nil }
     guard let setting = DiscoverySetting(text) else {
-        throw ControlError(
-            .usage,
-            "--discover: `\(text)` is not known",
-            hint: "say lan, lan:INTERFACE,… or off"
-        )
+        throw ControlError(.usage, "--discover: `\(text)` is not known", hint: "say lan, lan:INTERFACE,… or off")
     }
     return setting
 }

@@ -3,8 +3,7 @@ import Control
 
 struct InitCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "init",
-        abstract: "Create a node. Never asks anything.",
+        commandName: "init", abstract: "Create a node. Never asks anything.",
         discussion: """
             Examples:
               mayfly init --name desk --passphrase-file /root/mayfly.pass
@@ -12,62 +11,43 @@ struct InitCommand: NodeCommand {
 
             It listens on port 7440 of all addresses, IPv4 and IPv6, unless --listen says otherwise. \
             Without a passphrase the keys are protected by a file that only you can read; the answer says which.
-            """
-    )
+            """)
 
-    @Option(help: "Your name: in the contact card, and for the members of new conversations.")
-    var name: String?
+    @Option(help: "Your name: in the contact card, and for the members of new conversations.") var name: String?
     @Option(
         parsing: .upToNextOption,
         help: ArgumentHelp(
-            "Where to listen; tcp://0.0.0.0:7440 and tcp://[::]:7440 by default.",
-            valueName: "tcp://host:port"
-        )
-    )
+            "Where to listen; tcp://0.0.0.0:7440 and tcp://[::]:7440 by default.", valueName: "tcp://host:port"))
     var listen: [String] = []
     @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
     var advertise: [String] = []
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 1024 by default.", valueName: "number")
-    )
+        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 1024 by default.", valueName: "number"))
     var capacity: Int?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
             "Find members on this network by multicast: lan, lan:eth0,wlan0 or off; off by default.",
-            valueName: "networks"
-        )
-    )
-    var discover: String?
+            valueName: "networks")) var discover: String?
     @Option(
-        help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"),
-        completion: .file()
-    )
-    var passphraseFile: String?
+        help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"), completion: .file()
+    ) var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
         let home = try global.resolvedHome()
         let created = try NodeSetup.initialise(
             SetupOptions(
-                home: home,
-                name: name,
-                listen: listen,
-                advertise: advertise,
-                passphraseFile: try Passphrase.file(option: passphraseFile),
-                capacity: try checkedCapacity(capacity),
-                discover: try checkedDiscovery(discover),
-                json: global.json
-            )
-        )
+                home: home, name: name, listen: listen, advertise: advertise,
+                passphraseFile: try Passphrase.file(option: passphraseFile), capacity: try checkedCapacity(capacity),
+                discover: try checkedDiscovery(discover), json: global.json))
         if let note = try NodeSetup.linkLocalNote(home: home) { terminal.warn(note) }
         guard !terminal.json else { return terminal.result(created) }
         terminal.fields([
             ("home", created["home"]?.stringValue.map(safe)),
             ("listen", created["listen"]?.arrayValue?.compactMap(\.stringValue).joined(separator: " ")),
-            ("contact card", created["contactCard"]?.stringValue),
-            ("protection", created["protection"]?.stringValue),
+            ("contact card", created["contactCard"]?.stringValue), ("protection", created["protection"]?.stringValue),
         ])
         terminal.note("start it with `mayfly run`")
     }

@@ -15,9 +15,7 @@ struct LocalChecks {
 
     /// Core dumps and open files, as the running node has them.
     private var process: [HealthCheck] {
-        guard let pid = running?.pid,
-            let table = try? InputFile.read("/proc/\(pid)/limits", byteLimit: 65_536)
-        else {
+        guard let pid = running?.pid, let table = try? InputFile.read("/proc/\(pid)/limits", byteLimit: 65_536) else {
             var files = rlimit()
             guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else { return [] }
             return [Self.descriptors(UInt64(files.rlim_max))]
@@ -32,12 +30,8 @@ struct LocalChecks {
                 size == "0"
                     ? HealthCheck(name: "core", state: .ok, message: "the node leaves no core dump")
                     : HealthCheck(
-                        name: "core",
-                        state: .failed,
-                        message: "the node may leave a core dump with keys in it",
-                        hint: "restart it, under `ulimit -c 0` or LimitCORE=0"
-                    )
-            )
+                        name: "core", state: .failed, message: "the node may leave a core dump with keys in it",
+                        hint: "restart it, under `ulimit -c 0` or LimitCORE=0"))
         }
         if let count = soft("Max open files") { checks.append(Self.descriptors(UInt64(count) ?? .max)) }
         return checks
@@ -48,11 +42,8 @@ struct LocalChecks {
         let needed: UInt64 = 1_024
         guard limit >= needed else {
             return HealthCheck(
-                name: "descriptors",
-                state: .warning,
-                message: "at most \(limit) open files, fewer than \(needed)",
-                hint: "raise it: `ulimit -n`, or LimitNOFILE= of the service"
-            )
+                name: "descriptors", state: .warning, message: "at most \(limit) open files, fewer than \(needed)",
+                hint: "raise it: `ulimit -n`, or LimitNOFILE= of the service")
         }
         return HealthCheck(name: "descriptors", state: .ok, message: "at most \(limit) open files")
     }
@@ -62,42 +53,31 @@ struct LocalChecks {
         guard lstat(home, &status) == 0 else {
             let isMissing = errno == ENOENT || errno == ENOTDIR
             return HealthCheck(
-                name: "home",
-                state: .failed,
+                name: "home", state: .failed,
                 message: isMissing
                     ? "\(home) does not exist"
                     : "\(home) cannot be looked at: \(String(cString: strerror(errno)).lowercased())",
-                hint: isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node"
-            )
+                hint: isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node")
         }
         guard status.st_mode & S_IFMT == S_IFDIR else {
             return HealthCheck(name: "home", state: .failed, message: "\(home) is not a directory")
         }
         guard status.st_uid == geteuid() else {
             return HealthCheck(
-                name: "home",
-                state: .failed,
-                message: "\(home) belongs to another user",
-                hint: "run this as that user"
-            )
+                name: "home", state: .failed, message: "\(home) belongs to another user", hint: "run this as that user")
         }
         let mode = status.st_mode & 0o777
         guard mode & 0o077 == 0 else {
             return HealthCheck(
-                name: "home",
-                state: .failed,
-                message: "others can look into \(home) (mode \(String(mode, radix: 8)))",
-                hint: "chmod 700 \(quoted(home))"
-            )
+                name: "home", state: .failed, message: "others can look into \(home) (mode \(String(mode, radix: 8)))",
+                hint: "chmod 700 \(quoted(home))")
         }
         if access(home, W_OK) != 0 {
             let isReadOnly = errno == EROFS
             return HealthCheck(
-                name: "home",
-                state: .failed,
+                name: "home", state: .failed,
                 message: isReadOnly ? "\(home) is on a read-only file system" : "\(home) cannot be written to",
-                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(quoted(home))"
-            )
+                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(quoted(home))")
         }
         return HealthCheck(name: "home", state: .ok, message: "\(home), mode \(String(mode, radix: 8))")
     }
@@ -111,11 +91,9 @@ struct LocalChecks {
         let mode = status.st_mode & 0o777
         guard status.st_mode & S_IFMT == S_IFSOCK, mode & 0o077 == 0 else {
             return HealthCheck(
-                name: "socket",
-                state: .failed,
+                name: "socket", state: .failed,
                 message: "\(path) is not a socket for you alone (mode \(String(mode, radix: 8)))",
-                hint: "stop the node, remove it, start the node"
-            )
+                hint: "stop the node, remove it, start the node")
         }
         return HealthCheck(name: "socket", state: .ok, message: "\(path), mode \(String(mode, radix: 8))")
     }
@@ -124,22 +102,18 @@ struct LocalChecks {
         guard let table = try? InputFile.read("/proc/swaps", byteLimit: 65_536) else {
             return HealthCheck(name: "swap", state: .warning, message: "cannot tell whether there is swap")
         }
-        let areas = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst()
-            .compactMap { $0.split(separator: " ").first.map(String.init) }
+        let areas = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap {
+            $0.split(separator: " ").first.map(String.init)
+        }
         // Compressed memory and encrypted volumes keep nothing readable on a disk.
         let plain = areas.filter { !$0.hasPrefix("/dev/zram") && !$0.hasPrefix("/dev/dm-") }
         guard plain.isEmpty else {
             return HealthCheck(
-                name: "swap",
-                state: .warning,
+                name: "swap", state: .warning,
                 message: "swap on \(plain.joined(separator: ", ")) may keep pieces of messages",
-                hint: "encrypt it, or turn it off with swapoff"
-            )
+                hint: "encrypt it, or turn it off with swapoff")
         }
         return HealthCheck(
-            name: "swap",
-            state: .ok,
-            message: areas.isEmpty ? "none" : "in memory or on a mapped device"
-        )
+            name: "swap", state: .ok, message: areas.isEmpty ? "none" : "in memory or on a mapped device")
     }
 }

@@ -4,8 +4,7 @@ import Control
 
 struct MailboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "mailbox",
-        abstract: "Nodes that keep, sealed, what comes for nodes that are away.",
+        commandName: "mailbox", abstract: "Nodes that keep, sealed, what comes for nodes that are away.",
         discussion: """
             A mailbox is any node that runs with --mailbox; it serves its named peers. What it keeps is sealed for the \
             member that is away: it reads nothing. Nothing goes there unless all members of a conversation have agreed.
@@ -15,24 +14,20 @@ struct MailboxCommand: ParsableCommand {
               mayfly peer set hub mailbox=on                   on the one that is often away
               mayfly lifetime propose room 1d --mailbox disk
               mayfly mailbox status
-            """,
-        subcommands: [Status.self]
-    )
+            """, subcommands: [Status.self])
 }
 
 extension MailboxCommand {
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "status",
-            abstract: "Show how this node's mailbox stands, and what is kept here for others.",
+            commandName: "status", abstract: "Show how this node's mailbox stands, and what is kept here for others.",
             discussion: """
                 Of what is kept for others it shows whose box it is by the name of the peer, and how much is in it. \
                 Nobody but the owner can tell more.
 
                 Example:
                   mayfly mailbox status --json | jq .own.state
-                """
-        )
+                """)
 
         @OptionGroup var global: GlobalOptions
 
@@ -43,21 +38,18 @@ extension MailboxCommand {
                 if status.own == nil, status.service == nil {
                     terminal.note(
                         "no mailbox here: name one with `mayfly peer set NAME mailbox=on`, "
-                            + "or be one with `mayfly run --mailbox`"
-                    )
+                            + "or be one with `mayfly run --mailbox`")
                 }
             }
         }
 
         private func show(_ own: OwnMailboxStatus, _ terminal: Terminal) {
             terminal.fields([
-                ("our mailbox", own.words),
-                ("state", own.state.rawValue),
+                ("our mailbox", own.words), ("state", own.state.rawValue),
                 ("boxes", own.boxesMax.map { "\(own.boxes) of \($0)" } ?? String(own.boxes)),
                 ("slots of a box", own.slotsPerBox.map { String($0) }),
                 ("bytes of a box", own.bytesPerBox.map { Words.size($0) }),
-                ("kept for", own.longest.map { "\(length($0)) at most" }),
-                ("taken", "\(own.taken) since the start"),
+                ("kept for", own.longest.map { "\(length($0)) at most" }), ("taken", "\(own.taken) since the start"),
             ])
             if let hint = own.hint { terminal.note(safe(hint)) }
         }
@@ -73,8 +65,7 @@ extension MailboxCommand {
                         box.peer.map(safe) ?? "-", box.slots.map { String($0) } ?? "-",
                         box.bytes.map { Words.size($0) } ?? "-", shown(box.lastSeen, now: now),
                     ]
-                }
-            )
+                })
         }
     }
 }

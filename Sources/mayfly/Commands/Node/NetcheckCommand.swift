@@ -3,8 +3,7 @@ import Control
 
 struct NetcheckCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "netcheck",
-        abstract: "Say what this network lets through.",
+        commandName: "netcheck", abstract: "Say what this network lets through.",
         discussion: """
             Asks the rendezvous nodes that the running node knows from where they see it, and says for IPv4 and IPv6 \
             whether there is a NAT, of what kind, and what works. Nobody else is asked; a gateway only if ports are mapped, \
@@ -16,16 +15,13 @@ struct NetcheckCommand: NodeCommand {
             Examples:
               mayfly netcheck
               mayfly netcheck --json | jq -r '.families[] | "\\(.family) \\(.nat)"'
-            """
-    )
+            """)
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait for answers: 10; with --map-ports 30.", valueName: "seconds")
-    )
-    var timeout: Interval?
-    @Flag(help: "Ask the gateway for a port mapping, and remove it.")
-    var mapPorts = false
+        help: ArgumentHelp("How long to wait for answers: 10; with --map-ports 30.", valueName: "seconds")) var timeout:
+        Interval?
+    @Flag(help: "Ask the gateway for a port mapping, and remove it.") var mapPorts = false
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
@@ -48,8 +44,7 @@ struct NetcheckCommand: NodeCommand {
             terminal.fields([
                 (name, family.local.map(safe) ?? "-"),
                 ("  UDP", result.datagrams ? word(family.udp) : "off: this node runs with --no-udp"),
-                ("  TCP", word(family.tcp)),
-                ("  NAT", nat(family)),
+                ("  TCP", word(family.tcp)), ("  NAT", nat(family)),
                 ("  port", family.portPreserved.map { $0 ? "kept" : "changed" } ?? "unknown"),
             ])
             terminal.table(
@@ -61,14 +56,13 @@ struct NetcheckCommand: NodeCommand {
                         !result.datagrams ? "-" : answer.seenAddress == nil ? "silent" : milliseconds(answer.rttMs),
                         answer.tcpMs == nil ? "fails" : milliseconds(answer.tcpMs),
                     ]
-                }
-            )
+                })
         }
         let mappings = result.portMappings.map { $0.map(\.words) } ?? ["off; --map-ports tries it"]
         terminal.fields(
-            mappings.map { ("port mapping", $0) }
-                + [("LAN discovery", safe(result.discovery)), ("hole punching", safe(result.punching))]
-        )
+            mappings.map { ("port mapping", $0) } + [
+                ("LAN discovery", safe(result.discovery)), ("hole punching", safe(result.punching)),
+            ])
         for sentence in result.advice { terminal.result(safe(sentence)) }
     }
 

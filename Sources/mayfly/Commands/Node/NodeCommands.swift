@@ -5,10 +5,8 @@ import Glibc
 
 struct StopCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "stop",
-        abstract: "Stop the node cleanly.",
-        discussion: "Returns when its process has ended, so that the home is free for the next."
-    )
+        commandName: "stop", abstract: "Stop the node cleanly.",
+        discussion: "Returns when its process has ended, so that the home is free for the next.")
 
     /// It writes down what it has promised, and takes port mappings back.
     private static let patience: Int32 = 30_000
@@ -42,9 +40,7 @@ struct StopCommand: NodeCommand {
 
 struct LockCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lock",
-        abstract: "Forget the storage keys until `mayfly unlock`."
-    )
+        commandName: "lock", abstract: "Forget the storage keys until `mayfly unlock`.")
 
     @OptionGroup var global: GlobalOptions
 
@@ -61,8 +57,7 @@ struct LockCommand: NodeCommand {
 
 struct UnlockCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "unlock",
-        abstract: "Open the storage with its passphrase.",
+        commandName: "unlock", abstract: "Open the storage with its passphrase.",
         discussion: """
             The passphrase comes from --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential \
             mayfly-passphrase, or a question on the terminal; never from an argument. A wrong one is refused even if \
@@ -70,8 +65,7 @@ struct UnlockCommand: NodeCommand {
 
             Example:
               mayfly unlock --passphrase-file /run/secrets/mayfly
-            """
-    )
+            """)
 
     @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file"), completion: .file())
     var passphraseFile: String?
@@ -94,22 +88,18 @@ struct UnlockCommand: NodeCommand {
 
 struct ReapCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reap",
-        abstract: "Destroy everything that is due now.",
+        commandName: "reap", abstract: "Destroy everything that is due now.",
         discussion: """
             Works with the node down and needs no passphrase: run it at boot.
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
         let answer: JSONValue
-        do {
-            answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300))
-        } catch let error as ControlError where error.kind == .noNode {
-            answer = try Reaping.run(home: try global.resolvedHome())
-        }
+        do { answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300)) } catch let error
+            as ControlError where error.kind == .noNode
+        { answer = try Reaping.run(home: try global.resolvedHome()) }
         if terminal.json { terminal.result(answer) } else { terminal.note("everything due is destroyed") }
     }
 }

@@ -4,8 +4,7 @@ import Glibc
 
 struct RPCCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "rpc",
-        abstract: "Speak JSON-RPC 2.0 over standard input and output.",
+        commandName: "rpc", abstract: "Speak JSON-RPC 2.0 over standard input and output.",
         discussion: """
             The same methods as the control socket, one request a line; `mayfly schema` lists them. After the end of \
             the input everything asked is still answered, and a subscription goes on. The exit code is 8 when \
@@ -13,27 +12,22 @@ struct RPCCommand: NodeCommand {
 
             Example:
               echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 
-    func perform(_ terminal: Terminal) throws {
-        try connect().pump(from: STDIN_FILENO, to: STDOUT_FILENO)
-    }
+    func perform(_ terminal: Terminal) throws { try connect().pump(from: STDIN_FILENO, to: STDOUT_FILENO) }
 }
 
 struct SchemaCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "schema",
-        abstract: "Print all commands and JSON-RPC methods, machine-readable.",
+        commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
         discussion: """
             One JSON object, with and without --json: {"version","commands","methods","events","eventFields","failures"}.
 
             Example:
               mayfly schema | jq -r '.methods[].name'
-            """
-    )
+            """)
 
     /// Deep enough for ArgumentParser's description of commands within commands.
     private static let depthLimit = 64
@@ -44,9 +38,7 @@ struct SchemaCommand: NodeCommand {
         let help = Mayfly._dumpHelp()
         guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
             case .object(var schema) = MethodCatalogue.schema
-        else {
-            throw ControlError.internalFailure("the description of the commands cannot be read")
-        }
+        else { throw ControlError.internalFailure("the description of the commands cannot be read") }
         schema["version"] = .string(ProgramVersion.text)
         schema["commands"] = commands["command"] ?? commands
         terminal.result(.object(schema))

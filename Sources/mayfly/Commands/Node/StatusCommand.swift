@@ -4,22 +4,20 @@ import Control
 
 struct StatusCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "status",
-        abstract: "Show how the node is.",
+        commandName: "status", abstract: "Show how the node is.",
         discussion: """
             With no node running the exit code is 8, and --json prints {"running":false}.
 
             Example:
               mayfly status --json | jq .listen
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        do {
-            try call(StatusMethod.self, Nothing(), terminal) { show($0, terminal) }
-        } catch let error as ControlError where error.kind == .noNode && terminal.json {
+        do { try call(StatusMethod.self, Nothing(), terminal) { show($0, terminal) } } catch let error as ControlError
+            where error.kind == .noNode && terminal.json
+        {
             terminal.result(["running": false], exitCode: error.kind.exitCode)
             throw ExitCode(error.kind.exitCode)
         }
@@ -29,17 +27,13 @@ struct StatusCommand: NodeCommand {
         let inboxes = status.inboxes
         let mappings = (status.portMappings ?? []).map { ("port mapping", Optional($0.words)) }
         let fields: [(String, String?)] = [
-            ("running", status.pid.map { "yes, process \($0)" } ?? "yes"),
-            ("version", status.version),
+            ("running", status.pid.map { "yes, process \($0)" } ?? "yes"), ("version", status.version),
             ("listen", status.listen.isEmpty ? "-" : status.listen.map(safe).joined(separator: " ")),
-            ("storage", status.locked ? "locked" : "unlocked"),
-            ("protection", status.protection),
+            ("storage", status.locked ? "locked" : "unlocked"), ("protection", status.protection),
             ("erasure", status.erasure),
             ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
-            ("unread", inboxes.unread),
-            ("links", String(status.links)),
-            ("discovery", status.discovery.map(safe) ?? "off"),
-            ("outbox", String(status.outbox)),
+            ("unread", inboxes.unread), ("links", String(status.links)),
+            ("discovery", status.discovery.map(safe) ?? "off"), ("outbox", String(status.outbox)),
             ("next expiry", shown(status.nextExpiry, now: wallClock())),
         ]
         let mailbox = status.mailbox?.own.map { [("our mailbox", Optional($0.words))] } ?? []
@@ -53,8 +47,7 @@ struct StatusCommand: NodeCommand {
                     "streams",
                     "\(relay.streams) of \(relay.streamsMax), \(relay.streamsPerUser) to one node, "
                         + "\(relay.streamsPerReservation) to one reservation"
-                ),
-                ("rate", "\(relay.bytesPerSecond) bytes/s for a stream, \(relay.bytesPerSecondTotal) in all"),
+                ), ("rate", "\(relay.bytesPerSecond) bytes/s for a stream, \(relay.bytesPerSecondTotal) in all"),
                 ("relayed", "\(relay.opened) streams, \(relay.bytes) bytes since the start"),
                 ("refused", "\(relay.refused) requests; \(relay.violations) streams ended for a violation"),
             ])
@@ -71,8 +64,7 @@ extension PortMappingStatus {
         case .mapped:
             let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ""
             return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-"))\(ends)"
-        case .possible:
-            return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-")), tried and removed"
+        case .possible: return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-")), tried and removed"
         case .asking: return "\(safe(family)): the gateway is being asked"
         case .failed: return "\(safe(family)): none: \(safe(reason ?? "-"))"
         }

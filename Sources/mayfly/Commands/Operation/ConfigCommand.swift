@@ -5,27 +5,22 @@ import NodeRuntime
 
 struct ConfigCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "config",
-        abstract: "The configuration of a node.",
+        commandName: "config", abstract: "The configuration of a node.",
         discussion: """
             Examples:
               mayfly config show
               mayfly config set name ann
               mayfly config set readReceipts true
               mayfly config set cap
-            """,
-        subcommands: [Show.self, Set.self, ConfigReloadCommand.self]
-    )
+            """, subcommands: [Show.self, Set.self, ConfigReloadCommand.self])
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "show",
-            abstract: "Show config.json.",
+            commandName: "show", abstract: "Show config.json.",
             discussion: """
                 What is not in the file has its default; see mayfly-config(5). The command line of a running node goes
                 before the file.
-                """
-        )
+                """)
 
         @OptionGroup var global: GlobalOptions
 
@@ -35,23 +30,20 @@ struct ConfigCommand: ParsableCommand {
             terminal.fields(
                 NodeConfiguration.CodingKeys.allCases.map { key in
                     (key.rawValue, members[key.rawValue].map { safe($0.stringValue ?? $0.text) } ?? "(default)")
-                }
-            )
+                })
         }
     }
 
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "set",
-            abstract: "Change one setting of config.json, and of the running node.",
+            commandName: "set", abstract: "Change one setting of config.json, and of the running node.",
             discussion: """
                 VALUE is a word or JSON. Without VALUE the setting gets its default. With a mistake nothing changes.
 
                 Examples:
                   mayfly config set name ann
                   mayfly config set listen '["tcp://0.0.0.0:7440"]'
-                """
-        )
+                """)
 
         @Argument(help: "A name from mayfly-config(5).") var key: String
         @Argument(help: "A word or JSON; nothing for the default.") var value: String?
@@ -80,9 +72,7 @@ struct ConfigurationFile {
             let bytes = try InputFile.read(path, byteLimit: ControlLimits.requestByteCount)
             _ = try NodeConfiguration.parse(bytes, path: path)
             return (bytes, try JSONReader.read(bytes))
-        } catch let error as HomeFileError {
-            throw controlError(error)
-        }
+        } catch let error as HomeFileError { throw controlError(error) }
     }
 
     /// - Parameter text: a word or JSON; `nil` for the default.
@@ -116,15 +106,11 @@ struct ConfigurationFile {
             members[key] = candidate
             do throws(HomeFileError) {
                 return try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
-            } catch {
-                failure = error
-            }
+            } catch { failure = error }
         }
         throw ControlError(
-            .usage,
-            failure?.reason ?? "`\(key)` cannot be changed",
-            hint: "nothing has changed; see `man mayfly-config`"
-        )
+            .usage, failure?.reason ?? "`\(key)` cannot be changed",
+            hint: "nothing has changed; see `man mayfly-config`")
     }
 }
 
@@ -152,8 +138,7 @@ enum OwnName {
 
 struct ConfigReloadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reload",
-        abstract: "Take over config.json and peers.json while the node runs.",
+        commandName: "reload", abstract: "Take over config.json and peers.json while the node runs.",
         discussion: """
             Says what has changed, and what holds from the next start only: discover, udp, mapPorts, metrics. Listeners that \
             are wanted before and after stay open, and so do all links but those over UDP by a listener that goes. \
@@ -163,8 +148,7 @@ struct ConfigReloadCommand: NodeCommand {
 
             Example:
               mayfly config reload --json | jq .changed
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 

@@ -3,8 +3,7 @@ import Control
 
 struct MetricsCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "metrics",
-        abstract: "Print the node's figures in Prometheus' text format.",
+        commandName: "metrics", abstract: "Print the node's figures in Prometheus' text format.",
         discussion: """
             Messages, links, handshakes, commits, disk, memory and more, counted since the start of the node. No label \
             is an id, a name or an address. `mayfly run --metrics 127.0.0.1:9464` serves the same as GET /metrics to \
@@ -12,8 +11,7 @@ struct MetricsCommand: NodeCommand {
 
             Example, for the textfile collector of node_exporter:
               mayfly metrics > /var/lib/node_exporter/mayfly.prom.new && mv /var/lib/node_exporter/mayfly.prom{.new,}
-            """
-    )
+            """)
 
     @OptionGroup var global: GlobalOptions
 

@@ -6,8 +6,7 @@ import Store
 
 struct PassphraseCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "passphrase",
-        abstract: "Change what protects the keys at rest.",
+        commandName: "passphrase", abstract: "Change what protects the keys at rest.",
         discussion: """
             Works with the node running, locked or not, and with the node stopped. The old passphrase comes from \
             --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential mayfly-passphrase, or a question on the \
@@ -23,41 +22,34 @@ struct PassphraseCommand: ParsableCommand {
               mayfly passphrase change --passphrase-file old.txt --new-passphrase-file new.txt
               mayfly passphrase set            asks twice; for a home that `init` made without a passphrase
               mayfly passphrase drop           back to a key file
-            """,
-        subcommands: [PassphraseChangeCommand.self, PassphraseSetCommand.self, PassphraseDropCommand.self]
-    )
+            """, subcommands: [PassphraseChangeCommand.self, PassphraseSetCommand.self, PassphraseDropCommand.self])
 }
 
 struct PassphraseChangeCommand: ProtectionCommand {
     static let configuration = CommandConfiguration(
-        commandName: "change",
-        abstract: "Replace the passphrase.",
-        discussion: "Give the new one to `mayfly run` from then on. See `mayfly help passphrase`."
-    )
+        commandName: "change", abstract: "Replace the passphrase.",
+        discussion: "Give the new one to `mayfly run` from then on. See `mayfly help passphrase`.")
 
-    @Option(help: ArgumentHelp("Read the old passphrase from this file.", valueName: "file"))
-    var passphraseFile: String?
-    @Option(help: ArgumentHelp("Read the new passphrase from this file.", valueName: "file"))
-    var newPassphraseFile: String?
+    @Option(help: ArgumentHelp("Read the old passphrase from this file.", valueName: "file")) var passphraseFile:
+        String?
+    @Option(help: ArgumentHelp("Read the new passphrase from this file.", valueName: "file")) var newPassphraseFile:
+        String?
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
         .change(
             from: try Passphrase.text(.current, option: passphraseFile, terminal),
-            to: try Passphrase.text(.new, option: newPassphraseFile, terminal)
-        )
+            to: try Passphrase.text(.new, option: newPassphraseFile, terminal))
     }
 }
 
 struct PassphraseSetCommand: ProtectionCommand {
     static let configuration = CommandConfiguration(
-        commandName: "set",
-        abstract: "Protect a home that has a key file with a passphrase.",
-        discussion: "The key file is overwritten and removed. See `mayfly help passphrase`."
-    )
+        commandName: "set", abstract: "Protect a home that has a key file with a passphrase.",
+        discussion: "The key file is overwritten and removed. See `mayfly help passphrase`.")
 
-    @Option(help: ArgumentHelp("Read the new passphrase from this file.", valueName: "file"))
-    var newPassphraseFile: String?
+    @Option(help: ArgumentHelp("Read the new passphrase from this file.", valueName: "file")) var newPassphraseFile:
+        String?
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
@@ -67,13 +59,10 @@ struct PassphraseSetCommand: ProtectionCommand {
 
 struct PassphraseDropCommand: ProtectionCommand {
     static let configuration = CommandConfiguration(
-        commandName: "drop",
-        abstract: "Put a key file in place of the passphrase.",
-        discussion: "Whoever can read the home can then read what is kept. See `mayfly help passphrase`."
-    )
+        commandName: "drop", abstract: "Put a key file in place of the passphrase.",
+        discussion: "Whoever can read the home can then read what is kept. See `mayfly help passphrase`.")
 
-    @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file"))
-    var passphraseFile: String?
+    @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file")) var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
@@ -131,8 +120,7 @@ extension ProtectionCommand {
             return try client.call(PassphraseChangeMethod.self, params, timeout: timeout)
         case .set(let new):
             return try client.call(PassphraseSetMethod.self, .init(newPassphrase: new), timeout: timeout)
-        case .drop(let old):
-            return try client.call(PassphraseDropMethod.self, .init(passphrase: old), timeout: timeout)
+        case .drop(let old): return try client.call(PassphraseDropMethod.self, .init(passphrase: old), timeout: timeout)
         }
     }
 }
@@ -154,8 +142,6 @@ private enum StoppedHome {
                 "protection": .string(store.protection == .keyFile ? "key file" : "passphrase"),
                 "erasure": .string(store.erasurePromise.erasure.rawValue),
             ]
-        } catch {
-            throw controlError(error)
-        }
+        } catch { throw controlError(error) }
     }
 }

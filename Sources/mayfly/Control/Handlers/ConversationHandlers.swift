@@ -14,19 +14,13 @@ enum ConversationHandlers {
                 if peer.isBlocked { throw NodeError.peerBlocked(name) }
                 if peer.card == nil { throw NodeError.peerWithoutCard(name) }
             }
-            return try node.createConversation(
-                name: params.name,
-                profile: params.profile,
-                alias: params.alias
-            ).flatMap { [node] made in
+            return try node.createConversation(name: params.name, profile: params.profile, alias: params.alias).flatMap
+            { [node] made in
                 node.assumeIsolated { node in
                     let result = ConversationCreateMethod.Result(
-                        conversation: made.conversation.description,
-                        inbox: made.client.description,
-                        alias: node.alias(of: made.client),
-                        name: made.record.name,
-                        inviteTag: made.invites?.tag.description ?? ""
-                    )
+                        conversation: made.conversation.description, inbox: made.client.description,
+                        alias: node.alias(of: made.client), name: made.record.name,
+                        inviteTag: made.invites?.tag.description ?? "")
                     return invite(params.peers ?? [], to: made, node).map { result }
                 }
             }
@@ -46,15 +40,13 @@ enum ConversationHandlers {
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.reaching(
-            ConversationLeaveMethod.self,
-            { $0.conversation },
+            ConversationLeaveMethod.self, { $0.conversation },
             { node, params in
                 var view = ConversationView.conversation(try node.conversation(params.conversation), node)
                 _ = try node.leave(params.conversation)
                 view.state = "left"
                 return node.whenCommitted().map { [view] in view }
-            }
-        )
+            })
         router.durably(ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
@@ -86,28 +78,22 @@ enum ConversationHandlers {
     }
 
     /// One single-use invite for each peer, sent to its contact inbox.
-    private static func invite(
-        _ peers: [String],
-        to conversation: ConversationStateMachine,
-        _ node: isolated Node
-    ) -> EventLoopFuture<Void> {
+    private static func invite(_ peers: [String], to conversation: ConversationStateMachine, _ node: isolated Node)
+        -> EventLoopFuture<Void>
+    {
         let id = conversation.conversation.description
         let name = conversation.record.name
         return EventLoopFuture.andAllSucceed(
             peers.map { peer in
                 do {
-                    return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true)
-                        .flatMapThrowing { [node] invite, slug in
-                            try node.assumeIsolated { node in
-                                try node.noteInvitation(invite.invite.id, of: id, to: peer)
-                                try node.sendInvitation(slug, invite: invite, name: name, to: peer)
-                            }
+                    return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true).flatMapThrowing {
+                        [node] invite, slug in
+                        try node.assumeIsolated { node in
+                            try node.noteInvitation(invite.invite.id, of: id, to: peer)
+                            try node.sendInvitation(slug, invite: invite, name: name, to: peer)
                         }
-                } catch {
-                    return node.loop.makeFailedFuture(error)
-                }
-            },
-            on: node.loop
-        )
+                    }
+                } catch { return node.loop.makeFailedFuture(error) }
+            }, on: node.loop)
     }
 }

@@ -24,10 +24,8 @@ enum ExplosionHandlers {
             } catch {
                 guard case .command(.notCreator) = error else { throw error }
                 throw ControlError(
-                    .failed,
-                    "only the conversation's creator may explode it",
-                    hint: "`mayfly conversation leave C` destroys your own copy"
-                )
+                    .failed, "only the conversation's creator may explode it",
+                    hint: "`mayfly conversation leave C` destroys your own copy")
             }
             let id = conversation.description
             let status = try explosion(id, node)
@@ -38,14 +36,9 @@ enum ExplosionHandlers {
             }
         }
         router.on(ExplodeStatusMethod.self) { node, params in
-            do {
-                return try explosion(params.conversation, node)
-            } catch NodeError.unknownConversation(let text) {
+            do { return try explosion(params.conversation, node) } catch NodeError.unknownConversation(let text) {
                 throw ControlError(
-                    .notFound,
-                    "no conversation `\(text)`",
-                    hint: "`mayfly explode list` shows what has exploded"
-                )
+                    .notFound, "no conversation `\(text)`", hint: "`mayfly explode list` shows what has exploded")
             }
         }
         router.on(ExplodeListMethod.self) { node, params in try ExplosionView.explosions(after: params.from, node) }

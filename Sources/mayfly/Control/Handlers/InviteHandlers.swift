@@ -12,8 +12,9 @@ enum InviteHandlers {
             guard (1_000...Limits.inviteMaximumLifetime).contains(lifetime) else {
                 throw ControlError(.usage, "--expires-in: an invite lives between 1 s and 7 d")
             }
-            return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false)
-                .map { Control.Invite($0, slug: $1) }
+            return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false).map {
+                Control.Invite($0, slug: $1)
+            }
         }
         addCodes(&router)
         router.on(InviteListMethod.self) { node, params in
@@ -22,16 +23,10 @@ enum InviteHandlers {
             let issued = conversation.invites?.invites ?? []
             return InviteListMethod.Result(
                 invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
-                    .map {
-                        InviteView.issued($0, conversation)
-                    },
+                    .map { InviteView.issued($0, conversation) },
                 codes: node.openCodes(of: conversation.conversation).map {
-                    InviteListMethod.OpenCode(
-                        code: $0.code.description,
-                        expiresAt: Control.Timestamp($0.expiresAt)
-                    )
-                }
-            )
+                    InviteListMethod.OpenCode(code: $0.code.description, expiresAt: Control.Timestamp($0.expiresAt))
+                })
         }
         router.durably(InviteRevokeMethod.self) { node, params in
             if let invite = params.invite {
@@ -41,10 +36,8 @@ enum InviteHandlers {
             }
             let conversation = try node.conversation(params.conversation)
             return InviteRevokeMethod.Result(
-                ok: true,
-                conversation: conversation.conversation.description,
-                tag: conversation.invites?.tag.description ?? ""
-            )
+                ok: true, conversation: conversation.conversation.description,
+                tag: conversation.invites?.tag.description ?? "")
         }
         router.on(InviteInspectMethod.self) { _, params in
             Control.Invite(try Node.inspect(params.slug), slug: params.slug)
@@ -60,13 +53,9 @@ enum InviteHandlers {
             }
             call.succeed(
                 InviteCodeMethod.Result(
-                    code: opened.code.description,
-                    number: Int64(clamping: opened.number.value),
-                    conversation: opened.conversation.description,
-                    expiresAt: Control.Timestamp(opened.expiresAt),
-                    endpoints: node.reachableAt.map(\.description)
-                )
-            )
+                    code: opened.code.description, number: Int64(clamping: opened.number.value),
+                    conversation: opened.conversation.description, expiresAt: Control.Timestamp(opened.expiresAt),
+                    endpoints: node.reachableAt.map(\.description)))
         }
         router.later(InviteOutcomeMethod.self) { node, call in
             let number = call.params.number

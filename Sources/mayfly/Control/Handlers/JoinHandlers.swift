@@ -25,9 +25,7 @@ struct JoinHandlers: Sendable {
                     do {
                         let found = try outcome.get()
                         try join(by: found.slug, found, params, call, node)
-                    } catch {
-                        call.fail(controlError(error))
-                    }
+                    } catch { call.fail(controlError(error)) }
                 }
             }
         }
@@ -60,10 +58,7 @@ struct JoinHandlers: Sendable {
     /// Begins a join, and answers the call when it has begun or ended.
     /// - Parameter found: what has led to the invite, if a code has.
     private func join(
-        by slug: String,
-        _ found: CodeInvite?,
-        _ params: JoinMethod.Params,
-        _ call: MethodCall<JoinMethod>,
+        by slug: String, _ found: CodeInvite?, _ params: JoinMethod.Params, _ call: MethodCall<JoinMethod>,
         _ node: isolated Node
     ) throws {
         // Only what a person has typed may be the id of an invitation: a code's invite comes from another node.
@@ -74,15 +69,11 @@ struct JoinHandlers: Sendable {
         }
         let waiting = params.wait == false ? nil : call
         let wait: JoinWait
-        do throws(NodeError) {
-            wait = JoinWait(try begin(node), params.timeout, waiting, deadlines)
-        } catch {
+        do throws(NodeError) { wait = JoinWait(try begin(node), params.timeout, waiting, deadlines) } catch {
             if found != nil, case .invite = error {
                 throw ControlError(
-                    .refused,
-                    "the node that has the code sent no invite",
-                    hint: "ask the person who made it for a new one"
-                )
+                    .refused, "the node that has the code sent no invite",
+                    hint: "ask the person who made it for a new one")
             }
             // Asked again: the same join, or the conversation that it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
@@ -131,12 +122,7 @@ private final class JoinWait: @unchecked Sendable {
     private var deadline: UInt64 = 0
     private var closeAction: UInt64 = 0
 
-    init(
-        _ client: ClientID,
-        _ timeout: Interval?,
-        _ call: MethodCall<JoinMethod>?,
-        _ deadlines: DeadlineQueue
-    ) {
+    init(_ client: ClientID, _ timeout: Interval?, _ call: MethodCall<JoinMethod>?, _ deadlines: DeadlineQueue) {
         self.client = client
         self.timeout = timeout
         self.call = call
@@ -172,9 +158,7 @@ private final class JoinWait: @unchecked Sendable {
                 ControlError(
                     .timedOut,
                     "the conversation is here, and its creator does not answer whether you are still a member",
-                    hint: "try again when the creator's node runs"
-                )
-            )
+                    hint: "try again when the creator's node runs"))
         }
         return Result { try JoinView.join(client, node) }.mapError { controlError($0) }
     }
@@ -195,8 +179,7 @@ private final class JoinWait: @unchecked Sendable {
         deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self, unowned node] in
             node.assumeIsolated { node in end(node, lateAnswer(node)) }
         }
-        closeAction =
-            call?.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } } ?? 0
+        closeAction = call?.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } } ?? 0
     }
 
     private func look(_ node: isolated Node) {

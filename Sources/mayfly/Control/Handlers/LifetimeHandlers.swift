@@ -9,16 +9,13 @@ enum LifetimeHandlers {
         addCapsAndAgreements(&router)
         router.on(LifetimeShowMethod.self) { node, params in try LifetimeView.lifetime(params.conversation, node) }
         router.reaching(
-            LifetimeProposeMethod.self,
-            { $0.conversation },
+            LifetimeProposeMethod.self, { $0.conversation },
             { node, params in
                 let terms = try terms(params)
                 if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
                     throw NodeError.notRenewable
                 }
-                do {
-                    try node.propose(params.conversation, terms)
-                } catch {
+                do { try node.propose(params.conversation, terms) } catch {
                     // Proposing what is in force is done already.
                     guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
                 }
@@ -28,33 +25,26 @@ enum LifetimeHandlers {
                 return try node.renew(params.conversation, terms).flatMapThrowing { [node] in
                     try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
                 }
-            }
-        )
+            })
         addAccept(&router)
         router.reaching(
-            LifetimeRejectMethod.self,
-            { $0.conversation },
+            LifetimeRejectMethod.self, { $0.conversation },
             { node, params in
                 try node.reject(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            }
-        )
+            })
         router.reaching(
-            LifetimeWithdrawMethod.self,
-            { $0.conversation },
+            LifetimeWithdrawMethod.self, { $0.conversation },
             { node, params in
                 try node.withdraw(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            }
-        )
+            })
         router.durably(LifetimePolicyMethod.self) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
                     throw ControlError(
-                        .usage,
-                        "`\(text)` is not a policy",
-                        hint: "write accept-up-to:7d, accept-up-to:7d:disk, ask or refuse"
-                    )
+                        .usage, "`\(text)` is not a policy",
+                        hint: "write accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
                 }
                 if let conversation = params.conversation {
                     try node.setPolicy(conversation, policy)
@@ -67,9 +57,7 @@ enum LifetimeHandlers {
             }
             let machine = try node.conversation(conversation)
             return Control.LifetimePolicy(
-                policy: (machine.policy ?? node.policyByDefault).text,
-                conversation: machine.conversation.description
-            )
+                policy: (machine.policy ?? node.policyByDefault).text, conversation: machine.conversation.description)
         }
     }
 
@@ -101,9 +89,7 @@ enum LifetimeHandlers {
                         return accepted.and(renewed).flatMapThrowing { [node] _ in
                             try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
                         }
-                    } catch {
-                        return node.loop.makeFailedFuture(error)
-                    }
+                    } catch { return node.loop.makeFailedFuture(error) }
                 }
             }
         }
@@ -112,28 +98,21 @@ enum LifetimeHandlers {
     /// What `lifetime.propose` was asked.
     private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
         let terms = LifetimeTerms(
-            Lifetime(params.lifetime),
-            attachment: params.attachments.map { Lifetime($0) },
-            unopened: params.unopened?.milliseconds,
-            timer: params.timer == .read ? .read : .send,
-            mailbox: MailboxConsent(params.mailbox ?? .no)
-        )
+            Lifetime(params.lifetime), attachment: params.attachments.map { Lifetime($0) },
+            unopened: params.unopened?.milliseconds, timer: params.timer == .read ? .read : .send,
+            mailbox: MailboxConsent(params.mailbox ?? .no))
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
         }
         if terms.mailbox == .disk, !terms.keepsSomething {
             throw ControlError(
-                .usage,
-                "what no member keeps on a disk cannot be on a mailbox's disk",
-                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk"
-            )
+                .usage, "what no member keeps on a disk cannot be on a mailbox's disk",
+                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
         }
         guard terms.isValid else {
             throw ControlError(
-                .usage,
-                "what is not kept has no timer and cannot stay unopened",
-                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h"
-            )
+                .usage, "what is not kept has no timer and cannot stay unopened",
+                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h")
         }
         return terms
     }
@@ -144,10 +123,7 @@ enum LifetimeHandlers {
                 let cap = Messaging.LifetimeCap(text)
                 if cap == nil, text != "default" || params.conversation == nil {
                     throw ControlError(
-                        .usage,
-                        "`\(text)` is no cap",
-                        hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none"
-                    )
+                        .usage, "`\(text)` is no cap", hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none")
                 }
                 if let conversation = params.conversation {
                     try node.setCap(conversation, cap)
@@ -160,9 +136,7 @@ enum LifetimeHandlers {
             }
             let machine = try node.conversation(conversation)
             return Control.LifetimeCap(
-                cap: (machine.cap ?? node.capByDefault).text,
-                conversation: machine.conversation.description
-            )
+                cap: (machine.cap ?? node.capByDefault).text, conversation: machine.conversation.description)
         }
         router.on(LifetimeAgreementsMethod.self) { node, params in
             try LifetimeView.agreements(params.conversation, params.agreement, node)

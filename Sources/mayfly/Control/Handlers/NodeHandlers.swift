@@ -50,8 +50,9 @@ struct NodeHandlers: Sendable {
             // A slow gateway takes seconds for each question.
             let timeout = try positiveTime(params.timeout) ?? (mapsPorts ? 30_000 : 10_000)
             let isLocked = node.status().isLocked
-            return node.netcheck(timeout: timeout, mapsPorts: mapsPorts)
-                .map { NetworkView.netcheck($0, isLocked: isLocked) }
+            return node.netcheck(timeout: timeout, mapsPorts: mapsPorts).map {
+                NetworkView.netcheck($0, isLocked: isLocked)
+            }
         }
         router.later(ConfigReloadMethod.self) { [reload] node, _ in reload.ask(on: node.loop) }
         router.on(VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }

@@ -26,8 +26,7 @@ struct NodeRouter {
             if knownError(error) == nil {
                 log.error(
                     "a request failed by an unforeseen error",
-                    metadata: ["method": "\(call.method)", "error": "\(type(of: error))"]
-                )
+                    metadata: ["method": "\(call.method)", "error": "\(type(of: error))"])
             }
             call.fail(knownError(error) ?? error)
         }
@@ -35,20 +34,16 @@ struct NodeRouter {
 
     /// Answers `method` in this turn.
     mutating func on<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
     ) {
         router.on(method) { [node, fail] call in
-            node.assumeIsolated { node in
-                do { call.succeed(try body(node, call.params)) } catch { fail(call, error) }
-            }
+            node.assumeIsolated { node in do { call.succeed(try body(node, call.params)) } catch { fail(call, error) } }
         }
     }
 
     /// Answers `method` when what it has changed is on the disk: what was answered is true after a crash.
     mutating func durably<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
     ) {
         later(method) { node, call in
             let result = try body(node, call.params)
@@ -70,30 +65,24 @@ struct NodeRouter {
                         case .failure(let error): fail(call, error)
                         }
                     }
-                } catch {
-                    fail(call, error)
-                }
+                } catch { fail(call, error) }
             }
         }
     }
 
     /// Answers `method` by what `body` does to the call, now or later.
     mutating func call<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
+        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
     ) {
         router.on(method) { [node, fail] call in
-            node.assumeIsolated { node in
-                do { try body(node, call) } catch { fail(call, error) }
-            }
+            node.assumeIsolated { node in do { try body(node, call) } catch { fail(call, error) } }
         }
     }
 
     /// Answers `method` once the members of its conversation have a link, or have not taken one for a while: a member's
     /// inbox may be asleep.
     mutating func reaching<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ conversation: @escaping @Sendable (Method.Params) -> String,
+        _ method: Method.Type, _ conversation: @escaping @Sendable (Method.Params) -> String,
         _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>
     ) {
         later(method) { node, call in

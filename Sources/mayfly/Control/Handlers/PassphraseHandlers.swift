@@ -11,26 +11,19 @@ enum PassphraseHandlers {
             let params = call.params
             return try change(.change(from: params.passphrase, to: params.newPassphrase), node)
         }
-        router.later(PassphraseSetMethod.self) { node, call in
-            try change(.set(call.params.newPassphrase), node)
-        }
-        router.later(PassphraseDropMethod.self) { node, call in
-            try change(.drop(call.params.passphrase), node)
-        }
+        router.later(PassphraseSetMethod.self) { node, call in try change(.set(call.params.newPassphrase), node) }
+        router.later(PassphraseDropMethod.self) { node, call in try change(.drop(call.params.passphrase), node) }
     }
 
-    private static func change(
-        _ change: PassphraseChange,
-        _ node: isolated Node
-    ) throws -> EventLoopFuture<ProtectionResult> {
+    private static func change(_ change: PassphraseChange, _ node: isolated Node) throws -> EventLoopFuture<
+        ProtectionResult
+    > {
         let state = node.status()
         try change.check(against: state.protection)
         let old: SecretBytes? = change.old.map { SecretBytes(copying: $0.utf8) }
         let new: SecretBytes? = change.new.map { SecretBytes(copying: $0.utf8) }
         let result = ProtectionResult(
-            protection: change.new == nil ? "key file" : "passphrase",
-            erasure: state.erasure.erasure.rawValue
-        )
+            protection: change.new == nil ? "key file" : "passphrase", erasure: state.erasure.erasure.rawValue)
         return node.changingProtection(from: old, to: new).map { result }
     }
 }
@@ -62,27 +55,17 @@ enum PassphraseChange {
         switch (self, protection) {
         case (.set, .passphrase):
             throw ControlError(
-                .failed,
-                "this home has a passphrase already",
-                hint: "replace it with `mayfly passphrase change`"
-            )
+                .failed, "this home has a passphrase already", hint: "replace it with `mayfly passphrase change`")
         case (.change, .keyFile), (.drop, .keyFile):
             throw ControlError(
-                .failed,
-                "this home has a key file and no passphrase",
-                hint: "give it one with `mayfly passphrase set`"
-            )
+                .failed, "this home has a key file and no passphrase", hint: "give it one with `mayfly passphrase set`")
         case (.set, .keyFile), (.change, .passphrase), (.drop, .passphrase): break
         }
         for (field, passphrase) in [("passphrase", old), ("newPassphrase", new)] {
             guard let passphrase else { continue }
             if passphrase.isEmpty { throw ControlError(.usage, "the passphrase is empty", field: field) }
             guard passphrase.utf8.count <= Passphrase.byteLimit else {
-                throw ControlError(
-                    .usage,
-                    "the passphrase is longer than \(Passphrase.byteLimit) bytes",
-                    field: field
-                )
+                throw ControlError(.usage, "the passphrase is longer than \(Passphrase.byteLimit) bytes", field: field)
             }
         }
         if let old, old == new {

@@ -12,9 +12,7 @@ enum PeerHandlers {
             _ = try node.addPeer(params.name, card: params.card, endpoints: endpoints)
             return try peer(params.name, node)
         }
-        router.on(PeerListMethod.self) { node, _ in
-            PeerListMethod.Result(peers: try PeerView.peers(node))
-        }
+        router.on(PeerListMethod.self) { node, _ in PeerListMethod.Result(peers: try PeerView.peers(node)) }
         router.on(PeerShowMethod.self) { node, params in try peer(params.name, node) }
         router.on(PeerRemoveMethod.self) { node, params in
             try node.removePeer(params.name)
@@ -38,9 +36,7 @@ enum PeerHandlers {
                 return try peer(params.name, node)
             case "endpoints":
                 let endpoints = try EndpointOption.endpoints(
-                    params.value.split(separator: ",").map(String.init),
-                    option: "endpoints"
-                )
+                    params.value.split(separator: ",").map(String.init), option: "endpoints")
                 _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
                 return try peer(params.name, node)
             case "rendezvous":
@@ -57,10 +53,7 @@ enum PeerHandlers {
                 return try peer(params.name, node)
             default:
                 throw ControlError(
-                    .usage,
-                    "`\(params.key)` cannot be set",
-                    hint: "keys: invitations, endpoints, rendezvous, mailbox"
-                )
+                    .usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints, rendezvous, mailbox")
             }
         }
         router.later(PeerPingMethod.self) { node, call in
@@ -73,10 +66,7 @@ enum PeerHandlers {
         router.on(PeerCardMethod.self) { node, _ in
             let card = try node.card()
             return PeerCardMethod.Result(
-                name: node.configuredName,
-                endpoints: card.endpoints.map(\.description),
-                contact: card.description
-            )
+                name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description)
         }
         router.on(PeerExportMethod.self) { node, _ in
             let encoded = try JSONEncoder().encode(try node.peersFile())
@@ -84,16 +74,13 @@ enum PeerHandlers {
         }
         router.on(PeerImportMethod.self) { node, params in
             let file: PeersFile
-            do {
-                file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8))
-            } catch let error as DecodingError {
+            do { file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8)) } catch let error
+                as DecodingError
+            {
                 let (field, message) = words(error)
                 throw ControlError(
-                    .usage,
-                    "this is not a peers file: `\(field)` \(message)",
-                    hint: "see peers.example.json",
-                    field: field
-                )
+                    .usage, "this is not a peers file: `\(field)` \(message)", hint: "see peers.example.json",
+                    field: field)
             }
             try node.importPeers(file)
             return PeerImportMethod.Result(peers: try PeerView.peers(node))

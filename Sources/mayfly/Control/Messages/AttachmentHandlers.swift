@@ -12,12 +12,8 @@ struct AttachmentHandlers: Sendable {
             let params = call.params
             let session = call.session
             let id = try node.beginUpload(
-                params.conversation,
-                name: params.name,
-                byteCount: params.byteCount,
-                text: params.text ?? "",
-                replyTo: params.replyTo
-            )
+                params.conversation, name: params.name, byteCount: params.byteCount, text: params.text ?? "",
+                replyTo: params.replyTo)
             // An upload ends with the client that hands it over.
             let closeAction = session.onClose { [node] in node.assumeIsolated { $0.cancelUpload(id) } }
             node.whenUploadEnds(id) { session.removeOnClose(closeAction) }
@@ -25,8 +21,9 @@ struct AttachmentHandlers: Sendable {
         }
         router.later(AttachmentAppendMethod.self) { node, call in
             let upload = try Self.upload(call.params.upload)
-            return try node.append(call.body ?? ByteBuffer(), to: upload)
-                .map { AttachmentAppendMethod.Result(byteCount: $0) }
+            return try node.append(call.body ?? ByteBuffer(), to: upload).map {
+                AttachmentAppendMethod.Result(byteCount: $0)
+            }
         }
         router.call(AttachmentCommitMethod.self) { node, call in
             let params = call.params
@@ -52,13 +49,9 @@ struct AttachmentHandlers: Sendable {
             let bytes = try node.read(file, from: first, count: count)
             let next = first + count
             return AttachmentReadMethod.Result(
-                message: file.message.description,
-                name: file.attachment.safeName,
-                mediaType: file.attachment.mediaType,
-                byteCount: file.attachment.byteCount,
-                data: Base64.encode(bytes),
-                next: next < file.attachment.chunkCount ? next : nil
-            )
+                message: file.message.description, name: file.attachment.safeName, mediaType: file.attachment.mediaType,
+                byteCount: file.attachment.byteCount, data: Base64.encode(bytes),
+                next: next < file.attachment.chunkCount ? next : nil)
         }
     }
 

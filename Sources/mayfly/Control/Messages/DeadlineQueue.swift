@@ -11,9 +11,7 @@ final class DeadlineQueue: @unchecked Sendable {
         let deadline: NIODeadline
         let number: UInt64
 
-        static func < (one: Entry, other: Entry) -> Bool {
-            (one.deadline, one.number) < (other.deadline, other.number)
-        }
+        static func < (one: Entry, other: Entry) -> Bool { (one.deadline, one.number) < (other.deadline, other.number) }
     }
 
     private let loop: any EventLoop

@@ -13,18 +13,12 @@ enum EventHandlers {
         router.call(SubscribeMethod.self) { node, call in
             let params = call.params
             let session = call.session
-            let conversation = try params.conversation.map { text throws(NodeError) in
-                try subscribed(text, node)
-            }
+            let conversation = try params.conversation.map { text throws(NodeError) in try subscribed(text, node) }
             let log = node.eventLog
             let replay = params.since.map { log.since($0) }
             let gap = params.since.flatMap { log.gap(since: $0) }
             let subscription = Subscription(
-                session,
-                conversation,
-                params.events.map(Set.init),
-                marksRead: params.marksRead ?? true
-            )
+                session, conversation, params.events.map(Set.init), marksRead: params.marksRead ?? true)
             let replayed = (replay?.entries ?? []).count(where: subscription.wants) + (gap == nil ? 0 : 1)
             // A conversation that is followed counts as open.
             let client = conversation.flatMap { node.client(of: $0) }
@@ -40,11 +34,8 @@ enum EventHandlers {
             // The answer goes out first, then what is replayed, then what happens.
             call.succeed(
                 SubscribeMethod.Result(
-                    cursor: log.cursor,
-                    missed: replay?.missed == true ? true : nil,
-                    replayed: replayed == 0 ? nil : replayed
-                )
-            )
+                    cursor: log.cursor, missed: replay?.missed == true ? true : nil,
+                    replayed: replayed == 0 ? nil : replayed))
             if let gap { subscription.tell(gap, node) }
             for entry in replay?.entries ?? [] { subscription.show(entry, node) }
             Subscription.begin(bound, node)
@@ -53,9 +44,7 @@ enum EventHandlers {
 
     /// A conversation to follow; one that has exploded still has its last events.
     private static func subscribed(_ text: String, _ node: isolated Node) throws(NodeError) -> ConversationID {
-        do throws(NodeError) {
-            return try node.conversation(text).conversation
-        } catch {
+        do throws(NodeError) { return try node.conversation(text).conversation } catch {
             if case .exploded(let conversation) = error { return conversation }
             throw error
         }
@@ -73,12 +62,7 @@ private final class Subscription {
     private var watcher: UInt64?
     private var hasEnded = false
 
-    init(
-        _ session: ControlSession,
-        _ conversation: ConversationID?,
-        _ kinds: Set<EventKind>?,
-        marksRead: Bool
-    ) {
+    init(_ session: ControlSession, _ conversation: ConversationID?, _ kinds: Set<EventKind>?, marksRead: Bool) {
         self.session = session
         self.conversation = conversation
         self.kinds = kinds
@@ -96,17 +80,13 @@ private final class Subscription {
     func tell(_ gap: EventLog.Gap, _ node: isolated Node) {
         guard !hasEnded else { return }
         let marker = Control.Event(
-            cursor: gap.cursor,
-            event: .gap,
-            at: Control.Timestamp(node.currentTime),
-            details: .fields([.init("lost", gap.lost.map { .number($0) } ?? .null)])
-        )
+            cursor: gap.cursor, event: .gap, at: Control.Timestamp(node.currentTime),
+            details: .fields([.init("lost", gap.lost.map { .number($0) } ?? .null)]))
         _ = session.notify(ControlSession.line(of: marker))
     }
 
     func show(_ entry: EventLog.Entry, _ node: isolated Node) {
-        guard !hasEnded, wants(entry),
-            session.notify(ControlSession.line(of: EventView.event(entry, node))) == .queued
+        guard !hasEnded, wants(entry), session.notify(ControlSession.line(of: EventView.event(entry, node))) == .queued
         else { return }
         if marksRead, case .message(let id) = entry.event.kind, let client = entry.event.client {
             node.markShown(id, client: client)

@@ -15,12 +15,8 @@ struct MessageHandlers: Sendable {
             let params = call.params
             try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
                 let sent = try node.react(
-                    params.conversation,
-                    to: params.message,
-                    emoji: params.reaction,
-                    isRemoved: params.remove ?? false,
-                    whenDurable: whenDurable
-                )
+                    params.conversation, to: params.message, emoji: params.reaction, isRemoved: params.remove ?? false,
+                    whenDurable: whenDurable)
                 return [.success(sent)]
             } answer: { outcomes in
                 call.complete(outcomes.single)
@@ -31,18 +27,12 @@ struct MessageHandlers: Sendable {
                 throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
             }
             var page = AnswerPage()
-            let (conversation, messages) = try node.read(
-                params.conversation,
-                last: params.last,
-                after: params.since
-            ) {
+            let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since) {
                 page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1))
             }
             node.markRead(messages, client: conversation.client)
             return ReadMethod.Result(
-                messages: messages.map { MessageView.message($0, conversation, node) },
-                more: page.isFull ? true : nil
-            )
+                messages: messages.map { MessageView.message($0, conversation, node) }, more: page.isFull ? true : nil)
         }
         router.durably(ConversationSetMethod.self) { node, params in
             guard params.key == "read-receipts" else {
@@ -58,13 +48,10 @@ struct MessageHandlers: Sendable {
                     try node.setDefaultReadReceipts(value == "on")
                 }
             }
-            let isOn =
-                try params.conversation.map { try node.sendsReadReceipts($0) } ?? node.sendsReadReceiptsByDefault
+            let isOn = try params.conversation.map { try node.sendsReadReceipts($0) } ?? node.sendsReadReceiptsByDefault
             return ConversationSetMethod.Result(
                 conversation: try params.conversation.map { try node.conversation($0).conversation.description },
-                key: params.key,
-                value: isOn ? "on" : "off"
-            )
+                key: params.key, value: isOn ? "on" : "off")
         }
     }
 
@@ -73,17 +60,13 @@ struct MessageHandlers: Sendable {
         let params = call.params
         guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
             params.fallback == nil
-        else {
-            throw ControlError(.usage, "`texts` goes with no other content", field: "texts")
-        }
+        else { throw ControlError(.usage, "`texts` goes with no other content", field: "texts") }
         guard !texts.isEmpty else { throw ControlError(.usage, "there is nothing to send", field: "texts") }
         guard texts.count <= ControlLimits.textsInRequest else {
             throw ControlError(
                 .usage,
                 "\(texts.count) texts are too many for one request, the limit is \(ControlLimits.textsInRequest)",
-                hint: "send them in several requests",
-                field: "texts"
-            )
+                hint: "send them in several requests", field: "texts")
         }
         try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
             try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
@@ -103,27 +86,19 @@ struct MessageHandlers: Sendable {
     }
 
     private static func make(
-        _ params: SendMethod.Params,
-        _ node: isolated Node,
-        _ whenDurable: @escaping Node.WhenDurable
+        _ params: SendMethod.Params, _ node: isolated Node, _ whenDurable: @escaping Node.WhenDurable
     ) throws -> [Result<Node.Sent, NodeError>] {
         if let type = params.type {
             guard params.text == nil, params.replyTo == nil else {
                 throw ControlError(
-                    .usage,
-                    "a content of another type has a payload, not a text or a message it answers"
-                )
+                    .usage, "a content of another type has a payload, not a text or a message it answers")
             }
             guard let payload = Base64.decode(params.payload ?? "") else {
                 throw ControlError(.usage, "`payload` is not Base64")
             }
             let sent = try node.send(
-                params.conversation,
-                type: ContentType(type),
-                payload: payload,
-                fallback: params.fallback ?? "",
-                whenDurable: whenDurable
-            )
+                params.conversation, type: ContentType(type), payload: payload, fallback: params.fallback ?? "",
+                whenDurable: whenDurable)
             return [.success(sent)]
         }
         guard let text = params.text else {

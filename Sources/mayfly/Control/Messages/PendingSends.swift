@@ -62,10 +62,7 @@ final class PendingSends: @unchecked Sendable {
     ///   - make: makes them; what it is given is called when all of them are durable.
     ///   - answer: gets an outcome for each.
     func send(
-        stage: DeliveryStage?,
-        timeout: Interval?,
-        _ session: ControlSession,
-        _ node: isolated Node,
+        stage: DeliveryStage?, timeout: Interval?, _ session: ControlSession, _ node: isolated Node,
         make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>],
         answer: @escaping ([PendingSend.Outcome]) -> Void
     ) throws {
@@ -133,8 +130,9 @@ final class PendingSends: @unchecked Sendable {
         node.assumeIsolated { node in
             guard let machine = try? node.conversation(client.description) else { return nil }
             let losses = node.losses(of: machine)
-            return machine.currentMembers.compactMap { losses[$0.key] }
-                .first { $0.reason == .unacknowledged }.map { PeerView.lost($0) }
+            return machine.currentMembers.compactMap { losses[$0.key] }.first { $0.reason == .unacknowledged }.map {
+                PeerView.lost($0)
+            }
         }
     }
 
@@ -186,8 +184,9 @@ final class PendingSends: @unchecked Sendable {
     }
 
     private func advance(_ message: Messaging.MessageID, _ state: DeliveryState) {
-        guard let slot = slots[message], case .waiting(let sent, let before) = slot.request.outcomes[slot.index]
-        else { return }
+        guard let slot = slots[message], case .waiting(let sent, let before) = slot.request.outcomes[slot.index] else {
+            return
+        }
         let reached: DeliveryStage
         switch state {
         case .queued, .received, .receiving: reached = .queued
@@ -198,13 +197,9 @@ final class PendingSends: @unchecked Sendable {
             return fail(
                 message,
                 ControlError(
-                    .refused,
-                    "a member did not take the file of message \(message)",
-                    hint: "it is larger than that member takes, or did not arrive as it was sent"
-                )
-            )
-        case .expiredUndelivered:
-            return fail(message, ControlError(.expired, "message \(message) expired undelivered"))
+                    .refused, "a member did not take the file of message \(message)",
+                    hint: "it is larger than that member takes, or did not arrive as it was sent"))
+        case .expiredUndelivered: return fail(message, ControlError(.expired, "message \(message) expired undelivered"))
         case .cancelled: return fail(message, ControlError(.failed, "message \(message) was cancelled"))
         }
         let furthest = before.isAtLeast(reached) ? before : reached
@@ -238,10 +233,7 @@ extension SentMessage {
     /// All that an answer says is known when the message is made, but how far it has come.
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
         self.init(
-            message: HexID(sent.message),
-            state: reached,
-            stored: sent.isStored,
-            expiresAt: sent.expiresAt.map { Control.Timestamp($0) }
-        )
+            message: HexID(sent.message), state: reached, stored: sent.isStored,
+            expiresAt: sent.expiresAt.map { Control.Timestamp($0) })
     }
 }

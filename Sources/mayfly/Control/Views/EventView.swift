@@ -6,13 +6,9 @@ import NodeRuntime
 enum EventView {
     static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Control.Event {
         Control.Event(
-            cursor: entry.cursor,
-            event: kind(of: entry.event),
-            conversation: entry.event.conversation.map { HexID($0) },
-            at: Control.Timestamp(entry.event.at),
-            inbox: entry.event.client?.description,
-            details: details(of: entry.event, node)
-        )
+            cursor: entry.cursor, event: kind(of: entry.event),
+            conversation: entry.event.conversation.map { HexID($0) }, at: Control.Timestamp(entry.event.at),
+            inbox: entry.event.client?.description, details: details(of: entry.event, node))
     }
 
     /// Tells without a look at the message or the conversation: no subscriber wants most events.
@@ -69,9 +65,7 @@ enum EventView {
             else { return ["message": .id(HexID(id))] }
             return .message(MessageView.message(read, conversation, node))
         case .messageState(let message, let state, let stored):
-            var details: [Control.Event.Field] = [
-                .init("message", id(message)), .init("state", .text(state.rawValue)),
-            ]
+            var details: [Control.Event.Field] = [.init("message", id(message)), .init("state", .text(state.rawValue))]
             if let stored { details.append(.init("stored", .flag(stored))) }
             return .fields(details)
         case .messageExpired(let id): return ["message": text(id)]
@@ -79,11 +73,9 @@ enum EventView {
             return .fields(LifetimeView.details(terms) + [.init("ours", .flag(ours)), .init("proposal", text(id))])
         case .lifetimeAgreed(let terms, let id, let automatic):
             return .fields(
-                LifetimeView.details(terms) + [.init("agreement", text(id)), .init("automatic", .flag(automatic))]
-            )
+                LifetimeView.details(terms) + [.init("agreement", text(id)), .init("automatic", .flag(automatic))])
         case .lifetimeSigned(let id, let key): return ["proposal": text(id), "member": .text(MemberName.id(key))]
-        case .lifetimeRejected(let id, let reason):
-            return ["proposal": text(id), "reason": .text(reason.rawValue)]
+        case .lifetimeRejected(let id, let reason): return ["proposal": text(id), "reason": .text(reason.rawValue)]
         case .lifetimeWithdrawn(let id): return ["proposal": text(id)]
         case .lifetimeExpired(let id): return ["proposal": text(id)]
         case .lifetimeReset(let previous): return ["previous": .text(previous.rawValue)]
@@ -94,18 +86,15 @@ enum EventView {
         case .joined: return [:]
         case .joinFailed(let type, let tag):
             return [
-                "errorType": .text(type.rawValue), "inviteTag": text(tag),
-                "title": .text(type.userFacingTitle),
+                "errorType": .text(type.rawValue), "inviteTag": text(tag), "title": .text(type.userFacingTitle),
                 "message": .text(type.userFacingMessage),
             ]
         case .invited(let id, _):
             let from = node.invitations().first { $0.id == id }?.from
             return ["join": text(id), "from": from.map { .text($0) } ?? .null]
         case .exploded: return [:]
-        case .explosionScheduled(let at):
-            return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
-        case .explosionReminder(let at):
-            return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
+        case .explosionScheduled(let at): return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
+        case .explosionReminder(let at): return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
         case .deletionReceipt(let key): return ["member": .text(MemberName.id(key))]
         case .peerOnline(let key): return ["member": .text(MemberName.id(key))]
         case .peerOffline(let key): return ["member": .text(MemberName.id(key))]
@@ -118,8 +107,7 @@ enum EventView {
             return ["message": text(id), "member": .text(MemberName.id(key)), "percent": .number(Int64(percent))]
         case .conversationUpdated(let name, let isLocked):
             return ["name": name.map { .text($0) } ?? .null, "locked": .flag(isLocked)]
-        case .groupConflict(let version):
-            return ["version": .number(Int64(clamping: version))]
+        case .groupConflict(let version): return ["version": .number(Int64(clamping: version))]
         case .memberRemoved(let key): return ["member": .text(MemberName.id(key))]
         case .removed: return [:]
         case .profileChanged(let key, let profile):
@@ -129,8 +117,7 @@ enum EventView {
         case .twoCopies(let key, let ours): return ["member": .text(MemberName.id(key)), "ours": .flag(ours)]
         case .inboxAwake(let reason): return ["wakeReason": .text(reason.rawValue)]
         case .inboxAsleep: return [:]
-        case .lifetimeSuspended(let previous):
-            return ["previous": .text(previous.rawValue)]
+        case .lifetimeSuspended(let previous): return ["previous": .text(previous.rawValue)]
         case .codeEnded(let slot, let outcome):
             return ["slot": .number(Int64(slot)), "outcome": .text(outcome.rawValue)]
         }

@@ -7,8 +7,7 @@ enum ExplosionView {
     /// Of a conversation that has exploded.
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
-            conversation: record.conversation.description,
-            expiresAt: Control.Timestamp(record.explodedAt),
+            conversation: record.conversation.description, expiresAt: Control.Timestamp(record.explodedAt),
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
             waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
@@ -16,10 +15,7 @@ enum ExplosionView {
                 record.confirmed[key].map {
                     ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
                 }
-            },
-            trace: !record.isTraceless,
-            name: record.name
-        )
+            }, trace: !record.isTraceless, name: record.name)
         switch node.progress(of: record.conversation) {
         case .exploded: break
         case .exploding: status.state = "exploding"
@@ -34,26 +30,17 @@ enum ExplosionView {
     static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
-                conversation: machine.conversation.description,
-                state: "none",
-                confirmed: [],
-                waiting: [],
-                name: node.alias(of: machine.client)
-            )
+                conversation: machine.conversation.description, state: "none", confirmed: [], waiting: [],
+                name: node.alias(of: machine.client))
         }
         let members = machine.currentMembers.map(\.key)
         return ExplosionStatus(
-            conversation: machine.conversation.description,
-            expiresAt: Control.Timestamp(schedule.expiresAt),
-            state: "scheduled",
-            confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
+            conversation: machine.conversation.description, expiresAt: Control.Timestamp(schedule.expiresAt),
+            state: "scheduled", confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
             waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
             names: members.map {
                 ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
-            },
-            trace: machine.isCreator ? !schedule.isTraceless : nil,
-            name: node.alias(of: machine.client)
-        )
+            }, trace: machine.isCreator ? !schedule.isTraceless : nil, name: node.alias(of: machine.client))
     }
 
     /// Explosions that the node remembers and those that are scheduled, by their time; nobody is woken.
@@ -62,10 +49,7 @@ enum ExplosionView {
         let from = try place.map { text in
             guard let place = ExplosionPlace(text) else {
                 throw ControlError(
-                    .usage,
-                    "`from` is no place in the list of explosions",
-                    hint: "give the `next` of an answer"
-                )
+                    .usage, "`from` is no place in the list of explosions", hint: "give the `next` of an answer")
             }
             return place
         }
@@ -103,9 +87,7 @@ private struct ExplosionPlace: Comparable, CustomStringConvertible {
     init?(_ text: String) {
         let parts = text.split(separator: "-", omittingEmptySubsequences: false)
         guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
-        else {
-            return nil
-        }
+        else { return nil }
         self.init(at: Messaging.Timestamp(milliseconds: milliseconds), conversation: id)
     }
 
@@ -117,10 +99,7 @@ extension ListedExplosion {
         switch self {
         case .exploded(let record): ExplosionPlace(at: record.explodedAt, conversation: record.conversation)
         case .scheduled(let machine):
-            ExplosionPlace(
-                at: machine.record.schedule?.expiresAt ?? .latest,
-                conversation: machine.conversation
-            )
+            ExplosionPlace(at: machine.record.schedule?.expiresAt ?? .latest, conversation: machine.conversation)
         }
     }
 }

@@ -15,13 +15,9 @@ enum JoinView {
         let from = invitation.from ?? "a node that is not in peers.json"
         let name = invitation.name.map { " to \"\($0)\"" } ?? ""
         return JoinStatus(
-            join: invitation.id.description,
-            state: .invited,
-            name: invitation.name,
-            from: invitation.from,
+            join: invitation.id.description, state: .invited, name: invitation.name, from: invitation.from,
             message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
-            startedAt: Control.Timestamp(invitation.receivedAt)
-        )
+            startedAt: Control.Timestamp(invitation.receivedAt))
     }
 
     static func join(_ client: ClientID, _ node: isolated Node) throws(NodeError) -> JoinStatus {
@@ -31,14 +27,10 @@ enum JoinView {
             return JoinStatus(join: client.description, state: .cancelled)
         }
         return JoinStatus(
-            join: client.description,
-            state: .joining,
-            inviteTag: join.record.invite.tag.description,
+            join: client.description, state: .joining, inviteTag: join.record.invite.tag.description,
             startedAt: Control.Timestamp(join.record.startedAt),
-            expiresAt: Control.Timestamp(join.record.startedAt + Limits.joinLifetime),
-            attempts: join.attempts,
-            nextAttempt: join.nextAttempt.map { Control.Timestamp($0) }
-        )
+            expiresAt: Control.Timestamp(join.record.startedAt + Limits.joinLifetime), attempts: join.attempts,
+            nextAttempt: join.nextAttempt.map { Control.Timestamp($0) })
     }
 
     /// How a join has ended; `nil` while it goes on.
@@ -47,22 +39,13 @@ enum JoinView {
         case nil: return nil
         case .success(let machine):
             return JoinStatus(
-                join: client.description,
-                state: .ready,
-                conversation: machine.conversation.description,
-                alias: node.alias(of: client),
-                name: machine.record.name
-            )
+                join: client.description, state: .ready, conversation: machine.conversation.description,
+                alias: node.alias(of: client), name: machine.record.name)
         case .failure(.joinFailed(let type)):
             let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
             return JoinStatus(
-                join: client.description,
-                state: .joinFailed,
-                inviteTag: tag,
-                errorType: type.rawValue,
-                title: type.userFacingTitle,
-                message: type.userFacingMessage
-            )
+                join: client.description, state: .joinFailed, inviteTag: tag, errorType: type.rawValue,
+                title: type.userFacingTitle, message: type.userFacingMessage)
         case .failure: return JoinStatus(join: client.description, state: .cancelled)
         }
     }

@@ -10,26 +10,20 @@ enum LifetimeView {
         let policy = machine.policy ?? node.policyByDefault
         let terms = machine.agreement?.terms ?? machine.pendingProposal?.proposal.terms
         return LifetimeStatus(
-            conversation: machine.conversation.description,
-            lifetime: LifetimeValue(machine.lifetime),
+            conversation: machine.conversation.description, lifetime: LifetimeValue(machine.lifetime),
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
-            proposal: proposal(of: machine, node),
-            agreement: machine.agreement.map { agreement($0, machine, node) },
-            policy: policy.text,
-            renewed: terms.map(policy.accepts),
-            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text }
-        )
+            proposal: proposal(of: machine, node), agreement: machine.agreement.map { agreement($0, machine, node) },
+            policy: policy.text, renewed: terms.map(policy.accepts),
+            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text })
     }
 
     static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> Control.LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         var shown = Control.LifetimeProposal(
-            lifetime: LifetimeValue(proposal.lifetime),
-            from: MemberName.shown(proposal.proposer, machine, node),
+            lifetime: LifetimeValue(proposal.lifetime), from: MemberName.shown(proposal.proposer, machine, node),
             member: pending.isOurs ? nil : MemberName.id(proposal.proposer),
-            proposedAt: Control.Timestamp(proposal.proposedAt)
-        )
+            proposedAt: Control.Timestamp(proposal.proposedAt))
         shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
@@ -39,19 +33,15 @@ enum LifetimeView {
         return shown
     }
 
-    static func agreement(
-        _ agreement: Agreement,
-        _ machine: ConversationStateMachine,
-        _ node: isolated Node
-    ) -> LifetimeAgreement {
+    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreement
+    {
         // When the last one has signed.
         let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
         var shown = LifetimeAgreement(
-            id: agreement.id.description,
-            lifetime: LifetimeValue(agreement.lifetime),
+            id: agreement.id.description, lifetime: LifetimeValue(agreement.lifetime),
             agreedAt: Control.Timestamp(agreedAt),
-            members: agreement.signers.map { MemberName.shown($0, machine, node) }
-        )
+            members: agreement.signers.map { MemberName.shown($0, machine, node) })
         shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = agreement.terms.timer == .send ? nil : .read
@@ -61,11 +51,9 @@ enum LifetimeView {
 
     /// Agreements whole, so that they can be proven.
     /// - Parameter id: the beginning of one's id; `nil` for all.
-    static func agreements(
-        _ text: String,
-        _ id: String?,
-        _ node: isolated Node
-    ) throws -> LifetimeAgreementsMethod.Result {
+    static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws
+        -> LifetimeAgreementsMethod.Result
+    {
         let machine = try node.conversation(text)
         let matches = machine.agreements.filter { agreement in
             id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
@@ -73,32 +61,26 @@ enum LifetimeView {
         if let id {
             if id.isEmpty || matches.isEmpty {
                 throw ControlError(
-                    .notFound,
-                    "no agreement `\(id)` is kept",
-                    hint: "`mayfly lifetime agreements \(text)` shows what there is"
-                )
+                    .notFound, "no agreement `\(id)` is kept",
+                    hint: "`mayfly lifetime agreements \(text)` shows what there is")
             }
             if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
         }
         return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine, node) })
     }
 
-    private static func record(
-        _ agreement: Agreement,
-        _ machine: ConversationStateMachine,
-        _ node: isolated Node
-    ) -> LifetimeAgreementRecord {
+    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreementRecord
+    {
         let state =
             machine.agreement?.id == agreement.id
             ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
         func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
         return LifetimeAgreementRecord(
-            agreement: self.agreement(agreement, machine, node),
-            state: state,
+            agreement: self.agreement(agreement, machine, node), state: state,
             verified: agreement.isValid(conversation: machine.conversation),
             proposal: value(SeedJSON.encode(agreement.proposal)),
-            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) }
-        )
+            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) })
     }
 
     /// The terms in an event.

@@ -33,11 +33,9 @@ enum MemberName {
     static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
     /// Who sent a message, as `from` says it.
-    static func sender(
-        of message: Messaging.Message,
-        _ conversation: ConversationStateMachine,
-        _ node: isolated Node
-    ) -> String {
+    static func sender(of message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node)
+        -> String
+    {
         if message.content.type == .systemMessage { return system }
         return message.sender.map { shown($0, conversation, node) } ?? own
     }

@@ -18,19 +18,14 @@ extension NetworkView {
         }
         if others.contains(where: { $0.reason == .tooMany }) {
             return HealthCheck(
-                name: "addresses",
-                state: .warning,
-                message: words,
-                hint: "name those that others can dial as `advertise` in \(NodeConfiguration.fileName)"
-            )
+                name: "addresses", state: .warning, message: words,
+                hint: "name those that others can dial as `advertise` in \(NodeConfiguration.fileName)")
         }
         if reachable.isThisMachineAlone, !isFound {
             return HealthCheck(
-                name: "addresses",
-                state: .warning,
+                name: "addresses", state: .warning,
                 message: words + ", for this machine has no other address where it listens",
-                hint: "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT"
-            )
+                hint: "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT")
         }
         return HealthCheck(name: "addresses", state: .ok, message: words)
     }
@@ -44,8 +39,7 @@ extension NetworkView {
     }
 
     private static func list(_ untold: [ReachableAddresses.Untold]) -> String {
-        untold.map { address in
-            address.endpoint.description + (address.interface.map { " (\($0))" } ?? "")
-        }.joined(separator: ", ")
+        untold.map { address in address.endpoint.description + (address.interface.map { " (\($0))" } ?? "") }.joined(
+            separator: ", ")
     }
 }

@@ -9,8 +9,7 @@ enum MailboxView {
     static func status(_ node: isolated Node, withBoxes: Bool) -> MailboxStatus {
         MailboxStatus(
             own: node.mailboxStanding.map { own($0, isLocked: node.isLocked) },
-            service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) }
-        )
+            service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) })
     }
 
     // MARK: Ours
@@ -29,10 +28,7 @@ enum MailboxView {
     }
 
     private static func describe(
-        _ name: String,
-        _ standing: MailboxOwnerStateMachine.Standing,
-        boxCount: Int,
-        isLocked: Bool
+        _ name: String, _ standing: MailboxOwnerStateMachine.Standing, boxCount: Int, isLocked: Bool
     ) -> OwnMailboxStatus {
         func status(_ state: MailboxStanding, _ message: String, _ hint: String? = nil) -> OwnMailboxStatus {
             OwnMailboxStatus(peer: name, state: state, message: message, hint: hint)
@@ -41,18 +37,14 @@ enum MailboxView {
         switch standing {
         case .granted(let grant) where grant.boxCount < boxCount:
             return status(
-                .granted,
-                "keeps what comes for \(grant.boxCount) of \(boxCount) conversations",
-                "ask its operator for more: `boxes` of `mailbox` in config.json there"
-            )
+                .granted, "keeps what comes for \(grant.boxCount) of \(boxCount) conversations",
+                "ask its operator for more: `boxes` of `mailbox` in config.json there")
         case .granted:
             return status(.granted, "keeps what comes for \(boxCount) conversation\(boxCount == 1 ? "" : "s")")
         case .unused:
             return status(
-                .unused,
-                "is not used: no conversation has agreed to a mailbox",
-                "propose it: `mayfly lifetime propose C 1d --mailbox disk`"
-            )
+                .unused, "is not used: no conversation has agreed to a mailbox",
+                "propose it: `mayfly lifetime propose C 1d --mailbox disk`")
         case .asking: return status(.asking, "has not answered yet", "look again in a moment")
         case .unreachable:
             return status(.unreachable, "is unreachable", "check that its node runs: `mayfly peer ping \(name)`")
@@ -74,13 +66,11 @@ enum MailboxView {
             return status(
                 "does not know this node",
                 "ask its operator to run: mayfly peer add NAME CARD, with the card that `mayfly peer card` prints "
-                    + "here; it is asked again by itself"
-            )
+                    + "here; it is asked again by itself")
         case .full:
             return status(
                 "has as many boxes as it may",
-                "ask its operator for more: `boxes` of `mailbox` in config.json there; it is asked again by itself"
-            )
+                "ask its operator for more: `boxes` of `mailbox` in config.json there; it is asked again by itself")
         case .unavailable:
             return status("is locked", "ask its operator to run: mayfly unlock; it is asked again by itself")
         case .other: return status("refuses, for a reason of a later version", "bring this node up to date")
@@ -89,11 +79,9 @@ enum MailboxView {
 
     // MARK: Of others
 
-    private static func service(
-        _ standing: MailboxServiceStanding,
-        _ peers: PeersFile?,
-        _ withBoxes: Bool
-    ) -> MailboxServiceStatus {
+    private static func service(_ standing: MailboxServiceStanding, _ peers: PeersFile?, _ withBoxes: Bool)
+        -> MailboxServiceStatus
+    {
         let (terms, counts) = (standing.terms, standing.counts)
         var status = MailboxServiceStatus()
         status.serving = terms.isServing
@@ -116,16 +104,12 @@ enum MailboxView {
         guard withBoxes else { return status }
         var names: [PublicKey: String] = [:]
         for peer in peers?.peers ?? [] { if let key = peer.contact?.key { names[key] = peer.name } }
-        status.kept = standing.boxes
-            .map { box in
-                KeptBox(
-                    peer: names[box.record.owner],
-                    slots: box.slotCount,
-                    bytes: box.slotCount == nil ? nil : Int64(box.byteCount),
-                    lastSeen: Control.Timestamp(box.record.seenAt)
-                )
-            }
-            .sorted { ($0.peer ?? "", $0.lastSeen.milliseconds) < ($1.peer ?? "", $1.lastSeen.milliseconds) }
+        status.kept = standing.boxes.map { box in
+            KeptBox(
+                peer: names[box.record.owner], slots: box.slotCount,
+                bytes: box.slotCount == nil ? nil : Int64(box.byteCount), lastSeen: Control.Timestamp(box.record.seenAt)
+            )
+        }.sorted { ($0.peer ?? "", $0.lastSeen.milliseconds) < ($1.peer ?? "", $1.lastSeen.milliseconds) }
         return status
     }
 
@@ -148,9 +132,7 @@ enum MailboxView {
                         "\(count) conversation\(count == 1 ? " has" : "s have") agreed to a mailbox, and this node has "
                             + "none",
                         "what others send waits with them while this node is away; name one: "
-                            + "`mayfly peer set NAME mailbox=on`"
-                    )
-                )
+                            + "`mayfly peer set NAME mailbox=on`"))
             }
         }
         if status.service?.serving ?? false {
@@ -158,11 +140,9 @@ enum MailboxView {
             checks.append(
                 count == 0
                     ? check(
-                        .warning,
-                        "this node is a mailbox for nobody: there is no named peer with a card",
-                        "name whom it serves: `mayfly peer add NAME CARD`"
-                    ) : check(.ok, "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")")
-            )
+                        .warning, "this node is a mailbox for nobody: there is no named peer with a card",
+                        "name whom it serves: `mayfly peer add NAME CARD`")
+                    : check(.ok, "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")"))
         }
         return checks
     }

@@ -14,32 +14,19 @@ enum PeerView {
 
     static func peer(_ peer: PeersFile.Peer, _ presence: PeerPresence?) -> Peer {
         Peer(
-            name: peer.name,
-            endpoints: peer.allEndpoints.map(\.description),
-            contact: peer.contact?.description,
-            blocked: peer.isBlocked,
-            invitations: peer.invitationPolicy.rawValue,
-            online: presence?.isLinked ?? false,
-            lastSeen: presence.map { Control.Timestamp($0.at) },
-            path: presence?.path?.kind.rawValue,
-            rttMs: presence?.rttMilliseconds.map { PeerView.rounded($0) },
-            link: presence?.path.map(link),
-            rendezvous: peer.isRendezvous,
-            mailbox: peer.isMailbox
-        )
+            name: peer.name, endpoints: peer.allEndpoints.map(\.description), contact: peer.contact?.description,
+            blocked: peer.isBlocked, invitations: peer.invitationPolicy.rawValue, online: presence?.isLinked ?? false,
+            lastSeen: presence.map { Control.Timestamp($0.at) }, path: presence?.path?.kind.rawValue,
+            rttMs: presence?.rttMilliseconds.map { PeerView.rounded($0) }, link: presence?.path.map(link),
+            rendezvous: peer.isRendezvous, mailbox: peer.isMailbox)
     }
 
     static func link(_ path: LinkPath) -> Link {
         let isIPv6 = if case .v6 = path.address { true } else { false }
         return Link(
-            transport: path.transport,
-            family: isIPv6 ? "ipv6" : "ipv4",
-            address: path.address.ipAddress ?? "",
-            since: Control.Timestamp(path.openedAt),
-            rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
-            bytesIn: Int64(clamping: path.bytesIn),
-            bytesOut: Int64(clamping: path.bytesOut)
-        )
+            transport: path.transport, family: isIPv6 ? "ipv6" : "ipv4", address: path.address.ipAddress ?? "",
+            since: Control.Timestamp(path.openedAt), rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
+            bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut))
     }
 
     static func lost(_ loss: LinkLoss) -> LostLink {
@@ -49,6 +36,4 @@ enum PeerView {
     static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
 }
 
-extension Control.Timestamp {
-    init(_ time: Messaging.Timestamp) { self.init(milliseconds: time.milliseconds) }
-}
+extension Control.Timestamp { init(_ time: Messaging.Timestamp) { self.init(milliseconds: time.milliseconds) } }

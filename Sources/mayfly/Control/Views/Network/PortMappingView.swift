@@ -40,17 +40,11 @@ extension NetworkView {
             return HealthCheck(name: "port mapping", state: .ok, message: message)
         case .asking:
             return HealthCheck(
-                name: "port mapping",
-                state: .ok,
-                message: "\(mapping.family): the gateway is being asked"
-            )
+                name: "port mapping", state: .ok, message: "\(mapping.family): the gateway is being asked")
         case .failed:
             return HealthCheck(
-                name: "port mapping",
-                state: .warning,
-                message: "\(mapping.family): none: \(mapping.reason ?? "-")",
-                hint: "let the router allow UPnP or PCP, set a port forwarding by hand, or use a rendezvous node"
-            )
+                name: "port mapping", state: .warning, message: "\(mapping.family): none: \(mapping.reason ?? "-")",
+                hint: "let the router allow UPnP or PCP, set a port forwarding by hand, or use a rendezvous node")
         }
     }
 }
