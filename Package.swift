@@ -61,24 +61,21 @@ let package = Package(
         target("Store", ["Crypto", "CLinux", deque, heap]),
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
-        // What people see: without terminal, socket or clock.
-        target("Chat", ["Control", "Messaging", "CLinux"]),
         target(
             "NodeRuntime",
             ["Transport", "Store", "Wire", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]
         ),
-        .executableTarget(
-            name: "mayfly",
-            dependencies: [
-                "NodeRuntime", "Chat", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux",
-                "CWipingHeap",
+        target(
+            "Program",
+            [
+                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux",
                 nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: settings
+            ]
         ),
+        .executableTarget(name: "mayfly", dependencies: ["Program", "CWipingHeap"], swiftSettings: settings),
 
         .target(
             name: "Simulation",
@@ -180,7 +177,7 @@ let package = Package(
         tests(
             "EndToEndTests",
             [
-                "mayfly", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore,
+                "mayfly", "Program", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore,
                 nioEmbedded,
             ]
         ),
@@ -206,7 +203,7 @@ let package = Package(
             path: "Tests/Allocations",
             swiftSettings: settings
         ),
-        tests("ControlTests", ["Control", nioCore, nioPosix]),
-        tests("ChatTests", ["Chat", "Control"]),
+        tests("ControlTests", ["Program", "Control", nioCore, nioPosix]),
+        tests("ChatTests", ["Program", "Control"]),
     ]
 )

@@ -17,6 +17,10 @@ package enum RequestID: Hashable, Sendable {
 
 /// One request, or one notification from a client, which has no ``id`` and gets no response.
 package struct ControlRequest: Hashable, Sendable {
+    /// The two methods that change what comes on a connection.
+    package static let subscribe = "subscribe"
+    package static let unsubscribe = "unsubscribe"
+
     package let id: RequestID?
     package let method: String
     /// An object; empty when the request has no parameters.

@@ -1,5 +1,6 @@
-import Chat
 import Testing
+
+@testable import Program
 
 @Suite struct CellWidthTests {
     @Test(arguments: [

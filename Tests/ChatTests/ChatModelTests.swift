@@ -1,6 +1,7 @@
-import Chat
 import Control
 import Testing
+
+@testable import Program
 
 /// A model, a screen and the answers that a node would give.
 struct ChatDesk {

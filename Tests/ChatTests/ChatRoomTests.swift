@@ -1,6 +1,7 @@
-import Chat
 import Control
 import Testing
+
+@testable import Program
 
 /// Several rooms, long ones, and small screens.
 @Suite struct ChatRoomTests {

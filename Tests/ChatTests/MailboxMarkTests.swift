@@ -1,6 +1,7 @@
-import Chat
 import Control
 import Testing
+
+@testable import Program
 
 /// What the chat says of mailboxes.
 @Suite struct MailboxMarkTests {

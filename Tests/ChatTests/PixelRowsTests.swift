@@ -1,6 +1,7 @@
-import Chat
 import Control
 import Testing
+
+@testable import Program
 
 /// What chafa prints, and what somebody else might make it print.
 @Suite struct PixelRowsTests {

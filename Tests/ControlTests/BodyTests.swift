@@ -3,6 +3,8 @@ import NIOCore
 import Synchronization
 import Testing
 
+@testable import Program
+
 /// Bytes that follow a request as they are.
 @Suite(.timeLimit(.minutes(30))) struct BodyTests {
     /// What bodies have come.

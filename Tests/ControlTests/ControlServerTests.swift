@@ -6,6 +6,8 @@ import NIOPosix
 import Synchronization
 import Testing
 
+@testable import Program
+
 @Suite(.timeLimit(.minutes(30))) struct ControlServerTests {
     @Test func `a request is answered with its id`() async throws {
         try await ControlNode.serving { node in

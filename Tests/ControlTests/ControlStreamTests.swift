@@ -5,6 +5,8 @@ import NIOPosix
 import Synchronization
 import Testing
 
+@testable import Program
+
 /// Subscribes connections and publishes to all of them.
 private final class Subscribers: Sendable { let connections = Mutex<[ControlSession]>([]) }
 

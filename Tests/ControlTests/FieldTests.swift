@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+@testable import Program
+
 /// A record whose fields are not shown in the order of their names.
 private struct Sample: JSONRecord, Hashable {
     var zebra = 0

@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+@testable import Program
+
 @Suite struct JSONTests {
     private func read(_ text: String) throws -> JSONValue { try JSONReader.read(Array(text.utf8)) }
 

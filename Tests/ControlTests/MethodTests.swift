@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+@testable import Program
+
 @Suite struct MethodTests {
     private func fields(_ method: String, _ part: String) -> [String] {
         let methods = MethodCatalogue.schema["methods"]?.arrayValue ?? []

@@ -2,7 +2,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// The one queue of all deadlines that requests wait for.
 @Suite("Deadlines") struct DeadlineQueueTests {

@@ -2,7 +2,7 @@ import Control
 import Messaging
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// What `watch --until` takes, and what it is.
 @Suite("Conditions of events") struct EventConditionTests {

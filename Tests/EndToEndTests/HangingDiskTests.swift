@@ -3,7 +3,7 @@ import Foundation
 import Glibc
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// A disk that hangs: its syncs return when the test says so.
 @Suite("A disk that hangs", .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct HangingDiskTests {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// Nobody speaks as somebody else by the name that he chooses.
 @Suite("Names of members", .script) struct MemberNamesTests {

@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// `mayfly metrics`, and the same over HTTP.
 @Suite("Metrics", .script) struct MetricsTests {

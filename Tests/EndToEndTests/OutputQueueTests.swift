@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// `F_SETPIPE_SZ` of fcntl(2), which Glibc's module leaves out.
 private let setPipeSize: Int32 = 1_031

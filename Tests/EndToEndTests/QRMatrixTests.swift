@@ -1,6 +1,6 @@
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 @Suite("QR codes") struct QRMatrixTests {
     /// The symbol of libqrencode 4.1.1.

@@ -2,7 +2,7 @@ import Foundation
 import Messaging
 import Testing
 
-@testable import mayfly
+@testable import Program
 
 /// What a person is shown, and pastes.
 @Suite("Shown text", .script) struct ShownTextTests {

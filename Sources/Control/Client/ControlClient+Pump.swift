@@ -105,8 +105,8 @@ struct OwedAnswers {
         if request.id != nil { count += 1 }
         outgoing.skip(request.bodyByteCount)
         switch request.method {
-        case SubscribeMethod.name: if let id = request.id { subscribing.insert(id) }
-        case UnsubscribeMethod.name:
+        case ControlRequest.subscribe: if let id = request.id { subscribing.insert(id) }
+        case ControlRequest.unsubscribe:
             subscribing = []
             isStreaming = false
         default: break

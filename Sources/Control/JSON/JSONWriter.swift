@@ -249,7 +249,7 @@ package struct RecordWriter: FieldVisitor {
     private let writer: UnsafeMutablePointer<JSONWriter>
     private let first: Int
     /// Of several members of one name only the first is written.
-    var leavesOutDuplicates = false
+    package var leavesOutDuplicates = false
 
     fileprivate init(writer: UnsafeMutablePointer<JSONWriter>, first: Int) {
         self.writer = writer
@@ -268,18 +268,18 @@ package struct RecordWriter: FieldVisitor {
         if let value { member(name, value) } else { null(name) }
     }
 
-    mutating func member(_ name: StaticString, _ value: some JSONWritable) {
+    package mutating func member(_ name: StaticString, _ value: some JSONWritable) {
         let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
         writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
     }
 
-    mutating func null(_ name: StaticString) {
+    package mutating func null(_ name: StaticString) {
         let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
         writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
     }
 
     /// - Parameter name: with nothing that would have to be escaped.
-    mutating func member(_ name: String, _ value: some JSONWritable) {
+    package mutating func member(_ name: String, _ value: some JSONWritable) {
         var name = name
         name.withUTF8 { bytes in
             writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }

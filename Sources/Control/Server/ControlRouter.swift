@@ -15,12 +15,18 @@ package protocol ControlService: Sendable {
 ///     router.on(StatusMethod.self) { call in call.succeed(status) }
 package struct ControlRouter: ControlService {
     private var methods: [String: any ServedMethod] = [:]
+    private let isDescribed: @Sendable (String) -> Bool
     private let batch: @Sendable (_ perform: () -> Void) -> Void
 
-    /// - Parameter batch: runs its argument, which performs a batch of calls, on the service's loop.
-    package init(batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }) {
+    /// - Parameters:
+    ///   - isDescribed: whether the schema has a method of this name.
+    ///   - batch: runs its argument, which performs a batch of calls, on the service's loop.
+    package init(
+        isDescribed: @escaping @Sendable (String) -> Bool = { _ in false },
+        batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }
+    ) {
+        self.isDescribed = isDescribed
         self.batch = batch
-        on(SchemaMethod.self) { call in call.succeed(MethodCatalogue.schema) }
     }
 
     /// Answers `method` with `body`, which is called on the service's loop with parameters already checked.
@@ -28,12 +34,12 @@ package struct ControlRouter: ControlService {
         methods[method.name] = MethodBody<Method>(body: body)
     }
 
-    /// Methods of the catalogue without a body are answered "not supported by this version", all others "unknown".
+    /// Described methods without a body are answered "not supported by this version", all others "unknown".
     package func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
         throws(ControlError) -> ControlCall
     {
         if let served = methods[method] { return try served.call(id, &params, session) }
-        guard MethodCatalogue.method(named: method) == nil else { throw .unsupportedMethod(method) }
+        guard !isDescribed(method) else { throw .unsupportedMethod(method) }
         throw .unknownMethod(method)
     }
 

@@ -1,0 +1,181 @@
+import Control
+import Glibc
+import NodeRuntime
+
+/// The loop of the chat: keys, the node, signals, files and the clock to the model; its picture to the terminal.
+final class ChatSession {
+    /// How long a lone Escape waits for the rest of a sequence.
+    private static let escapeTime: Int64 = 50
+    /// Between two attempts to reach a node that has gone.
+    private static let retryTime: Int64 = 1_000
+
+    private let home: String
+    private let screen: TerminalScreen
+    private let jobs: FileJobs
+    private var model: ChatModel
+    private var renderer: Renderer
+    private var parser = KeyParser()
+    private var client: ControlClient?
+    private var requests: [RequestID: ChatRequest] = [:]
+    private var retryAt: Int64 = 0
+    private var isOver = false
+
+    init(home: String, room: String?) throws(ControlError) {
+        self.home = home
+        screen = try TerminalScreen()
+        jobs = try FileJobs(home: home)
+        model = ChatModel(
+            room: room, now: wallClock(), calendar: { localTime(of: $0) },
+            asksName: (try? NodeConfiguration.load(home: home))?.name == nil, paths: { FileJobs.paths($0) },
+            makeQRCode: { QRCode.rows(for: $0) })
+        renderer = Renderer(hasColours: (getenv("NO_COLOR").map { $0.pointee == 0 } ?? true))
+    }
+
+    /// Runs until the person ends it.
+    func run() throws(ControlError) {
+        // Before the terminal changes: without a node there is nothing to show.
+        try connect()
+        try screen.open()
+        defer { screen.close() }
+        while !isOver {
+            model.now = wallClock()
+            perform(model.handle(.resized(screen.size)) + model.handle(.tick))
+            guard screen.write(renderer.update(model.picture(screen.size))) else { return }
+            wait()
+        }
+    }
+
+    private func connect() throws(ControlError) {
+        let client = try ControlClient(home: home)
+        self.client = client
+        perform(model.begin())
+    }
+
+    /// Waits for whatever comes first, and takes it.
+    private func wait() {
+        var polled = [
+            pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: screen.signalDescriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: jobs.descriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(
+                fd: client?.descriptor ?? -1, events: Int16(client?.hasUnsent ?? false ? POLLIN | POLLOUT : POLLIN),
+                revents: 0),
+        ]
+        let count = poll(&polled, nfds_t(polled.count), timeLeft)
+        if polled[1].revents != 0 { for number in screen.takeSignals() { take(signal: number) } }
+        if count <= 0 {
+            if count == 0, let key = parser.timePassed() { perform(model.handle(.key(key))) }
+        } else {
+            if polled[0].revents != 0 { readKeys() }
+            if polled[2].revents != 0 { for outcome in jobs.take() { perform(model.handle(outcome)) } }
+            if polled[3].revents != 0 { readNode() }
+        }
+        if client == nil, monotonicMilliseconds() >= retryAt {
+            do throws(ControlError) { try connect() } catch { lose(error) }
+        }
+    }
+
+    /// Milliseconds until something changes by itself; -1 for never.
+    private var timeLeft: Int32 {
+        var times: [Int64] = []
+        if parser.isWaiting { times.append(Self.escapeTime) }
+        if client == nil { times.append(retryAt - monotonicMilliseconds()) }
+        if let next = model.nextChange { times.append(next - wallClock().milliseconds) }
+        return times.min().map { Int32(clamping: max(0, $0)) } ?? -1
+    }
+
+    private func take(signal number: Int32) {
+        switch number {
+        case SIGWINCH: break
+        case SIGCONT: renderer.forget()
+        case SIGTSTP:
+            screen.suspend()
+            renderer.forget()
+        default: isOver = true
+        }
+    }
+
+    private func readKeys() {
+        var bytes = [UInt8](repeating: 0, count: 65_536)
+        let count = read(STDIN_FILENO, &bytes, bytes.count)
+        guard count > 0 else {
+            if count == 0 || errno != EINTR { isOver = true }
+            return
+        }
+        for key in parser.feed(bytes[..<count]) {
+            switch key {
+            case .control("z"):
+                screen.suspend()
+                renderer.forget()
+            case .control("l"): renderer.forget()
+            default: perform(model.handle(.key(key)))
+            }
+        }
+    }
+
+    private func readNode() {
+        do throws(ControlError) {
+            try client?.sendPosted()
+            for response in try client?.responses() ?? [] { take(response) }
+        } catch { lose(error) }
+    }
+
+    private func take(_ response: ControlResponse) {
+        switch response {
+        case .success(let id, let result):
+            if let request = requests.removeValue(forKey: id) {
+                perform(model.handle(.answer(request, .success(result))))
+            }
+        case .failure(let id, let error):
+            if let request = requests.removeValue(forKey: id) {
+                perform(model.handle(.answer(request, .failure(error))))
+            }
+        case .notification(ControlResponse.eventMethod, let event): perform(model.handle(.event(event)))
+        case .notification(ControlResponse.droppedMethod, _): perform(model.handle(.dropped))
+        case .notification: break
+        }
+    }
+
+    private func lose(_ error: ControlError) {
+        client = nil
+        retryAt = monotonicMilliseconds() + Self.retryTime
+        let unanswered = requests
+        requests = [:]
+        perform(model.handle(.disconnected(safe(error.message))))
+        for case .action(let action) in unanswered.values { fail(action) }
+    }
+
+    /// Says that the node has not answered to what a person wanted.
+    private func fail(_ action: ChatRequest.Action) {
+        let error = ControlError(.noNode, "the node has gone and has not answered: look whether it was done")
+        perform(model.handle(.answer(.action(action), .failure(error))))
+    }
+
+    private func perform(_ effects: [ChatEffect]) {
+        for effect in effects {
+            switch effect {
+            case .call(let request, let method, let params):
+                guard let client else { continue }
+                do throws(ControlError) { requests[try client.post(method, params)] = request } catch {
+                    lose(error)
+                    if case .action(let action) = request { fail(action) }
+                }
+            case .upload(let conversation, let path, let text, let replyTo):
+                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
+            case .save(let conversation, let message, let path):
+                jobs.save(conversation: conversation, message: message, path: path)
+            case .preview(let conversation, let message, let title, let size):
+                jobs.preview(conversation: conversation, message: message, title: title, size: size)
+            case .remember(let name): jobs.remember(name)
+            case .bell: screen.write("\u{7}")
+            case .quit: isOver = true
+            }
+        }
+    }
+}
+
+private func monotonicMilliseconds() -> Int64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+}

@@ -1,0 +1,123 @@
+import ArgumentParser
+import CLinux
+import Control
+import Dispatch
+import FoundationEssentials
+import Glibc
+import NodeRuntime
+import Synchronization
+
+/// Files that are sent and saved beside the chat, each on a thread and a connection of its own.
+final class FileJobs: Sendable {
+    private let home: String
+    private let ends: [Int32]
+    private let outcomes = Mutex<[ChatInput]>([])
+
+    /// Readable when a job has ended.
+    var descriptor: Int32 { ends[0] }
+
+    init(home: String) throws(ControlError) {
+        self.home = home
+        var ends: [Int32] = [-1, -1]
+        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        self.ends = ends
+    }
+
+    func upload(conversation: String, path: String, text: String?, replyTo: String?) {
+        let path = Self.expanded(path)
+        run {
+            try Self.check(path)
+            var arguments = [conversation, "--file", path, "--home", self.home]
+            if let replyTo { arguments += ["--reply-to", replyTo] }
+            let command = try SendCommand.parse(arguments)
+            _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
+            return .said("\(safe(path)) was handed to the node", isFailure: false)
+        }
+    }
+
+    func save(conversation: String, message: String, path: String?) {
+        run {
+            var arguments = [conversation, message, "--home", self.home]
+            if let path { arguments += ["--output", Self.expanded(path)] }
+            let saved: SaveCommand.Saved
+            do { saved = try SaveCommand.parse(arguments).save() } catch let error as ControlError
+                where error.hint?.contains("--force") ?? false
+            { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
+            return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
+        }
+    }
+
+    func preview(conversation: String, message: String, title: String, size: Picture.Size) {
+        run {
+            let command = try SaveCommand.parse([conversation, message, "--home", self.home])
+            let bytes = try command.bytes(byteLimit: ImagePreview.byteLimit)
+            let rows = try ImagePreview.rows(of: bytes, size: size)
+            return .image(room: conversation, message: message, title: title, rows: rows)
+        }
+    }
+
+    /// A name that may stand in `config.json` holds for conversations to come; another one holds in this chat.
+    func remember(_ name: String) {
+        run {
+            guard PeersFile.isName(name) else {
+                return .said("shown in this chat only: a name to remember has no blanks", isFailure: false)
+            }
+            try OwnName.set(name, home: self.home)
+            return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
+        }
+    }
+
+    /// Paths with this beginning, without those that hold a blank; a directory ends with a slash.
+    static func paths(_ beginning: String) -> [String] {
+        let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
+        let (directory, name) = (String(beginning[..<split]), beginning[split...])
+        let place = directory.isEmpty ? "." : expanded(directory)
+        let files = (try? FileManager.default.contentsOfDirectory(atPath: place)) ?? []
+        return files.sorted().compactMap { file in
+            guard file.hasPrefix(name), name.hasPrefix(".") || !file.hasPrefix("."), !file.contains(" ") else {
+                return nil
+            }
+            var isDirectory = false
+            _ = FileManager.default.fileExists(atPath: "\(place)/\(file)", isDirectory: &isDirectory)
+            return directory + file + (isDirectory ? "/" : "")
+        }
+    }
+
+    private func run(_ job: @escaping @Sendable () throws -> ChatInput) {
+        DispatchQueue.global().async { [self] in
+            let outcome: ChatInput
+            do { outcome = try job() } catch let error as ControlError {
+                outcome = .said(
+                    [error.message, error.hint].compactMap(\.self).joined(separator: "; "), isFailure: true)
+            } catch { outcome = .said(SendCommand.message(for: error), isFailure: true) }
+            outcomes.withLock { $0.append(outcome) }
+            var byte: UInt8 = 1
+            _ = write(ends[1], &byte, 1)
+        }
+    }
+
+    /// What has become of the jobs that have ended.
+    func take() -> [ChatInput] {
+        var bytes = [UInt8](repeating: 0, count: 64)
+        _ = read(ends[0], &bytes, bytes.count)
+        return outcomes.withLock { outcomes in
+            defer { outcomes = [] }
+            return outcomes
+        }
+    }
+
+    /// A pipe, a device or the terminal would never end.
+    private static func check(_ path: String) throws(ControlError) {
+        var status = stat()
+        if stat(path, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) {
+            throw ControlError(.usage, "\(path) is no file")
+        }
+    }
+
+    /// `~/x` as a shell would read it; a name that begins with a dash is a name.
+    private static func expanded(_ path: String) -> String {
+        if path.hasPrefix("-") { return "./\(path)" }
+        guard path == "~" || path.hasPrefix("~/"), let home = getenv("HOME") else { return path }
+        return String(cString: home) + path.dropFirst()
+    }
+}

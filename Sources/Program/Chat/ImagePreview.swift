@@ -1,0 +1,90 @@
+import CLinux
+import Control
+import Glibc
+import Synchronization
+import Transport
+
+/// An image as rows of a terminal, made by chafa(1) in a process without rights: an image of a stranger is parsed by libraries
+/// that have had many mistakes.
+enum ImagePreview {
+    private static let program = "/usr/bin/chafa"
+    /// Larger files are not looked at, in bytes.
+    static let byteLimit: Int64 = 32 << 20
+    /// Most of what chafa may say.
+    private static let outputByteLimit = 1 << 20
+    /// Milliseconds.
+    private static let patience: Int64 = 10_000
+
+    static func rows(of image: [UInt8], size: Picture.Size) throws(ControlError) -> [Row] {
+        guard access(program, X_OK) == 0 else {
+            throw ControlError(.failed, "chafa is not installed", hint: "install it, or /save the file")
+        }
+        let (end, output) = try run(
+            [
+                "/proc/self/exe", ConfineCommand.name, program, "--format", "symbols", "--colors", "240", "--size",
+                "\(size.columns)x\(size.rows)", "--animate", "off", "-",
+            ], input: image)
+        guard case .exited(0) = end, !output.isEmpty else {
+            throw ControlError(.failed, "this file cannot be shown as an image", hint: "/save writes it")
+        }
+        return PixelRows.rows(of: output, size: size)
+    }
+
+    private static func run(_ arguments: [String], input: [UInt8]) throws(ControlError) -> (
+        end: ChildProcess.End, output: [UInt8]
+    ) {
+        var inputs: [Int32] = [-1, -1]
+        var outputs: [Int32] = [-1, -1]
+        guard process_pipe(&inputs) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        defer { for end in inputs + outputs where end >= 0 { close(end) } }
+        guard process_pipe(&outputs) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        let child = try start(arguments, inputs[0], outputs[1])
+        for end in [inputs[0], outputs[1]] { close(end) }
+        (inputs[0], outputs[1]) = (-1, -1)
+        let output = exchange(input, &inputs[1], outputs[0])
+        if output == nil || !child.hasEnded(within: 1_000) { child.signal(SIGKILL) }
+        return (child.reap(), output ?? [])
+    }
+
+    private static func start(_ arguments: [String], _ input: Int32, _ output: Int32) throws(ControlError)
+        -> ChildProcess
+    {
+        do throws(ChildProcess.StartFailure) {
+            return try ChildProcess(
+                arguments[0], arguments: ["mayfly"] + arguments.dropFirst(),
+                environment: ["PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"], input: input,
+                output: output)
+        } catch { throw ControlError(.failed, error.text) }
+    }
+
+    /// Writes all of `input`, closes it, and reads to the end.
+    /// - Returns: `nil` when that takes too long, or too much comes.
+    private static func exchange(_ input: [UInt8], _ writing: inout Int32, _ reading: Int32) -> [UInt8]? {
+        for end in [writing, reading] { _ = fcntl(end, F_SETFL, O_NONBLOCK) }
+        let deadline = ContinuousClock.now + .milliseconds(patience)
+        var rest = input[...]
+        var output: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        while output.count <= outputByteLimit, ContinuousClock.now < deadline {
+            if rest.isEmpty, writing >= 0 {
+                close(writing)
+                writing = -1
+            }
+            var polled = [
+                pollfd(fd: writing, events: Int16(POLLOUT), revents: 0),
+                pollfd(fd: reading, events: Int16(POLLIN), revents: 0),
+            ]
+            poll(&polled, nfds_t(polled.count), 100)
+            if polled[0].revents != 0 {
+                let count = rest.withUnsafeBytes { write(writing, $0.baseAddress, $0.count) }
+                // Who reads no further may have seen enough.
+                if count > 0 { rest = rest.dropFirst(count) } else if errno != EAGAIN { rest = [] }
+            }
+            guard polled[1].revents != 0 else { continue }
+            let count = read(reading, &chunk, chunk.count)
+            if count == 0 { return output }
+            if count > 0 { output += chunk[..<count] } else if errno != EAGAIN { return nil }
+        }
+        return nil
+    }
+}

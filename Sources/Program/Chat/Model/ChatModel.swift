@@ -1,0 +1,435 @@
+import Control
+
+/// The chat without terminal, socket or clock: inputs change it and make effects, and ``picture(_:)`` is what is seen.
+///
+/// The node holds the truth. An event says what has changed; the model asks the node for that part again.
+struct ChatModel {
+    /// What fills the screen instead of a conversation.
+    enum Overlay {
+        case help
+        case text(title: String, lines: [String])
+        /// With the text that a QR code may show.
+        case invite(title: String, lines: [String], url: String)
+        /// A QR code.
+        case code([String])
+        case image(message: String, title: String, rows: [Row])
+    }
+
+    /// A question that the line of input answers.
+    enum Question {
+        /// The name of the room is to be typed.
+        case explode(room: String, params: JSONValue, isScheduled: Bool)
+        case leave(room: String)
+        /// What was pasted has several lines or is long.
+        case paste(String)
+        case reaction(message: String)
+        /// The person types a name of their own; then the line, `/create` or `/join`, is done.
+        case name(line: String)
+        case invitation(JoinStatus)
+    }
+
+    /// The person has no name in `config.json` and was not asked for one.
+    var asksName: Bool
+    /// What the person has answered.
+    var ownName: String?
+    /// Lists the files and directories whose path has this beginning; a directory ends with a slash.
+    let paths: @Sendable (String) -> [String]
+    /// Ctrl-C was pressed while something was written.
+    var isQuitAsked = false
+    var rooms: [Room] = []
+    var joins: [JoinStatus] = []
+    /// The id of the room on the screen; the list of rooms when `nil`.
+    var currentID: String?
+    /// The room that is opened first, by the word of the command line.
+    var wantedRoom: String?
+    /// The line of the list that is chosen.
+    var listIndex = 0
+    private var listDraft = LineEditor()
+    var selection: HexID?
+    /// Rows by which the messages are scrolled up.
+    var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
+    /// Messages of others that have come since.
+    var newBelow = 0
+    /// The storage is locked: nothing is shown.
+    var isLocked = false
+    /// The screen is too small to show what a key would do.
+    var isTooSmall = false
+    /// How many columns and rows there are; 80 and 24 until it is said.
+    var size = Picture.Size(columns: 80, rows: 24)
+    var overlay: Overlay? { didSet { overlayScroll = 0 } }
+    /// Rows of the page that are above the screen.
+    var overlayScroll = 0
+    var question: Question?
+    /// What the node or the chat has to say, until the next key.
+    var notice: (text: String, isFailure: Bool)? { didSet { isNoticePassing = false } }
+    /// See ``sayUntilChange(_:isFailure:)``.
+    private(set) var isNoticePassing = false
+    /// Why there is no node any more.
+    var lostConnection: String?
+    var now: Timestamp
+    let calendar: LocalCalendar
+    /// The rows of a QR code.
+    let makeQRCode: @Sendable (String) -> [String]?
+
+    /// The connection is new: what is on the screen is asked for again.
+    private var isNew = false
+    /// Requests that have no answer yet, and whether they are to be made once more.
+    private var pending: [ChatRequest: Bool] = [:]
+
+    /// - Parameter room: what is opened first; the list when `nil`.
+    init(
+        room: String?, now: Timestamp, calendar: @escaping LocalCalendar, asksName: Bool = false,
+        paths: @escaping @Sendable (String) -> [String] = { _ in [] },
+        makeQRCode: @escaping @Sendable (String) -> [String]? = { _ in nil }
+    ) {
+        self.asksName = asksName
+        self.paths = paths
+        self.makeQRCode = makeQRCode
+        wantedRoom = room
+        self.now = now
+        self.calendar = calendar
+    }
+
+    /// What is to be asked when there is a connection. Events come first: then nothing is missed between.
+    mutating func begin() -> [ChatEffect] {
+        lostConnection = nil
+        isLocked = false
+        if isNoticePassing { notice = nil }
+        pending = [:]
+        isNew = true
+        // The node may have been away: what it knew of agreements is not known any more.
+        for index in rooms.indices {
+            if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
+            rooms[index].lifetime = nil
+        }
+        let subscribe = SubscribeMethod.Params(marksRead: false)
+        return [
+            .call(.subscription, method: SubscribeMethod.name, params: JSONValue(of: subscribe)),
+            .call(.conversations, method: ConversationListMethod.name, params: [:]),
+            .call(.joins, method: JoinListMethod.name, params: [:]),
+        ]
+    }
+
+    /// A text, whatever it begins with.
+    mutating func say(_ text: String) -> [ChatEffect] {
+        if isLocked { return refuseLocked() }
+        return text.contains { !$0.isWhitespace } ? send(text) : []
+    }
+
+    private mutating func refuseLocked() -> [ChatEffect] {
+        notice = ("not done, the storage is locked: `mayfly unlock` opens it", true)
+        return []
+    }
+
+    /// Why the last text was not sent.
+    var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
+
+    /// A whole line, as somebody would type it.
+    mutating func enter(line: String) -> [ChatEffect] {
+        if isLocked { return refuseLocked() }
+        // The plain chat does not show a reply that an earlier line has left.
+        if let currentID { change(currentID) { $0.reply = nil } }
+        editor.set(line)
+        return press(.enter)
+    }
+
+    mutating func handle(_ input: ChatInput) -> [ChatEffect] {
+        switch input {
+        case .key(let key): return unlessLost { $0.press(key) }
+        case .event(let event): return happened(event)
+        case .answer(let request, let answer): return answered(request, answer)
+        case .dropped: return begin()
+        case .resized(let size):
+            self.size = size
+            isTooSmall = size.columns < Self.smallest.columns || size.rows < Self.smallest.rows
+            return []
+        case .said(let text, let isFailure):
+            if !isLocked { notice = (ShownText.line(text), isFailure) }
+            return []
+        case .image(let id, let message, let title, let rows):
+            show(image: rows, of: message, title: title, in: id)
+            return []
+        case .disconnected(let why):
+            // Told again with each attempt: an answer to a key stays.
+            if lostConnection == nil { notice = nil }
+            lostConnection = why
+            return []
+        case .tick:
+            for index in rooms.indices { rooms[index].expire(now: now) }
+            listDraft.expire(now: now.milliseconds)
+            dropSelection()
+            return []
+        }
+    }
+
+    /// Without a node, a key that needs it is refused in words: the line, the question and the rest stay as they were.
+    private mutating func unlessLost(_ body: (inout ChatModel) -> [ChatEffect]) -> [ChatEffect] {
+        guard let lostConnection else { return body(&self) }
+        var changed = self
+        let effects = body(&changed)
+        let needsNode = effects.contains { effect in
+            switch effect {
+            case .call(.action, _, _), .upload, .save, .preview: true
+            default: false
+            }
+        }
+        if needsNode {
+            sayUntilChange("not done, there is no node: \(lostConnection)", isFailure: true)
+            return []
+        }
+        self = changed
+        return effects
+    }
+
+    /// When the picture changes by itself.
+    var nextChange: Int64? {
+        guard let room else { return rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min() }
+        return room.nextChange(after: now)
+    }
+
+    // MARK: Rooms
+
+    /// What is being written: each room has its own, and so has the list.
+    var editor: LineEditor {
+        get { room?.draft ?? listDraft }
+        set {
+            guard let id = currentID, index(of: id) != nil else {
+                listDraft = newValue
+                return
+            }
+            change(id) { $0.draft = newValue }
+        }
+    }
+
+    /// Nothing that was written at the list stays.
+    mutating func forgetList() { listDraft.forget() }
+
+    var room: Room? { currentID.flatMap { id in rooms.first { $0.id == id } } }
+
+    func index(of id: String) -> Int? { rooms.firstIndex { $0.id == id } }
+
+    mutating func change(_ id: String, _ body: (inout Room) -> Void) {
+        if let index = index(of: id) { body(&rooms[index]) }
+    }
+
+    /// Shows a room, or the list.
+    mutating func open(_ id: String?) -> [ChatEffect] {
+        if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
+        currentID = id
+        selection = nil
+        scroll = 0
+        overlay = nil
+        question = nil
+        guard let id else { return [] }
+        change(id) { room in
+            room.wantedCount = Room.pageCount
+            room.isCut = false
+            room.newCount = room.unreadCount
+        }
+        return refresh(id)
+    }
+
+    /// Asks for all that is shown of a room.
+    mutating func refresh(_ id: String) -> [ChatEffect] {
+        if room(id)?.isExploded ?? false { return ask(.explosion(id)) }
+        return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
+    }
+
+    func room(_ id: String) -> Room? { rooms.first { $0.id == id } }
+
+    // MARK: Asking
+
+    /// Asks again for a part that the node knows; once more afterwards, when it is being asked already.
+    mutating func ask(_ request: ChatRequest) -> [ChatEffect] {
+        if pending[request] != nil {
+            pending[request] = true
+            return []
+        }
+        pending[request] = false
+        func of(_ id: String) -> JSONValue { JSONValue(of: ConversationParams(conversation: id)) }
+        switch request {
+        case .conversations: return [.call(request, method: ConversationListMethod.name, params: [:])]
+        case .joins: return [.call(request, method: JoinListMethod.name, params: [:])]
+        case .messages(let id):
+            let params = ReadMethod.Params(conversation: id, last: room(id)?.wantedCount ?? Room.pageCount)
+            return [.call(request, method: ReadMethod.name, params: JSONValue(of: params))]
+        case .conversation(let id): return [.call(request, method: ConversationShowMethod.name, params: of(id))]
+        case .lifetime(let id): return [.call(request, method: LifetimeShowMethod.name, params: of(id))]
+        case .explosion(let id): return [.call(request, method: ExplodeStatusMethod.name, params: of(id))]
+        case .subscription, .action: preconditionFailure("made where they are needed")
+        }
+    }
+
+    private mutating func answered(_ request: ChatRequest, _ answer: Result<JSONValue, ControlError>) -> [ChatEffect] {
+        let isDirty = pending.removeValue(forKey: request) ?? false
+        // The answer is from before the lock.
+        if isLocked, case .success = answer { return [] }
+        var effects: [ChatEffect]
+        switch answer {
+        case .success(let value):
+            do throws(JSONMismatch) { effects = try take(value, for: request) } catch {
+                notice = ("the node's answer cannot be understood: `\(error.field)` \(error.message)", true)
+                effects = []
+            }
+        case .failure(let error): effects = failed(request, error)
+        }
+        if isDirty { effects += ask(request) }
+        return effects
+    }
+
+    private mutating func take(_ value: JSONValue, for request: ChatRequest) throws(JSONMismatch) -> [ChatEffect] {
+        switch request {
+        case .subscription: return []
+        case .conversations: return take(try value.decoded(as: ConversationListMethod.Result.self).conversations)
+        case .joins:
+            joins = try value.decoded(as: JoinListMethod.Result.self).joins.filter {
+                [.invited, .joining].contains($0.state)
+            }
+            return []
+        case .messages(let id):
+            let read = try value.decoded(as: ReadMethod.Result.self)
+            let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
+            if read.more == true, wanted > 1 {
+                // The answer was cut at its end, where the newest are: fewer of them.
+                change(id) { room in
+                    room.wantedCount = wanted / 2
+                    room.isCut = true
+                }
+                return ask(request)
+            }
+            change(id) { room in
+                room.isWhole = read.messages.count < wanted || room.isCut
+                room.show(read.messages, now: now)
+            }
+            dropSelection()
+            return []
+        case .conversation(let id):
+            let conversation = try value.decoded(as: Conversation.self)
+            change(id) { $0.conversation = conversation }
+            return conversation.expiresAt == nil ? [] : ask(.explosion(id))
+        case .lifetime(let id):
+            let lifetime = try value.decoded(as: LifetimeStatus.self)
+            let now = now
+            change(id) { room in
+                if let shown = room.lifetime?.proposal?.id, shown != lifetime.proposal?.id {
+                    room.proposalChangedAt = now
+                }
+                room.lifetime = lifetime
+                if lifetime.lifetime == .ephemeral, let before = room.keptBefore { room.endedLifetime = before }
+                room.keptBefore = nil
+            }
+            return []
+        case .explosion(let id):
+            let status = try value.decoded(as: ExplosionStatus.self)
+            change(id) { room in
+                let names =
+                    room.explosion?.names
+                    ?? room.conversation.members.map {
+                        ExplosionStatus.Name(member: $0.member, name: room.name(of: $0.member))
+                    }
+                room.explosion = status
+                if room.explosion?.names == nil { room.explosion?.names = names }
+                if room.isExploded { room.forget() }
+            }
+            return []
+        case .action(let action): return try done(action, value)
+        }
+    }
+
+    private mutating func failed(_ request: ChatRequest, _ error: ControlError) -> [ChatEffect] {
+        if error.kind == .locked {
+            switch request {
+            case .subscription, .action: break
+            case .conversations, .joins, .messages, .conversation, .lifetime, .explosion: return locked()
+            }
+        }
+        switch request {
+        case .messages(let id), .conversation(let id), .lifetime(let id):
+            // It may have exploded, or have been left, a moment ago.
+            if error.kind == .notFound || error.kind == .expired {
+                if room(id)?.isExploded ?? false { return [] }
+                return ask(.conversations)
+            }
+            notice = (Self.words(error), true)
+        case .explosion: break
+        case .action(.send(let id, let text?, var reply)):
+            if error.kind == .notFound { reply?.isGone = true }
+            change(id) { room in
+                guard room.draft.isEmpty else { return }
+                room.draft.set(text)
+                room.reply = reply
+            }
+            notice = (Self.words(error), true)
+        case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
+        }
+        return []
+    }
+
+    /// Says something that an event or a new connection makes stale.
+    mutating func sayUntilChange(_ text: String, isFailure: Bool = false) {
+        notice = (text, isFailure)
+        isNoticePassing = true
+    }
+
+    static func words(_ error: ControlError) -> String {
+        ShownText.line(error.message + (error.hint.map { "; \($0)" } ?? ""))
+    }
+
+    private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
+        let known = rooms
+        // Of a conversation that was joined again, the latest copy is the last.
+        let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
+        rooms = conversations.filter { latest[$0.conversation] == $0.inbox }.map { conversation in
+            guard var room = known.first(where: { $0.id == conversation.conversation }) else {
+                return Room(conversation)
+            }
+            room.conversation = conversation
+            return room
+        }
+        // What has exploded stays in sight until it is closed.
+        rooms += known.filter { one in one.isExploded && !rooms.contains { $0.id == one.id } }
+        if let id = currentID, room(id) == nil {
+            currentID = nil
+            if notice == nil { notice = ("the conversation is gone", false) }
+        }
+        defer { isNew = false }
+        guard let wanted = wantedRoom else { return isNew ? currentID.map { refresh($0) } ?? [] : [] }
+        wantedRoom = nil
+        return open(word: wanted)
+    }
+
+    /// Opens the room that a word means: its alias, its name, or the beginning of its id.
+    mutating func open(word: String) -> [ChatEffect] {
+        let matches =
+            rooms.filter { $0.conversation.alias == word }.first.map { [$0] }
+            ?? rooms.filter { $0.conversation.name == word || ($0.id.hasPrefix(word) && word.count >= 4) }
+        guard let first = matches.first, matches.count == 1 else {
+            let why = matches.isEmpty ? "no conversation" : "several conversations are called"
+            notice = ("\(why) \(ShownText.line(word))", true)
+            return open(nil)
+        }
+        return open(first.id)
+    }
+
+    // MARK: Images
+
+    /// An image that was asked for a moment ago: unless its message is gone, or the person has gone on.
+    private mutating func show(image rows: [Row], of message: String, title: String, in id: String) {
+        guard currentID == id, let room, room.messages.contains(where: { $0.message.description == message }),
+            overlay == nil, question == nil, editor.isEmpty
+        else { return }
+        overlay = .image(message: message, title: title, rows: rows)
+        notice = nil
+    }
+
+    // MARK: Selection
+
+    /// The message that was selected may be gone.
+    mutating func dropSelection() {
+        guard let room else { return }
+        if room.message(selection) == nil { selection = nil }
+        if case .image(let id, _, _) = overlay, !room.messages.contains(where: { $0.message.description == id }) {
+            overlay = nil
+        }
+    }
+}

@@ -1,0 +1,111 @@
+import Control
+
+/// What can be typed behind a slash.
+enum SlashCommand: String, CaseIterable, Sendable {
+    case propose, accept, reject, withdraw, agreement
+    case invite, join, decline, create, list, open
+    case file, save, reply, react
+    case who, profile, rename, joins, find, remove
+    case block, explode, leave, help, quit
+
+    /// What follows it.
+    var arguments: String {
+        switch self {
+        case .propose: "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]"
+        case .accept: "[once]"
+        case .joins: "on|off"
+        case .find: "WORDS"
+        case .invite: "[24h] [single] | --code"
+        case .block: "PEER"
+        case .join: "INVITE"
+        case .decline: "INVITATION"
+        case .create, .profile, .rename: "NAME"
+        case .open: "CONVERSATION"
+        case .file: "PATH [TEXT]"
+        case .save: "[PATH]"
+        case .reply: "[@N] TEXT"
+        case .react: "[@N] EMOJI"
+        case .remove: "MEMBER"
+        case .explode: "[2h]"
+        case .reject, .withdraw, .agreement, .list, .who, .leave, .help, .quit: ""
+        }
+    }
+
+    var summary: String {
+        switch self {
+        case .propose: "propose how long messages are kept, and the same again after a restart"
+        case .accept: "accept what is proposed, and the same again after a restart; once: this time only"
+        case .reject: "reject it"
+        case .withdraw: "take your own proposal back"
+        case .agreement: "who has agreed to what"
+        case .invite: "make an invitation; --code: a code to say aloud"
+        case .block: "refuse pings and invitations of a named node"
+        case .join: "join by an invitation"
+        case .decline: "decline an invitation"
+        case .create: "begin a conversation"
+        case .list: "all conversations (Alt-0)"
+        case .open: "go to a conversation (Alt-1…9)"
+        case .file: "send a file"
+        case .save: "write the file of the selected or the last message"
+        case .reply: "answer the selected or the last message, or the Nth from the end"
+        case .react: "put an emoji at it, or take it back"
+        case .who: "members, and how they are reached"
+        case .profile: "your own name in this conversation"
+        case .rename: "rename it (creator)"
+        case .joins: "whether invitations admit new members (creator)"
+        case .find: "select the newest message with these words; again: the one before"
+        case .remove: "remove a member (creator)"
+        case .explode: "destroy it on every machine (creator)"
+        case .leave: "leave it and destroy the copy here"
+        case .help: "this page"
+        case .quit: "end the chat; the node goes on (Ctrl-C, twice when something is written)"
+        }
+    }
+
+    /// The command of the shell that does the same; nothing when there is none.
+    var equivalent: String {
+        switch self {
+        case .propose: "mayfly lifetime propose C VALUE --mailbox ram --renew"
+        case .accept: "mayfly lifetime accept C --renew"
+        case .reject: "mayfly lifetime reject C"
+        case .withdraw: "mayfly lifetime withdraw C"
+        case .agreement: "mayfly lifetime show C"
+        case .invite: "mayfly invite create C"
+        case .join: "mayfly join INVITE"
+        case .decline: "mayfly join cancel INVITATION"
+        case .create: "mayfly conversation create --name NAME"
+        case .list: "mayfly conversation list"
+        case .file: "mayfly send C --file PATH"
+        case .save: "mayfly save C MESSAGE"
+        case .reply: "mayfly send C --reply-to MESSAGE TEXT"
+        case .react: "mayfly react C MESSAGE EMOJI"
+        case .who: "mayfly conversation members C"
+        case .profile: "mayfly conversation profile C NAME"
+        case .rename: "mayfly conversation rename C NAME"
+        case .joins: "mayfly conversation unlock C, lock C"
+        case .remove: "mayfly conversation remove C MEMBER"
+        case .block: "mayfly peer block PEER"
+        case .explode: "mayfly explode C"
+        case .leave: "mayfly conversation leave C"
+        case .open, .find, .help, .quit: ""
+        }
+    }
+
+    /// The page of help.
+    static var helpLines: [String] {
+        let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
+        let width = usages.map(\.count).max() ?? 0
+        return [
+            "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: what was written before",
+            "Alt-Up selects a message: Enter replies, Alt-E reacts, Alt-S saves its file, Alt-V shows its image,",
+            "Alt-W shows who has it, Alt-C cancels it while it is queued, Esc leaves it. A letter begins a text.",
+            " PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "✓ sent · ✓✓ 1/2 one of two members has it · ⇡ in a mailbox · ● linked · ○ not linked",
+            "A text that begins with a slash: write it twice.", "",
+        ]
+            + zip(allCases, usages).map { command, usage in
+                let equivalent = command.equivalent.isEmpty ? "" : "  (\(command.equivalent))"
+                return Wrapping.fit(usage, width: width) + "  " + command.summary + equivalent
+            }
+    }
+}

@@ -1,0 +1,117 @@
+import Control
+
+import enum Messaging.Lifetime
+
+/// A time as the wall clock of this machine shows it.
+struct LocalTime: Hashable, Sendable {
+    var year: Int
+    var month: Int
+    var day: Int
+    /// 0 is Sunday.
+    var weekday: Int
+    var hour: Int
+    var minute: Int
+
+    init(year: Int, month: Int, day: Int, weekday: Int, hour: Int, minute: Int) {
+        self.year = year
+        self.month = month
+        self.day = day
+        self.weekday = weekday
+        self.hour = hour
+        self.minute = minute
+    }
+
+    /// `08:41`
+    var clock: String { "\(hour < 10 ? "0" : "")\(hour):\(minute < 10 ? "0" : "")\(minute)" }
+
+    /// `Monday 23 November`
+    var date: String {
+        let days = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
+        let months = [
+            "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+            "November", "December",
+        ]
+        return "\(days[weekday % 7]) \(day) \(months[(month + 11) % 12])"
+    }
+
+    func isSameDay(_ other: LocalTime) -> Bool { (year, month, day) == (other.year, other.month, other.day) }
+}
+
+/// Where a moment is on this machine's wall clock.
+typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
+
+/// Times and lifetimes in words.
+enum Words {
+    /// `7 days`, for a lifetime.
+    static func lifetime(_ value: LifetimeValue) -> String {
+        switch value {
+        case .ephemeral: "memory only"
+        case .oneHour: "1 hour"
+        case .sixHours: "6 hours"
+        case .oneDay: "1 day"
+        case .sevenDays: "7 days"
+        case .thirtyDays: "30 days"
+        }
+    }
+
+    static func milliseconds(_ value: LifetimeValue) -> Int64? { Lifetime(rawValue: value.rawValue)?.milliseconds }
+
+    /// What is left, in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
+    static func left(_ milliseconds: Int64) -> String {
+        let seconds = max(0, (milliseconds + 999) / 1_000)
+        if seconds <= 60 { return "\(seconds)s" }
+        let minutes = seconds / 60
+        if minutes < 60 { return "\(minutes)m" }
+        let hours = minutes / 60
+        if hours < 24 { return "\(hours)h \(minutes % 60)m" }
+        return "\(hours / 24)d \(hours % 24)h"
+    }
+
+    /// `01:59:12`, or `6d 3h` for more than a day.
+    static func countdown(_ milliseconds: Int64) -> String {
+        let seconds = max(0, (milliseconds + 999) / 1_000)
+        guard seconds < 86_400 else { return left(milliseconds) }
+        func two(_ number: Int64) -> String { "\(number < 10 ? "0" : "")\(number)" }
+        return "\(two(seconds / 3_600)):\(two(seconds / 60 % 60)):\(two(seconds % 60))"
+    }
+
+    /// `08:43` today, `tomorrow 08:43`, `Friday 27 November 08:43`.
+    static func time(_ time: Timestamp, now: Timestamp, _ calendar: LocalCalendar) -> String {
+        let local = calendar(time)
+        if local.isSameDay(calendar(now)) { return local.clock }
+        if local.isSameDay(calendar(Timestamp(milliseconds: now.milliseconds + 86_400_000))) {
+            return "tomorrow \(local.clock)"
+        }
+        return "\(local.date) \(local.clock)"
+    }
+
+    /// `3.2 MiB`
+    static func size(_ byteCount: Int64) -> String {
+        var value = Double(byteCount)
+        if byteCount < 1_024 { return byteCount == 1 ? "1 byte" : "\(byteCount) bytes" }
+        for unit in ["KiB", "MiB"] {
+            value /= 1_024
+            if value < 1_024 { return "\((value * 10).rounded() / 10) \(unit)" }
+        }
+        return "\((value / 1_024 * 10).rounded() / 10) GiB"
+    }
+
+    /// Two copies of a member's home run at once.
+    static func copies(of member: String) -> String {
+        "two copies of \(member)'s home run at once: each of them gets a part of the messages"
+    }
+
+    /// A member reports that of our home.
+    static func copies(reportedBy member: String) -> String {
+        "\(member) reports that two copies of your home run at once: each of them gets a part of the messages"
+    }
+
+    /// A name that somebody has chosen, where it stands beside words of ours: short, so that it cannot pass for them.
+    static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
+
+    /// `a, b and c`
+    static func list(_ names: [String]) -> String {
+        guard names.count > 1, let last = names.last else { return names.first ?? "nobody" }
+        return "\(names.dropLast().joined(separator: ", ")) and \(last)"
+    }
+}

@@ -1,0 +1,121 @@
+import Control
+import Glibc
+
+/// The chat as lines: standard input line by line, and what happens on standard output.
+final class PlainSession {
+    private let jobs: FileJobs
+    private let client: ControlClient
+    private var model: ChatModel
+    private var transcript = Transcript()
+    private var requests: [RequestID: ChatRequest] = [:]
+    private var input = LineReader()
+    private var jobCount = 0
+    /// A line that begins with a slash is a command: of a person, not of whatever is piped in.
+    private let takesCommands: Bool
+    private var isOver = false
+    /// The first request of the input that failed: the exit code of a pipe.
+    private var failure: ControlError?
+
+    init(home: String, room: String?, takesCommands: Bool) throws(ControlError) {
+        self.takesCommands = takesCommands
+        jobs = try FileJobs(home: home)
+        client = try ControlClient(home: home)
+        model = ChatModel(room: room, now: wallClock(), calendar: { localTime(of: $0) })
+    }
+
+    /// Runs until the input ends and all that was asked is answered, or the node goes away.
+    func run() throws(ControlError) {
+        signal(SIGPIPE, SIG_IGN)
+        try perform(model.begin())
+        while !isOver, !input.hasEnded || !requests.isEmpty || jobCount > 0 {
+            model.now = wallClock()
+            try perform(model.handle(.tick))
+            for line in transcript.update(&model) {
+                guard DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) == nil else { return }
+            }
+            try wait()
+        }
+        for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
+        // At a terminal the person has seen the notice.
+        if isatty(STDIN_FILENO) == 0, let failure { throw failure }
+    }
+
+    private func wait() throws(ControlError) {
+        // Lines that follow each other wait for the answer of the one before: they may mean what it changes.
+        let takesInput = !input.hasEnded && requests.isEmpty
+        if takesInput, try takeLine() { return }
+        var polled = [
+            pollfd(fd: takesInput ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: jobs.descriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: client.descriptor, events: Int16(client.hasUnsent ? POLLIN | POLLOUT : POLLIN), revents: 0),
+            pollfd(fd: STDOUT_FILENO, events: 0, revents: 0),
+        ]
+        guard poll(&polled, nfds_t(polled.count), -1) > 0 else { return }
+        if polled[3].revents & Int16(POLLERR) != 0 { isOver = true }
+        if polled[1].revents != 0 {
+            for outcome in jobs.take() {
+                jobCount -= 1
+                try perform(model.handle(outcome))
+            }
+        }
+        if polled[2].revents != 0 { try readNode() }
+        if polled[0].revents != 0 {
+            try input.read()
+            // The last line need not end.
+            if input.hasEnded { _ = try takeLine() }
+        }
+    }
+
+    /// - Returns: false when there is no whole line.
+    private func takeLine() throws(ControlError) -> Bool {
+        switch input.next() {
+        case nil: return false
+        case .refused(let error):
+            failure = failure ?? error
+            _ = model.handle(.said(error.message, isFailure: true))
+        case .text(let line):
+            let effects = takesCommands ? model.enter(line: line) : model.say(line)
+            if effects.isEmpty, failure == nil, let refusal = model.refusal {
+                failure = ControlError(model.isLocked ? .locked : .usage, refusal)
+            }
+            try perform(effects)
+        }
+        return true
+    }
+
+    private func readNode() throws(ControlError) {
+        try client.sendPosted()
+        for response in try client.responses() {
+            switch response {
+            case .success(let id, let result):
+                if let request = requests.removeValue(forKey: id) {
+                    try perform(model.handle(.answer(request, .success(result))))
+                }
+            case .failure(let id, let error):
+                if let request = requests.removeValue(forKey: id) {
+                    if case .action = request, failure == nil { failure = error }
+                    try perform(model.handle(.answer(request, .failure(error))))
+                }
+            case .notification(ControlResponse.eventMethod, let event): try perform(model.handle(.event(event)))
+            case .notification(ControlResponse.droppedMethod, _): try perform(model.handle(.dropped))
+            case .notification: break
+            }
+        }
+    }
+
+    private func perform(_ effects: [ChatEffect]) throws(ControlError) {
+        for effect in effects {
+            switch effect {
+            case .call(let request, let method, let params): requests[try client.post(method, params)] = request
+            case .upload(let conversation, let path, let text, let replyTo):
+                jobCount += 1
+                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
+            case .save(let conversation, let message, let path):
+                jobCount += 1
+                jobs.save(conversation: conversation, message: message, path: path)
+            case .bell, .preview, .remember: break
+            case .quit: isOver = true
+            }
+        }
+    }
+}

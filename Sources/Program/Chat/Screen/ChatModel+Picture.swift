@@ -1,0 +1,345 @@
+import Control
+
+extension ChatModel {
+    /// The smallest screen on which everything has its place.
+    static let smallest = Picture.Size(columns: 32, rows: 8)
+
+    /// What is on the screen.
+    func picture(_ size: Picture.Size) -> Picture {
+        guard size.columns >= Self.smallest.columns, size.rows >= Self.smallest.rows else {
+            let rows = (0..<max(1, size.rows)).map {
+                $0 == 0 ? Row(Span(Wrapping.cut("too small", width: size.columns))) : Row()
+            }
+            return Picture(size: size, rows: rows, cursor: (0, 0))
+        }
+        let (input, cursor) = inputRows(size)
+        let bottom = cardRows(size.columns) + input + [statusRow(size.columns)]
+        let room = bodyCount(size)
+        let body = bodyRows(columns: size.columns, count: room)
+        // A card that is higher than the screen loses its beginning, not the input.
+        let rows = ([headerRow(size.columns)] + body + bottom.suffix(size.rows - 1 - room))
+        return Picture(
+            size: size, rows: rows.prefix(size.rows).map { $0.cut(to: size.columns) },
+            cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column)))
+    }
+
+    /// Rows between the first line and the last ones.
+    func bodyCount(_ size: Picture.Size) -> Int {
+        max(1, size.rows - 2 - cardRows(size.columns).count - inputRows(size).0.count)
+    }
+
+    // MARK: The first line
+
+    private func headerRow(_ columns: Int) -> Row {
+        if isLocked { return Row(Span(" mayfly · locked", .bar)) }
+        guard let room else {
+            let unread = rooms.reduce(0) { $0 + $1.unreadCount }
+            let count = rooms.count == 1 ? "1 conversation" : "\(rooms.count) conversations"
+            return Row(
+                Span(Wrapping.cut(" mayfly · \(count)\(unread > 0 ? " · \(unread) unread" : "")", width: columns), .bar)
+            )
+        }
+        let right = retention(room, columns)
+        let members = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
+        let names = members.isEmpty ? "nobody else yet" : members.joined(separator: " ")
+        let left = " \(room.title) · \(names)"
+        return Row(Span(Wrapping.cut(left, width: max(0, columns - CellWidth.of(right.text) - 1)), .bar), right: right)
+    }
+
+    /// How long what is here stays, in words and colour.
+    private func retention(_ room: Room, _ columns: Int) -> Span {
+        let isNarrow = columns < 60
+        if room.isExploded { return Span(" EXPLODED ", .exploding) }
+        if let at = room.explodesAt {
+            let left = Words.countdown(at.milliseconds - now.milliseconds)
+            return Span(isNarrow ? " ENDS \(left) " : " explodes in \(left) ", .exploding)
+        }
+        if room.retention == .ephemeral { return Span(isNarrow ? " MEMORY " : " MEMORY ONLY ", .memory) }
+        let kept = Words.lifetime(room.retention).uppercased()
+        return Span(isNarrow ? " KEPT \(kept) " : " KEPT \(kept) on disk ", .kept)
+    }
+
+    // MARK: The last lines
+
+    /// The rows of the line that is being written, and where the cursor is in them.
+    private func inputRows(_ size: Picture.Size) -> ([Row], (row: Int, column: Int)) {
+        let prompt = inputPrompt
+        let text = String(editor.text[..<editor.cursor]).replacing("\n", with: "↵")
+        let rest = String(editor.text[editor.cursor...]).replacing("\n", with: "↵")
+        let width = size.columns - 1
+        var rows: [String] = [""]
+        var columns = 0
+        var cursor = (row: 0, column: 0)
+        func place(_ text: String) {
+            for character in text {
+                let cell = CellWidth.of(character)
+                if columns + cell > width {
+                    rows.append("")
+                    columns = 0
+                }
+                rows[rows.count - 1].append(character)
+                columns += cell
+            }
+        }
+        place(prompt + ShownText.line(text))
+        cursor = (rows.count - 1, columns)
+        place(ShownText.line(rest))
+        // The rows around the cursor, not more than a third of the screen.
+        let count = min(rows.count, max(1, size.rows / 3))
+        let first = max(0, min(cursor.row, rows.count - count))
+        let shown = rows[first..<(first + count)].map { Row(Span($0, question == nil ? .plain : .strong)) }
+        return (shown, (cursor.row - first, cursor.column))
+    }
+
+    private var inputPrompt: String {
+        switch question {
+        case nil: return "> "
+        case .explode(let id, _, _), .leave(let id): return "type \(room(id)?.title ?? ""): "
+        case .paste(let text):
+            let count = text.split(separator: "\n", omittingEmptySubsequences: false).count
+            let lines = count == 1 ? "1 line" : "\(count) lines"
+            return
+                "paste \(lines), \(Words.size(Int64(text.utf8.count)))? Enter inserts · 1 makes one line of it · Esc "
+        case .invitation(let join):
+            let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
+            return "\(name), from \(Words.name(join.from ?? "a stranger")): a accepts · d declines · Esc "
+        case .name: return "your name, as others see it (Enter for none): "
+        case .reaction:
+            return ChatModel.reactions.enumerated().map { "\($0 + 1) \($1)" }.joined(separator: "  ")
+                + ", or type one: "
+        }
+    }
+
+    /// What this message will get, or what there is to say; and where something unread waits.
+    private func statusRow(_ columns: Int) -> Row {
+        let others = rooms.enumerated().filter { $1.id != currentID && $1.unreadCount > 0 }.map {
+            "[\($0 + 1) \($1.title) \($1.unreadCount)]"
+        }.joined(separator: " ")
+        let right = others.isEmpty ? Span("/help", .dim) : Span(others, .strong)
+        let (text, tone) = status(columns)
+        let width = max(0, columns - CellWidth.of(right.text) - 1)
+        if CellWidth.of(text) > width { return Row(Span(Wrapping.cut(text, width: columns), tone)) }
+        return Row(Span(text, tone), right: right)
+    }
+
+    private func status(_ columns: Int) -> (String, Tone) {
+        if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
+        if let lostConnection { return ("no node: \(lostConnection)", .warning) }
+        if case .explode(_, _, let isScheduled) = question {
+            return (
+                isScheduled ? "then everybody's copy is destroyed at that time" : "everybody's copy is destroyed now",
+                .warning
+            )
+        }
+        if case .leave = question { return ("your copy is destroyed, and the others are told", .warning) }
+        if isLocked { return ("Ctrl-C ends the chat", .dim) }
+        guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
+        if room.isExploded { return ("Alt-X closes", .dim) }
+        if selection != nil { return (ChatModel.selectionHelp(columns), .strong) }
+        if let reply = room.reply { return answered(reply, in: room) }
+        if scroll > 0 {
+            return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
+        }
+        if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
+        let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
+        guard let length = Words.milliseconds(room.retention) else {
+            return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
+        }
+        let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)
+        let time = Words.time(Timestamp(milliseconds: end), now: now, calendar)
+        return ("What you send now is kept until \(time)\(mailbox)", .dim)
+    }
+
+    private func answered(_ reply: ReplyTarget, in room: Room) -> (String, Tone) {
+        if reply.isGone { return ("the message that you answer is gone", .warning) }
+        guard let target = room.message(reply.message) else { return ("answers an older message", .strong) }
+        let text = ShownText.line(target.text ?? target.file?.name ?? "")
+        return ("answers \(ChatModel.you(target.from)): \(text)", .strong)
+    }
+
+    // MARK: Cards
+
+    /// A proposal that waits, or an agreement that has ended.
+    private func cardRows(_ columns: Int) -> [Row] {
+        guard let room, !room.isExploded, overlay == nil else { return [] }
+        if let proposal = room.lifetime?.proposal {
+            let isOurs = proposal.member == nil
+            let what = ([Words.lifetime(proposal.lifetime)] + ChatModel.terms(proposal)).joined(separator: ", ")
+            let waiting = (proposal.waiting ?? []).map(ChatModel.you)
+            let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
+            let isForUs = waiting.contains("you")
+            return card(
+                "\(head) (now \(Words.lifetime(room.retention))) · waits for \(Words.list(waiting))",
+                isOurs
+                    ? "Alt-W withdraw · Alt-D details"
+                    : isForUs
+                        ? "Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details"
+                        : "Alt-R reject · Alt-D details", columns)
+        }
+        if let ended = room.endedLifetime, room.retention == .ephemeral {
+            return card(
+                "The agreement of \(Words.lifetime(ended)) has ended: in memory only now",
+                "Alt-P propose it again · Alt-X close this", columns)
+        }
+        return []
+    }
+
+    private func card(_ text: String, _ keys: String, _ columns: Int) -> [Row] {
+        let width = columns - 2
+        var head = Wrapping.wrap(text, width: width - 2)
+        if head.count > 2 { head = [head[0], Wrapping.cut(head[1...].joined(separator: " "), width: width - 2)] }
+        var rows: [Row] = []
+        for (index, line) in head.enumerated() {
+            let fill = width - 2 - CellWidth.of(line)
+            rows.append(
+                index == 0
+                    ? Row(Span("┌ \(line) \(String(repeating: "─", count: max(0, fill)))┐", .card))
+                    : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card)))
+        }
+        // Every key is shown: what answers a proposal is not cut off.
+        let keyRows = Wrapping.wrap(keys, width: width - 2)
+        for (index, line) in keyRows.enumerated() {
+            let fill = max(0, width - 2 - CellWidth.of(line))
+            let (left, rule, right) = index == keyRows.count - 1 ? ("└", "─", "┘") : ("│", " ", "│")
+            rows.append(Row(Span("\(left) \(line) \(String(repeating: rule, count: fill))\(right)", .card)))
+        }
+        return rows
+    }
+
+    // MARK: The middle
+
+    private func bodyRows(columns: Int, count: Int) -> [Row] {
+        let rows: [Row]
+        if let overlay {
+            let shown = overlayRows(overlay, columns: columns, count: count)
+            return shown + [Row](repeating: Row(), count: count - shown.count)
+        }
+        if isLocked {
+            let words = ["The storage is locked: its keys are wiped, nothing is shown.", "`mayfly unlock` opens it."]
+            let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
+            let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
+            return shown + [Row](repeating: Row(), count: count - shown.count)
+        }
+        guard let room else {
+            let shown = Array(listRows(columns).prefix(count))
+            return shown + [Row](repeating: Row(), count: count - shown.count)
+        }
+        rows =
+            room.isExploded
+            ? explosionRows(room, columns)
+            : MessageRows(self, room, columns).rows(last: count + scroll, through: selection)
+        let end = selectedEnd(rows, count) ?? max(min(count, rows.count), rows.count - scroll)
+        let shown = Array(rows[max(0, end - count)..<end])
+        return [Row](repeating: Row(), count: count - shown.count) + shown
+    }
+
+    /// Behind the last row that is shown, so that the selected message is in sight.
+    private func selectedEnd(_ rows: [Row], _ count: Int) -> Int? {
+        guard selection != nil, let first = rows.firstIndex(where: { $0.spans.contains { $0.tone == .selected } })
+        else { return nil }
+        let last = rows.lastIndex { $0.spans.contains { $0.tone == .selected } } ?? first
+        return first >= rows.count - count ? rows.count : min(rows.count, max(last + 1, first + count))
+    }
+
+    private func overlayRows(_ overlay: Overlay, columns: Int, count: Int) -> [Row] {
+        if case .code(let code) = overlay {
+            guard code.count <= count, code.allSatisfy({ CellWidth.of($0) <= columns }) else {
+                let needed = "\(CellWidth.of(code.first ?? "")) columns and \(code.count + 3) rows"
+                let words = "A QR code needs \(needed). `mayfly invite create C --code` makes a code to say aloud."
+                return Wrapping.wrap(words, width: columns).prefix(count).map { Row(Span($0, .warning)) }
+            }
+            return code.map { Row(Span($0, .code)) }
+        }
+        if case .image(_, let title, let rows) = overlay {
+            let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
+            return [head, Row()] + rows.prefix(max(0, count - 2))
+        }
+        // A command to copy is not broken at its blanks.
+        let body = lines(of: overlay).flatMap { line in
+            line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
+        }
+        let place = count - 2
+        let first = max(0, min(overlayScroll, body.count - place))
+        let hint = body.count > place ? "arrows and PageDown scroll" : "any key goes on"
+        return [Row(Span(title(of: overlay), .strong), right: Span(hint, .dim)), Row()]
+            + body[first..<min(body.count, first + place)].map { Row(Span($0)) }
+    }
+
+    private func title(of overlay: Overlay) -> String {
+        switch overlay {
+        case .help: "Keys and commands"
+        case .text(let title, _), .invite(let title, _, _): title
+        case .code: "QR code"
+        case .image(_, let title, _): title
+        }
+    }
+
+    /// The lines of a page, however wide.
+    func lines(of overlay: Overlay) -> [String] {
+        switch overlay {
+        case .help: SlashCommand.helpLines
+        case .text(_, let lines), .invite(_, let lines, _), .code(let lines): lines
+        case .image: []
+        }
+    }
+
+    private static func pieces(_ line: String, _ columns: Int) -> [String] {
+        var rows = [""]
+        for character in line {
+            if CellWidth.of(rows[rows.count - 1]) + CellWidth.of(character) > columns { rows.append("") }
+            rows[rows.count - 1].append(character)
+        }
+        return rows
+    }
+
+    private func listRows(_ columns: Int) -> [Row] {
+        var rows: [Row] = [Row()]
+        let width = min(24, rooms.map { CellWidth.of($0.title) }.max() ?? 0)
+        for (index, room) in rooms.enumerated() {
+            let unread = room.unreadCount > 0 ? "\(room.unreadCount) new" : ""
+            let names = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
+            let right = retention(room, columns)
+            let number = index < 9 ? "\(index + 1)" : " "
+            let start = " \(number) \(Wrapping.fit(room.title, width: width))  \(Wrapping.fit(unread, width: 7)) "
+            let rest = Wrapping.cut(
+                names.joined(separator: " "), width: columns - CellWidth.of(start) - CellWidth.of(right.text) - 1)
+            let tone: Tone = index == listIndex ? .selected : room.unreadCount > 0 ? .strong : .plain
+            rows.append(Row(spans: [Span(Wrapping.cut(start, width: columns), tone), Span(rest, .dim)], right: right))
+        }
+        if rooms.isEmpty { rows.append(Row(Span(" No conversation yet.", .dim))) }
+        if !joins.isEmpty { rows.append(Row()) }
+        for (index, join) in joins.enumerated() {
+            let text: String
+            if join.state == .invited {
+                let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
+                text =
+                    " \(ShownText.line(join.from ?? "a node that is not in peers.json")) invites you\(name): Enter answers"
+            } else {
+                text = " joining since \(Words.time(join.startedAt ?? now, now: now, calendar)) …"
+            }
+            let tone: Tone = rooms.count + index == listIndex ? .selected : .card
+            rows.append(Row(Span(Wrapping.cut(text, width: columns), tone)))
+        }
+        return rows
+    }
+
+    /// Who has destroyed a conversation, and who has yet to.
+    private func explosionRows(_ room: Room, _ columns: Int) -> [Row] {
+        guard let status = room.explosion else { return [] }
+        var rows = [Row(Span(" The keys are destroyed: nothing here can be read any more.", .strong)), Row()]
+        for receipt in status.receipts ?? [] {
+            let time = Words.time(receipt.destroyedAt, now: now, calendar)
+            rows.append(Row(Span(" \(room.name(of: receipt.member)) ✓ \(time)", .kept)))
+        }
+        for member in status.waiting {
+            let isOnline = room.conversation.members.first { $0.member == member }?.online ?? false
+            let text = isOnline ? "is told" : "offline, told again for 7 days"
+            rows.append(Row(Span(" \(room.name(of: member)) \(text)", .warning)))
+        }
+        if let error = status.error { rows.append(Row(Span(" \(ShownText.line(error))", .warning))) }
+        if status.waiting.isEmpty, !(status.receipts ?? []).isEmpty {
+            rows += [Row(), Row(Span(" Every member has confirmed.", .strong))]
+        }
+        return rows.map { row in Row(spans: row.spans.map { Span(Wrapping.cut($0.text, width: columns), $0.tone) }) }
+    }
+}

@@ -1,0 +1,84 @@
+/// Pictures to the bytes that a terminal is sent: ECMA-48, as every terminal of today understands it.
+///
+/// Only lines that have changed are sent.
+struct Renderer {
+    /// False with `NO_COLOR` (no-color.org): tones are bold, dim and reverse then.
+    private let hasColours: Bool
+    private var shown: Picture?
+
+    init(hasColours: Bool) { self.hasColours = hasColours }
+
+    /// Another screen for the chat, which leaves the one before as it was; bracketed paste.
+    /// Lines do not wrap: a character that is wider than it is known to be stays in its line.
+    static let begin = "\u{1B}[?1049h\u{1B}[?2004h\u{1B}[?7l\u{1B}[2J"
+    /// Clears that screen before it is left: some terminals keep it.
+    static let end = "\u{1B}[0m\u{1B}[2J\u{1B}[?7h\u{1B}[?2004l\u{1B}[?25h\u{1B}[?1049l"
+
+    /// The whole screen is sent the next time: it may have been written over.
+    mutating func forget() { shown = nil }
+
+    mutating func update(_ picture: Picture) -> String {
+        guard picture != shown else { return "" }
+        // Synchronised output, where the terminal has it: no half picture is seen.
+        var bytes = "\u{1B}[?2026h\u{1B}[?25l"
+        let isNew = shown?.size != picture.size
+        if isNew { bytes += "\u{1B}[0m\u{1B}[2J" }
+        for (index, row) in picture.rows.enumerated() where isNew || shown?.rows[index] != row {
+            bytes += "\u{1B}[\(index + 1);1H\u{1B}[0m\u{1B}[2K"
+            if row.spans.first?.tone == .bar {
+                bytes += code(.bar) + String(repeating: " ", count: picture.size.columns) + "\r"
+            }
+            for span in row.spans { bytes += code(span.tone) + span.text + "\u{1B}[0m" }
+            if let right = row.right {
+                let column = max(1, picture.size.columns - CellWidth.of(right.text) + 1)
+                // A mark of left-to-right writing keeps digits beside right-to-left text where they belong (UAX #9).
+                let mark = row.spans.contains(where: \.text.isRightToLeft) ? "\u{200E}" : ""
+                bytes += "\u{1B}[\(column)G\(code(right.tone))\(mark)\(right.text)\u{1B}[0m"
+            }
+        }
+        bytes += "\u{1B}[\(picture.cursor.row + 1);\(picture.cursor.column + 1)H\u{1B}[?25h\u{1B}[?2026l"
+        shown = picture
+        return bytes
+    }
+
+    private func code(_ tone: Tone) -> String {
+        guard hasColours else {
+            return switch tone {
+            case .plain, .name: "\u{1B}[0m"
+            case .dim: "\u{1B}[2m"
+            case .strong, .card, .kept, .memory, .exploding, .warning: "\u{1B}[1m"
+            case .bar, .selected: "\u{1B}[7m"
+            case .code: "\u{1B}[30;107m"
+            case .pixels(_, _, let isReversed): isReversed ? "\u{1B}[7m" : "\u{1B}[0m"
+            }
+        }
+        return switch tone {
+        case .plain: "\u{1B}[0m"
+        case .dim: "\u{1B}[2m"
+        case .strong: "\u{1B}[1m"
+        // The colours of a terminal that can be read on black and on white: not yellow, not the pale ones.
+        case .name(let number): "\u{1B}[1;\([31, 32, 34, 35, 36][number % 5])m"
+        case .kept: "\u{1B}[30;42m"
+        case .memory: "\u{1B}[30;46m"
+        case .exploding: "\u{1B}[1;37;41m"
+        case .warning: "\u{1B}[1;31m"
+        case .bar: "\u{1B}[7m"
+        case .card: "\u{1B}[1;36m"
+        case .selected: "\u{1B}[7m"
+        case .code: "\u{1B}[30;107m"
+        case .pixels(let fore, let back, let isReversed):
+            "\u{1B}[0\(isReversed ? ";7" : "")\(fore.map { ";38;5;\($0)" } ?? "")\(back.map { ";48;5;\($0)" } ?? "")m"
+        }
+    }
+}
+
+extension String {
+    /// Has letters of Hebrew, Arabic, Syriac, Thaana, N'Ko or their presentation forms.
+    fileprivate var isRightToLeft: Bool {
+        unicodeScalars.contains {
+            (0x0590...0x08FF).contains($0.value) || (0xFB1D...0xFDFF).contains($0.value)
+                || (0xFE70...0xFEFF).contains($0.value) || (0x10800...0x10FFF).contains($0.value)
+                || (0x1E800...0x1EFFF).contains($0.value)
+        }
+    }
+}

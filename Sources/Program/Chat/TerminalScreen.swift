@@ -1,0 +1,149 @@
+import CLinux
+import Control
+import Glibc
+
+/// The terminal of the process: its settings, its size, its signals. Whatever ends or stops the chat leaves the terminal as
+/// it was, with nothing of the chat on it.
+final class TerminalScreen {
+    private static let signals = [SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCONT, SIGTSTP]
+    /// Where the handler tells which signal has come.
+    nonisolated(unsafe) private static var told: Int32 = -1
+
+    /// Signals that end the chat.
+    private static let ending = [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
+    /// What comes of a mistake of ours: the terminal is given back before the process ends.
+    private static let crashes = [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
+    /// How the terminal was, for a crash.
+    nonisolated(unsafe) private static var saved = termios()
+    /// Where a crash writes, which never waits.
+    nonisolated(unsafe) private static var last: Int32 = STDOUT_FILENO
+    private static let endBytes = Array(Renderer.end.utf8)
+
+    private let ends: [Int32]
+    /// The terminal once more, so that writing to it never waits: other programs share the description of standard output.
+    private let output: Int32
+    private var before = termios()
+    private var isOpen = false
+    private var arrived: [Int32] = []
+
+    /// Readable when a signal has come.
+    var signalDescriptor: Int32 { ends[0] }
+
+    init() throws(ControlError) {
+        var ends: [Int32] = [-1, -1]
+        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        self.ends = ends
+        for end in ends { _ = fcntl(end, F_SETFL, O_NONBLOCK) }
+        output = ttyname(STDOUT_FILENO).map { Glibc.open($0, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC) } ?? -1
+        Self.told = ends[1]
+    }
+
+    deinit {
+        close()
+        Self.told = -1
+        for end in ends + (output < 0 ? [] : [output]) { Glibc.close(end) }
+    }
+
+    /// Takes the terminal: no echo, no lines, no signals of the keyboard; another screen.
+    func open() throws(ControlError) {
+        guard tcgetattr(STDIN_FILENO, &before) == 0 else {
+            throw ControlError(.failed, "standard input is no terminal", hint: "use `mayfly chat --plain`")
+        }
+        var handling = sigaction()
+        handling.__sigaction_handler.sa_handler = { number in
+            let code = errno
+            var byte = UInt8(truncatingIfNeeded: number)
+            _ = Glibc.write(TerminalScreen.told, &byte, 1)
+            errno = code
+        }
+        for number in Self.signals { sigaction(number, &handling, nil) }
+        signal(SIGPIPE, SIG_IGN)
+        Self.saved = before
+        _ = Self.endBytes.count
+        if output >= 0 { Self.last = output }
+        var crashing = sigaction()
+        // tcsetattr(3), write(2), raise(3) and sigaction(2) may be called here: signal-safety(7).
+        crashing.__sigaction_handler.sa_handler = { number in
+            tcsetattr(STDIN_FILENO, TCSANOW, &TerminalScreen.saved)
+            TerminalScreen.endBytes.withUnsafeBytes { _ = Glibc.write(TerminalScreen.last, $0.baseAddress, $0.count) }
+            var usual = sigaction()
+            sigaction(number, &usual, nil)
+            raise(number)
+        }
+        for number in Self.crashes { sigaction(number, &crashing, nil) }
+        isOpen = true
+        begin()
+    }
+
+    private func begin() {
+        var raw = before
+        cfmakeraw(&raw)
+        take(&raw)
+        write(Renderer.begin)
+    }
+
+    /// Gives the terminal back.
+    func close() {
+        guard isOpen else { return }
+        isOpen = false
+        write(Renderer.end)
+        take(&before)
+    }
+
+    /// Without waiting until what was written has been taken: a terminal that nobody reads would never take it.
+    private func take(_ settings: inout termios) {
+        tcsetattr(STDIN_FILENO, TCSANOW, &settings)
+        tcflush(STDIN_FILENO, TCIFLUSH)
+    }
+
+    /// Stops the process, as Ctrl-Z does; goes on when it is continued.
+    func suspend() {
+        guard isOpen else { return }
+        write(Renderer.end)
+        take(&before)
+        raise(SIGSTOP)
+        begin()
+    }
+
+    /// Columns and rows; 80 and 24 when the terminal does not say.
+    var size: Picture.Size { Terminal.size(of: STDOUT_FILENO) }
+
+    /// The signals that have come.
+    func takeSignals() -> [Int32] {
+        readSignals()
+        defer { arrived = [] }
+        return arrived
+    }
+
+    private func readSignals() {
+        var bytes = [UInt8](repeating: 0, count: 64)
+        let count = read(ends[0], &bytes, bytes.count)
+        if count > 0 { arrived += bytes[..<count].map(Int32.init) }
+    }
+
+    /// - Returns: false when nobody sees it any more, or a signal that ends the chat has come while nobody took it.
+    @discardableResult func write(_ text: String) -> Bool {
+        guard output >= 0 else { return text.isEmpty || DescriptorOutput.write(text.utf8, to: STDOUT_FILENO) == nil }
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(output, $0.baseAddress, $0.count) }
+            if count >= 0 {
+                rest = rest.dropFirst(count)
+                continue
+            }
+            guard errno == EAGAIN || errno == EINTR else { return false }
+            var polled = [
+                pollfd(fd: output, events: Int16(POLLOUT), revents: 0),
+                pollfd(fd: ends[0], events: Int16(POLLIN), revents: 0),
+            ]
+            // Once the chat ends, its last words wait a moment at most.
+            let ready = poll(&polled, nfds_t(polled.count), isOpen ? -1 : Self.lastWords)
+            if polled[1].revents != 0 { readSignals() }
+            if ready == 0 || arrived.contains(where: Self.ending.contains) { return false }
+        }
+        return true
+    }
+
+    /// Milliseconds.
+    private static let lastWords: Int32 = 200
+}

@@ -1,0 +1,359 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct ConversationCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "conversation", abstract: "Conversations and their members.",
+        discussion: """
+            Every command takes a conversation by its alias, by its id or the start of it, or by its name, in this \
+            order. The alias is yours: it is unique on this node, and no other member can change it or take it away. \
+            The name is what the conversation's creator calls it; several may have the same one.
+
+            Examples:
+              mayfly conversation create --name incident --with ann bob
+              mayfly conversation list
+              mayfly conversation alias incident night-shift
+              mayfly conversation members incident
+              mayfly conversation lock incident
+            """,
+        subcommands: [
+            Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
+            Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
+        ])
+
+    fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
+        terminal.fields([
+            ("conversation", safe(conversation.conversation)), ("alias", conversation.alias.map(safe) ?? "-"),
+            ("name", conversation.name.map(safe) ?? "-"), ("role", safe(conversation.role)),
+            ("state", safe(conversation.state)), ("locked", conversation.locked ? "yes" : "no"),
+            ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
+            ("unread", unread(conversation.unread)), ("your name", conversation.profile.map(safe) ?? "-"),
+            ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
+            ("expires", shown(conversation.expiresAt, now: wallClock())), ("members", String(conversation.memberCount)),
+        ])
+    }
+
+    fileprivate static func members(_ conversation: Conversation, _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["NAME", "MEMBER", "ONLINE", "MAILBOX", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
+            conversation.members.map { member in
+                [
+                    (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
+                    member.mailbox?.rawValue ?? "-", member.path.map(safe) ?? "-", member.link.map(shown) ?? "-",
+                    milliseconds(member.link?.rttMs), shown(member.link?.since, now: now),
+                    member.link.map { Words.size($0.bytesIn) } ?? "-",
+                    member.link.map { Words.size($0.bytesOut) } ?? "-",
+                ]
+            })
+        for member in conversation.members {
+            let name = (member.profile ?? member.peer).map(safe) ?? safe(member.member)
+            if member.copied ?? false { terminal.note(Words.copies(of: name)) }
+            if member.reportsCopies ?? false { terminal.note(Words.copies(reportedBy: name)) }
+        }
+        for member in conversation.members {
+            guard let lost = member.lost else { continue }
+            let place = "\(safe(member.member)) over \(safe(lost.transport))"
+            terminal.note("the last link to \(place) was lost: \(lost.words)")
+        }
+    }
+}
+
+extension ConversationCommand {
+    struct Create: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "create", abstract: "Start a conversation with an inbox of its own.",
+            discussion: """
+                The name becomes its alias on this node, unless --alias gives another. It is refused when another \
+                conversation has that alias: a script that goes on with it would say there what is for this one.
+
+                Members that join by an invitation sent --with a named peer are shown by that peer's name here until \
+                they choose a name of their own.
+
+                Examples:
+                  mayfly conversation create --name incident --as ops --with ann bob
+                  mayfly conversation create --name incident --alias incident-paris
+                """)
+
+        @Option(help: "What to call it.") var name: String?
+        @Option(help: "What to call it on this node; its name by default.") var alias: String?
+        @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
+        @Option(
+            parsing: .upToNextOption, help: ArgumentHelp("Named nodes to invite.", valueName: "peer"), completion: .peer
+        ) var with: [String] = []
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let params = ConversationCreateMethod.Params(
+                name: name, profile: try profile ?? OwnName.ask(global, terminal), peers: with.isEmpty ? nil : with,
+                alias: alias)
+            try call(ConversationCreateMethod.self, params, terminal) { created in
+                terminal.fields([
+                    ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
+                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)),
+                    ("invite tag", safe(created.inviteTag)),
+                ])
+                let handle = handle(created.alias, created.conversation)
+                if with.isEmpty {
+                    terminal.note("invite somebody with `mayfly invite create \(handle)`")
+                } else {
+                    terminal.note(
+                        "\(with.map(safe).joined(separator: " and ")) will be asked to join; see who has with "
+                            + "`mayfly conversation members \(handle)`, and talk with `mayfly chat \(handle)`")
+                }
+                if created.alias == nil, created.name != nil {
+                    terminal.note(
+                        "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`")
+                }
+            }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list", abstract: "List the conversations.",
+            discussion: """
+                MEMBERS counts you, too. A conversation that you were removed from and joined again is there twice: the \
+                copy of before has no alias and is listed, and named, by its inbox.
+                """)
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
+                let now = wallClock()
+                let latest = Dictionary(
+                    list.conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
+                terminal.table(
+                    ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
+                    list.conversations.map { conversation in
+                        [
+                            // The id means the latest copy of a conversation.
+                            short(
+                                safe(
+                                    latest[conversation.conversation] == conversation.inbox
+                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation)),
+                            conversation.alias.map(safe) ?? "-", conversation.name.map(safe) ?? "-",
+                            ConversationCommand.unread(conversation.unread), safe(conversation.role),
+                            safe(conversation.state) + (conversation.locked ? ", locked" : ""),
+                            String(conversation.memberCount), conversation.lifetime.rawValue,
+                            shown(conversation.expiresAt, now: now),
+                        ]
+                    })
+                if list.conversations.isEmpty {
+                    terminal.note("no conversations; start one with `mayfly conversation create`")
+                }
+            }
+        }
+    }
+
+    /// The node counts no further than that.
+    private static let mostUnread = 1_000
+
+    fileprivate static func unread(_ count: Int) -> String {
+        count == 0 ? "-" : count < mostUnread ? String(count) : "\(mostUnread)+"
+    }
+
+    struct Rename: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "rename", abstract: "Rename a conversation.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Argument var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            if name.isEmpty { throw ValidationError("the name is empty") }
+            try call(ConversationRenameMethod.self, .init(conversation: conversation, name: name), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Alias: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "alias", abstract: "Call a conversation otherwise on this node.",
+            discussion: """
+                An alias means its conversation whatever other members call theirs. No other node learns it, and it is \
+                destroyed with the conversation. A new conversation has its name as alias; one that was joined has its \
+                name, or name-2, name-3 … if that means another one here.
+
+                Examples:
+                  mayfly conversation alias 4f1c09ab night-shift
+                  mayfly conversation alias night-shift --remove
+                """)
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Argument(help: "What to call it.") var alias: String?
+        @Flag(help: "Take its alias away.") var remove = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if remove == (alias != nil) { throw ValidationError("give either the ALIAS or --remove") }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationAliasMethod.self, .init(conversation: conversation, alias: alias), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Remove: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "remove", abstract: "Remove a member, and void all invites made so far.",
+            discussion: """
+                It is told, gets nothing more, and keeps what it has until its time. Make new invites with \
+                `mayfly invite create`.
+                """)
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Argument var member: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationRemoveMethod.self, .init(conversation: conversation, member: member), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Profile: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "profile",
+            abstract: "Show or set your own name in a conversation; other conversations are not affected.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Argument(help: "Empty for none; left out, the name is shown.") var profile: String?
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            guard let profile else {
+                return try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) { shown in
+                    terminal.fields([("your name", shown.profile.map(safe) ?? "-")])
+                }
+            }
+            try call(ConversationProfileMethod.self, .init(conversation: conversation, profile: profile), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Show: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one conversation.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Members: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "members", abstract: "Show who is in a conversation.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationMembersMethod.self, .init(conversation: conversation), terminal) {
+                ConversationCommand.members($0, terminal)
+            }
+        }
+    }
+
+    struct Leave: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "leave", abstract: "Leave a conversation and destroy the copy here.",
+            discussion: """
+                Asks to type what the conversation is called here; --force does not ask and is needed without a \
+                terminal. It cannot be undone.
+                """)
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Flag(help: "Do not ask.") var force = false
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            if !force, isatty(STDIN_FILENO) != 1 {
+                throw ControlError(.usage, "not left: there is no terminal to confirm on", hint: "use --force")
+            }
+            let client = try connect()
+            let target = force ? conversation : try confirm(client)
+            let value = try client.call(ConversationLeaveMethod.self, .init(conversation: target))
+            if terminal.json { return terminal.result(value) }
+            ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
+        }
+
+        /// - Returns: the inbox of what was confirmed: an id means the latest copy of a conversation.
+        private func confirm(_ client: ControlClient) throws -> String {
+            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+            let found = try understand(value, as: Conversation.self)
+            let name = found.title
+            try Terminal.confirm(
+                "This destroys your copy of '\(name)'. The other members keep theirs. It cannot be undone.",
+                byTyping: name)
+            return found.inbox ?? found.conversation
+        }
+    }
+
+    struct Lock: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "lock", abstract: "Let nobody join any more and revoke all invitations.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationLockMethod.self, .init(conversation: conversation), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Unlock: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "unlock", abstract: "Let new invitations admit again.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationUnlockMethod.self, .init(conversation: conversation), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Close: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "close", abstract: "Close a conversation here and forget its ephemeral messages.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationCloseMethod.self, .init(conversation: conversation), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+}
+
+extension Conversation {
+    /// What it is called here.
+    var title: String { (alias ?? name).map(safe) ?? short(safe(conversation)) }
+
+    /// With us, unless we were removed.
+    var memberCount: Int { members.count + (state == "removed" ? 0 : 1) }
+}
+
+/// What a person types for a conversation: its alias, quoted where a shell wants that; the beginning of its id where
+/// there is no alias, or one that would end the command in which it is shown.
+func handle(_ alias: String?, _ conversation: String) -> String {
+    quoted(alias.map(safe).flatMap { $0.contains("`") ? nil : $0 } ?? short(safe(conversation)))
+}

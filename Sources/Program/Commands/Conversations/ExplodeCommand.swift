@@ -1,0 +1,278 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct ExplodeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "explode", abstract: "Destroy a conversation for everybody.",
+        discussion: """
+            Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--wait [--timeout 60]] [--force]
+
+            Asks to type what the conversation is called here; --force does not ask and is needed without a terminal. It cannot be \
+            undone. With --at or --in every member destroys its copy at that time, online or not; a schedule can be \
+            brought forward, never put off, and is at most 365 d ahead.
+
+            --wait says who has confirmed as they do, and ends when all have: 0, or 4 when --timeout passes first; then \
+            the members that are missing are told again for 7 d all the same.
+
+            --no-trace keeps no list of whom to tell (endpoints and keys for knocking, 7 d). Members that are offline \
+            then learn it from another member, or by asking this node when they come back, or never. What stays in \
+            any case for 45 d is a sealed page without content, name or endpoint, so that the conversation cannot \
+            come back.
+
+            Examples:
+              mayfly explode room
+              mayfly explode room --force
+              mayfly explode room --wait --timeout 60
+              mayfly explode room --in 2h
+              mayfly explode room --at 2026-12-24T18:00:00Z --force
+              mayfly explode status 4f1c09ab      the id: the name is gone with everything else
+              mayfly explode list                 the ids of the last 45 days, and scheduled explosions
+            """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
+
+    /// By name, where the conversation is still there to tell.
+    private static func list(_ members: [String], _ status: ExplosionStatus) -> String {
+        let names = members.map { member in status.names?.first { $0.member == member }?.name ?? member }
+        return names.isEmpty ? "-" : names.map(safe).joined(separator: ", ")
+    }
+
+    fileprivate static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
+            explosions.map { status in
+                [
+                    short(safe(status.conversation)), status.name.map(safe) ?? "-", safe(status.state),
+                    shown(status.expiresAt, now: now), list(status.confirmed, status), list(status.waiting, status),
+                ]
+            })
+        if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
+    }
+
+    fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
+        terminal.fields([
+            ("conversation", short(safe(status.conversation))), ("name", status.name.map(safe)),
+            ("state", safe(status.state)), ("at", shown(status.expiresAt, now: wallClock())),
+            ("confirmed", list(status.confirmed, status)), ("error", status.error.map(safe)),
+            ("waiting for", list(status.waiting, status)),
+        ])
+    }
+}
+
+extension ExplodeCommand {
+    struct Now: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "now", abstract: "Destroy it, now or at a time.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
+        @Option(
+            name: .customLong("in"), parsing: .unconditional,
+            help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time")) var delay: Interval?
+        @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
+        var noTrace = false
+        @Flag(help: "Do not ask.") var force = false
+        @Flag(help: "Wait until every member has confirmed, and print each confirmation.") var wait = false
+        @Option(
+            parsing: .unconditional,
+            help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")) var timeout:
+            Interval?
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if at != nil, delay != nil { throw ValidationError("give only one of --at and --in") }
+            if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
+                throw ValidationError("--at: \(at.iso8601) is over; to explode now, leave it out")
+            }
+            if timeout != nil, !wait { throw ValidationError("--timeout goes with --wait") }
+            if let delay, delay.milliseconds <= 0 {
+                throw ValidationError("--in: expected a time that is still to come; to explode now, leave it out")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            if !force, isatty(STDIN_FILENO) != 1 {
+                throw ControlError(.usage, "not exploded: there is no terminal to confirm on", hint: "use --force")
+            }
+            let client = try connect()
+            let shown = try show(client)
+            if let shown, !force { try confirm(shown) }
+            let members = Members(of: shown, named: conversation, client)
+            let target = members.conversation
+            if wait { try members.subscribe() }
+            let params = ExplodeMethod.Params(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
+            var value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
+            var isInTime = true
+            if wait {
+                let deadline = timeout.map { ContinuousClock.now + $0.duration }
+                (value, isInTime) = try members.follow(value, until: deadline, terminal)
+            }
+            let status = try members.status(value)
+            let code =
+                isInTime
+                ? wait && status.state == "error" ? FailureKind.failed.exitCode : 0 : FailureKind.timedOut.exitCode
+            if terminal.json {
+                // The result names the members that have not confirmed.
+                terminal.result(value, exitCode: code)
+            } else {
+                ExplodeCommand.show(status, terminal)
+                note(status, terminal)
+            }
+            if code != 0 { throw ExitCode(code) }
+        }
+
+        /// Says what follows from it.
+        private func note(_ status: ExplosionStatus, _ terminal: Terminal) {
+            if status.state == "scheduled" { return noteSchedule(status, terminal) }
+            if status.trace == false {
+                terminal.note(
+                    "no list of whom to tell is kept: members that are offline learn it from others, or never")
+            }
+            if !status.waiting.isEmpty {
+                terminal.note(
+                    "see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`; "
+                        + "`mayfly explode list` shows the id again")
+            }
+        }
+
+        /// Says what was asked for and is not so.
+        private func noteSchedule(_ status: ExplosionStatus, _ terminal: Terminal) {
+            let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
+            if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
+                terminal.note("it ends earlier than asked for: a schedule is never put off, and at most 365 d ahead")
+            }
+            terminal.note("see who knows with `mayfly explode status \(short(safe(status.conversation)))`")
+        }
+
+        /// The conversation. With --force `nil` when it cannot be shown: it has exploded already, or `explode` reports why.
+        private func show(_ client: ControlClient) throws -> Conversation? {
+            do {
+                let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                return try understand(value, as: Conversation.self)
+            } catch {
+                guard force, ![.noNode, .timedOut].contains(error.kind) else { throw error }
+                return nil
+            }
+        }
+
+        /// Asks to type the name.
+        private func confirm(_ found: Conversation) throws {
+            let name = found.title
+            let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
+            try Terminal.confirm(
+                "This destroys '\(name)' for all \(found.memberCount) members\(time) and cannot be undone.",
+                byTyping: name)
+        }
+
+        private func shown(after delay: Interval) -> String {
+            let now = wallClock()
+            return "at " + Program.shown(Timestamp(milliseconds: now.milliseconds + delay.milliseconds), now: now)
+        }
+    }
+
+    /// The members of a conversation, by name: the explosion destroys the names.
+    private struct Members {
+        private let client: ControlClient
+        let conversation: String
+        private let names: [ExplosionStatus.Name]
+
+        /// - Parameter found: `nil` for a conversation that cannot be shown: its members have no names.
+        init(of found: Conversation?, named text: String, _ client: ControlClient) {
+            self.client = client
+            // The id, so that no other conversation explodes if names change meanwhile.
+            conversation = found?.conversation ?? text
+            names = (found?.members ?? []).compactMap { member in
+                (member.profile ?? member.peer).map { ExplosionStatus.Name(member: member.member, name: $0) }
+            }
+        }
+
+        /// To be called before the explosion.
+        func subscribe() throws {
+            let params = SubscribeMethod.Params(
+                conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)
+            _ = try client.call(SubscribeMethod.self, params)
+        }
+
+        func status(_ value: JSONValue) throws -> ExplosionStatus {
+            var status = try understand(value, as: ExplosionStatus.self)
+            status.names = status.names ?? names
+            return status
+        }
+
+        /// Between two questions: no event tells that a member knows of a scheduled explosion.
+        private static let pause = Duration.seconds(1)
+
+        /// Prints each confirmation until all members have confirmed.
+        /// - Parameter answer: the node's to `explode`.
+        /// - Returns: its last answer, and whether all have.
+        func follow(_ answer: JSONValue, until deadline: ContinuousClock.Instant?, _ terminal: Terminal) throws -> (
+            value: JSONValue, isComplete: Bool
+        ) {
+            var value = answer
+            var confirmed: Set<String>?
+            while true {
+                let status = try status(value)
+                for member in status.confirmed where !(confirmed?.contains(member) ?? false) {
+                    let time = status.receipts?.first { $0.member == member }?.destroyedAt
+                    terminal.note(
+                        "\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock(), now: wallClock()))")
+                }
+                if status.waiting.isEmpty { return (value, true) }
+                if confirmed == nil { terminal.note("waiting for \(ExplodeCommand.list(status.waiting, status))") }
+                confirmed = Set(status.confirmed)
+                if let deadline, deadline <= .now { return (value, false) }
+                let pause = ContinuousClock.now + Self.pause
+                if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try subscribe() }
+                value = try client.call(ExplodeStatusMethod.self, .init(conversation: conversation))
+            }
+        }
+    }
+
+    struct Status: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "status", abstract: "Show who has destroyed their copy, or knows that they will.")
+
+        @Argument(help: "Its name, or its id from `mayfly explode list`.", completion: .explodedConversation)
+        var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ExplodeStatusMethod.self, .init(conversation: conversation), terminal) {
+                ExplodeCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list", abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
+            discussion: """
+                NAME is what you called it. CONFIRMED are members \
+                that have signed a deletion receipt, or, before a scheduled explosion, that know of it; only the \
+                creator's node collects receipts.
+
+                Examples:
+                  mayfly explode list
+                  mayfly explode list --json
+                """)
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let client = try connect()
+            var explosions: [ExplosionStatus] = []
+            var from: String?
+            repeat {
+                let value = try client.call(ExplodeListMethod.self, .init(from: from))
+                let page = try understand(value, as: ExplodeListMethod.Result.self)
+                if terminal.json {
+                    for explosion in value["explosions"]?.arrayValue ?? [] { terminal.result(explosion) }
+                } else {
+                    explosions += page.explosions
+                }
+                // A page that leads to itself would never end.
+                from = page.next == from ? nil : page.next
+            } while from != nil
+            if !terminal.json { ExplodeCommand.table(explosions, terminal) }
+        }
+    }
+}

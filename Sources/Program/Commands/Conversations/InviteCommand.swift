@@ -1,0 +1,151 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct InviteCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "invite", abstract: "Invitations to a conversation.",
+        discussion: """
+            Examples:
+              mayfly invite create room --expires-in 1h --single-use
+              mayfly invite create room --code
+              mayfly invite inspect 'mayfly:join/…'
+              mayfly invite revoke room
+              mayfly invite revoke room 5be1
+            """, subcommands: [Create.self, List.self, Revoke.self, Inspect.self])
+}
+
+extension InviteCommand {
+    struct Create: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "create", abstract: "Make an invitation.",
+            discussion: """
+                Prints the invitation; a terminal also gets the command to paste and, where it fits, a QR code.
+
+                --code prints a code to say aloud instead, a number and two words, and waits for what becomes of it: 0 \
+                when it was taken, 2 when somebody tried other words, 3 when its 5 minutes are over. There is one \
+                guess. Ctrl-C takes it back; with --no-wait it stays open, and `mayfly invite revoke C CODE` does.
+
+                Examples:
+                  mayfly invite create room --expires-in 1h --single-use
+                  mayfly invite create room --code
+                """)
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Option(
+            parsing: .unconditional,
+            help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time"))
+        var expiresIn: Interval?
+        @Flag(help: "It admits one member only.") var singleUse = false
+        @Flag(help: "A code to say aloud: good for one guess and 5 minutes.") var code = false
+        @Flag(help: "With --code: do not wait for what becomes of it.") var noWait = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if code, expiresIn != nil || singleUse {
+                throw ValidationError(
+                    "--code makes a single-use, short-lived invitation of its own: leave the rest out")
+            }
+            if noWait, !code { throw ValidationError("--no-wait is for --code") }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            if code { return try performCode(terminal) }
+            let params = InviteCreateMethod.Params(
+                conversation: conversation, expiresIn: expiresIn, singleUse: singleUse ? true : nil)
+            try call(InviteCreateMethod.self, params, terminal) { invite in
+                let url = safe(invite.url ?? "")
+                terminal.result(url)
+                terminal.note("to join:  mayfly join '\(url)'")
+                let uses = invite.singleUse ? ", admits one member" : ""
+                terminal.note("expires:  \(shown(invite.expiresAt, now: wallClock()))\(uses)")
+                if isatty(STDERR_FILENO) == 1 { showQRCode(of: url, terminal) }
+            }
+        }
+
+        /// A part of a QR code cannot be read: it is shown whole or not at all.
+        private func showQRCode(of url: String, _ terminal: Terminal) {
+            let instead = "`mayfly invite create \(quoted(conversation)) --code` makes a code to say aloud"
+            guard let rows = QRCode.rows(for: url) else {
+                return terminal.note("QR code:  the invitation is too long for one; \(instead)")
+            }
+            let size = Terminal.size(of: STDERR_FILENO)
+            let columns = CellWidth.of(rows[0])
+            // The prompt of the shell takes the last row.
+            guard columns <= size.columns, rows.count < size.rows else {
+                return terminal.note("QR code:  needs \(columns) columns and \(rows.count + 1) rows; \(instead)")
+            }
+            for row in rows { terminal.note(QRCode.coloured(row)) }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list", abstract: "List the valid invitations of a conversation.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
+                let now = wallClock()
+                terminal.table(
+                    ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
+                    list.invites.map { invite in
+                        [
+                            short(safe(invite.invite ?? "-")), safe(invite.tag), shown(invite.expiresAt, now: now),
+                            invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
+                        ]
+                    })
+                for code in list.codes {
+                    terminal.result("code \(safe(code.code)), open until \(shown(code.expiresAt, now: now))")
+                }
+                if list.invites.isEmpty, list.codes.isEmpty { terminal.note("no valid invitations") }
+            }
+        }
+    }
+
+    struct Revoke: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "revoke", abstract: "Revoke the invitations of a conversation.",
+            discussion: "All of them, or the one that is named.")
+
+        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+        @Argument(help: "Its text, its id from `mayfly invite list`, or a code.") var invite: String?
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
+            try call(InviteRevokeMethod.self, params, terminal) { answer in
+                terminal.fields([("tag", safe(answer.tag))])
+                terminal.note(invite == nil ? "all earlier invitations and codes are revoked" : "it is revoked")
+            }
+        }
+    }
+
+    struct Inspect: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "inspect", abstract: "Read an invitation without using it.",
+            discussion: "Needs no running node and contacts nobody.")
+
+        @Argument(help: "With or without `mayfly:join/`.") var slug: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let value: JSONValue
+            do { value = try connect().call(InviteInspectMethod.self, .init(slug: slug)) } catch let error
+                as ControlError where error.kind == .noNode
+            { value = JSONValue(of: try InviteInspection.inspect(slug: slug)) }
+            guard !terminal.json else { return terminal.result(value) }
+            let invite = try understand(value, as: Invite.self)
+            let now = wallClock()
+            terminal.fields([
+                ("signature", invite.signature.rawValue), ("name", invite.name.map(safe)),
+                ("about", invite.about.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
+                ("expires", shown(invite.expiresAt, now: now)), ("single use", invite.singleUse ? "yes" : "no"),
+                ("lifetime", invite.lifetime.rawValue),
+                ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
+            ])
+        }
+    }
+}

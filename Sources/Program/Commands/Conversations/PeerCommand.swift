@@ -1,0 +1,287 @@
+import ArgumentParser
+import Control
+import Glibc
+import NodeRuntime
+
+struct PeerCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "peer", abstract: "Nodes known by name.",
+        discussion: """
+            Examples:
+              mayfly peer card                                     on one machine
+              mayfly peer add ann 'CARD'                           on the other
+              mayfly peer add bob --endpoint tcp://10.0.0.7:7440
+              mayfly peer ping ann
+              mayfly peer set ann invitations=accept
+              mayfly peer set hub rendezvous=on                    be reached through it
+              mayfly peer set hub mailbox=on                       have it keep what comes while this node is away
+            """,
+        subcommands: [
+            Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
+            Import.self, Export.self,
+        ])
+
+    fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
+        terminal.fields([
+            ("name", safe(peer.name)),
+            ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.map(safe).joined(separator: " ")),
+            ("contact", peer.contact.map(safe) ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
+            ("invitations", safe(peer.invitations)), ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("mailbox", peer.mailbox ? "yes" : "no"), ("online", peer.online ? "yes" : "no"),
+            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path.map(safe) ?? "-"),
+            ("round trip", milliseconds(peer.rttMs)), ("link", peer.link.map(shown) ?? "-"),
+            ("handshake", shown(peer.link?.since, now: wallClock())),
+            ("bytes in, out", peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
+        ])
+    }
+
+    fileprivate static func table(_ peers: [Peer], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
+            peers.map { peer in
+                [
+                    safe(peer.name), peer.online ? "yes" : "no", peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
+                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no",
+                    peer.endpoints.map(safe).joined(separator: " "),
+                ]
+            })
+        if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
+    }
+}
+
+extension PeerCommand {
+    struct Add: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "add", abstract: "Name a node.")
+
+        @Argument(help: "A name of your choice.") var name: String
+        @Argument(help: "What `mayfly peer card` printed there.") var card: String?
+        @Option(parsing: .singleValue, help: ArgumentHelp("Without a card.", valueName: "tcp://host:port"))
+        var endpoint: [String] = []
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if card == nil, endpoint.isEmpty { throw ValidationError("give the peer's CARD or an --endpoint") }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let endpoints = endpoint.isEmpty ? nil : endpoint
+            try call(PeerAddMethod.self, .init(name: name, card: card, endpoints: endpoints), terminal) {
+                PeerCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list", abstract: "List the named nodes.",
+            discussion: """
+                ONLINE: there is a link now, to the peer's contact inbox, or to a member that joined by an invitation \
+                that was sent to the peer. Of members that joined otherwise no node can tell which peers they are. \
+                PATH, RTT and LAST SEEN are of the last link since this node has started.
+                """)
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+        }
+    }
+
+    struct Show: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one named node.")
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerShowMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Remove: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "remove", abstract: "Forget a named node.")
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerRemoveMethod.self, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
+        }
+    }
+
+    struct Ping: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "ping", abstract: "Reach a named node and measure the round trip.",
+            discussion: """
+                The exit code is 5 when it cannot be reached. With --direct it goes on while the only path is through a
+                rendezvous node, and ends with 4 when there is no other in time; `mayfly netcheck` says why.
+
+                Examples:
+                  mayfly peer ping lab
+                  mayfly peer ping lab --direct --timeout 30
+                """)
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
+            Interval(milliseconds: 10_000)
+        @Flag(help: "Go on until the path is direct.") var direct = false
+        @OptionGroup var global: GlobalOptions
+
+        /// Between two pings, in microseconds.
+        private static let pause: UInt32 = 250_000
+
+        func perform(_ terminal: Terminal) throws {
+            let client = try connect()
+            let end = ContinuousClock.now + timeout.duration
+            while true {
+                let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
+                let value = try client.call(
+                    PeerPingMethod.self, PeerPingMethod.Params(name: name, timeout: left), timeout: left.withGrace)
+                let peer = try understand(value, as: Peer.self)
+                if !direct || peer.path != "relayed" {
+                    if terminal.json { return terminal.result(value) }
+                    let words = [peer.path.map(safe), peer.link.map(shown), peer.rttMs.map { milliseconds($0) }]
+                    return terminal.result("\(safe(peer.name)): " + words.compactMap(\.self).joined(separator: ", "))
+                }
+                guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
+                    throw ControlError(
+                        .timedOut, "`\(name)` is reached through a rendezvous node only",
+                        hint: "`mayfly netcheck` says what keeps a direct path from being made")
+                }
+                usleep(Self.pause)
+            }
+        }
+    }
+
+    struct Block: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "block", abstract: "Refuse pings and invitations from a named node.",
+            discussion: """
+                Conversations that you share with it go on: in each its inbox has a key of its own, which nobody can
+                match with its card. To end that, too, leave the conversation, or remove the member from one that you
+                have created.
+
+                Example:
+                  mayfly peer block ann
+                  mayfly conversation remove room ann
+                """)
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerBlockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Unblock: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "unblock", abstract: "Allow pings and invitations from a named node again.")
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerUnblockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Set: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "set", abstract: "Change one property of a named node.",
+            discussion: """
+                Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
+                rendezvous (on, off), mailbox (on, off).
+
+                With rendezvous=on others may reach this node through that one, which has to run with --rendezvous and
+                has to have this node among its peers. It passes sealed bytes on, and sees addresses, sizes and times.
+
+                With mailbox=on it keeps, sealed, what others send while this node is away, in conversations whose \
+                members have agreed to it (`mayfly lifetime propose C 1d --mailbox disk`). It has to run with --mailbox \
+                and has to have this node among its peers; there is one at a time. It reads nothing, and sees \
+                addresses, times, size classes and how much waits. `mayfly mailbox status` shows how it stands.
+
+                Example:
+                  mayfly peer set ann invitations=accept
+                  mayfly peer set hub rendezvous=on
+                  mayfly peer set hub mailbox=on
+                """)
+
+        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+        @Argument(help: ArgumentHelp(valueName: "key=value")) var assignment: String
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            guard let equals = assignment.firstIndex(of: "="), equals != assignment.startIndex else {
+                throw ValidationError("expected key=value, found '\(assignment)'")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
+                String.init)
+            try call(PeerSetMethod.self, .init(name: name, key: parts[0], value: parts[1]), terminal) {
+                PeerCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Card: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "card", abstract: "Print the card by which others can name this node.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerCardMethod.self, Nothing(), terminal) { card in
+                terminal.result(safe(card.contact))
+                terminal.note(
+                    "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'")
+            }
+        }
+    }
+
+    struct Import: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "import", abstract: "Add the nodes of a peers file.",
+            discussion: """
+                FILE is `-` for standard input.
+
+                Example:
+                  ssh desk mayfly peer export | mayfly peer import -
+                """)
+
+        @Argument(help: "A list such as `mayfly peer export` prints.", completion: .file()) var file: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let bytes = try InputFile.read(file, byteLimit: ControlLimits.requestByteCount / 2)
+            let document: JSONValue
+            do {
+                // Here, where the lines still are.
+                _ = try PeersFile.parse(bytes, path: file == "-" ? "standard input" : file)
+                document = try JSONReader.read(bytes)
+            } catch let error as HomeFileError {
+                throw ControlError(.failed, "\(error)", hint: "nothing was imported; see peers.example.json")
+            } catch let error as JSONSyntaxError {
+                throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
+            }
+            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
+                PeerCommand.table($0.peers, terminal)
+            }
+        }
+    }
+
+    struct Export: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "export", abstract: "Print the named nodes as a peers file.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let answer = try connect().call(PeerExportMethod.self, Nothing())
+            terminal.result(answer["document"] ?? .null)
+        }
+    }
+}

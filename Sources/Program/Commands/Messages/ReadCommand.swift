@@ -1,0 +1,324 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct ReadCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "read", abstract: "Read messages, oldest first.",
+        discussion: """
+            On a terminal each message begins with the start of its id, which `send --reply-to`, `react`, `save` and \
+            `read --since` take, and times are local. @1 is the newest message, @2 the one before it.
+
+            --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends.
+
+            Examples:
+              mayfly read room --last 20
+              mayfly read room --last 20 --follow
+              mayfly read room --since 4f1c --json
+            """)
+
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+    @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
+        Int?
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp(
+            "Only those after this message: the start of its id, or @1 for the newest.", valueName: "message"))
+    var since: String?
+    @Flag(help: "Begin at the first message that has not been read.") var unread = false
+    @Flag(name: [.short, .long], help: "Print new messages as they arrive.") var follow = false
+    @OptionGroup var global: GlobalOptions
+
+    func validate() throws {
+        if let last, last < 1 { throw ValidationError("--last must be at least 1") }
+        if unread, last != nil || since != nil { throw ValidationError("--unread goes with no --last or --since") }
+    }
+
+    func perform(_ terminal: Terminal) throws {
+        let client = try connect()
+        var history = History(conversation: conversation, terminal: terminal)
+        guard follow else {
+            try begin(client, &history)
+            if history.isEmpty { terminal.note(unread ? "no unread messages" : "no messages") }
+            return
+        }
+        endOnInterrupt(code: 0)
+        // Before the first page, so that no message falls between the two.
+        var cursor = try subscribe(client, since: nil)
+        try history.pin(client)
+        try begin(client, &history)
+        try follow(client, &history, &cursor)
+    }
+
+    private func begin(_ client: ControlClient, _ history: inout History) throws {
+        if unread { return try history.print(try unreadMessages(client)) }
+        try history.show(client, last: last, since: since)
+    }
+
+    /// The messages from the first unread one on. Messages of our own and of the node count as read, so more are read until
+    /// there are as many of members as are unread. The first reading marks them all.
+    private func unreadMessages(_ client: ControlClient) throws -> [JSONValue] {
+        let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+        let wanted = Int(try understand(value, as: Conversation.self).unread)
+        var span = wanted
+        while span > 0 {
+            var messages: [JSONValue] = []
+            var params = ReadMethod.Params(conversation: conversation, last: span)
+            while true {
+                let page = try client.call(ReadMethod.self, params)
+                messages += page["messages"]?.arrayValue ?? []
+                guard page["more"] == true, let end = messages.last?["message"]?.stringValue, end != params.since else {
+                    break
+                }
+                params = ReadMethod.Params(conversation: conversation, since: end)
+            }
+            let missing = wanted - messages.count { $0["member"]?.stringValue != nil }
+            if missing <= 0 || messages.count < span { return messages }
+            span = messages.count + missing
+        }
+        return []
+    }
+
+    // MARK: Following
+
+    private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed, .locked]
+
+    /// - Parameter cursor: of the last event seen; `nil` for what happens from now on.
+    /// - Returns: the cursor of the newest event.
+    private func subscribe(_ client: ControlClient, since cursor: Int64?) throws -> Int64? {
+        let params = SubscribeMethod.Params(
+            conversation: conversation, since: cursor, events: Self.kinds,
+            // Reading marks them.
+            marksRead: false)
+        return try client.call(SubscribeMethod.self, params)["cursor"]?.integerValue
+    }
+
+    private func follow(_ client: ControlClient, _ history: inout History, _ cursor: inout Int64?) throws {
+        while true {
+            // No event tells that the conversation was left on this node: a read does.
+            var step = try client.nextEvent(until: .now + Self.lookTime, for: STDOUT_FILENO)
+            // One read for all events that are here.
+            while case .event(let event) = step {
+                cursor = event["cursor"]?.integerValue ?? cursor
+                try checkEnd(event, history.terminal)
+                history.happened(event)
+                step = try client.nextEvent(until: .now, for: STDOUT_FILENO)
+            }
+            switch step {
+            case .unread: return
+            case .dropped: _ = try subscribe(client, since: cursor)
+            case .event, .timedOut: break
+            }
+            try history.showNew(client)
+        }
+    }
+
+    private static let lookTime = Duration.seconds(5)
+
+    private func checkEnd(_ event: JSONValue, _ terminal: Terminal) throws(ControlError) {
+        switch event["event"]?.stringValue {
+        case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
+        case EventKind.locked.rawValue:
+            // The messages leave the screen and its scroll-back, as in the chat.
+            if outputIsTerminal, !terminal.json { terminal.result("\u{1B}[H\u{1B}[2J\u{1B}[3J") }
+            throw ControlError(.locked, "the node was locked", hint: "unlock it with `mayfly unlock`")
+        case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
+        default: return
+        }
+    }
+}
+
+/// The messages of a conversation that `mayfly read` has printed.
+private struct History {
+    /// Printed ids that are remembered: a member must not fill the memory of `read --follow`.
+    private static let memory = 10_000
+
+    let conversation: String
+    let terminal: Terminal
+    /// New messages come after this one.
+    private var newest: String?
+    private var shown: Set<String> = []
+    /// ``shown`` in the order of printing.
+    private var order: [String] = []
+    private let startedAt = wallClock()
+    /// Messages that events have told of and that are not printed yet.
+    private var announced: Set<String> = []
+    /// Messages that were read and not printed: their event has not come, or they are old.
+    private var leftOut: Set<String> = []
+    /// ``shown`` by the shortest handle.
+    private var starts: [Substring: [String]] = [:]
+    /// The handles of messages whose files were incomplete when they were printed, by id.
+    private var incomplete: [String: String] = [:]
+    private var lastDay: LocalTime?
+
+    init(conversation: String, terminal: Terminal) {
+        self.conversation = conversation
+        self.terminal = terminal
+    }
+
+    var isEmpty: Bool { shown.isEmpty }
+
+    /// Finds the newest message before any is printed: if the first page is empty, new messages come after this one.
+    mutating func pin(_ client: ControlClient) throws {
+        let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
+        newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
+    }
+
+    /// Shows messages page by page.
+    mutating func show(_ client: ControlClient, last: Int?, since: String?) throws {
+        var since = since
+        var last = last
+        while true {
+            let value = try client.call(
+                ReadMethod.self, ReadMethod.Params(conversation: conversation, last: last, since: since))
+            try print(value["messages"]?.arrayValue ?? [])
+            // A page without messages would never end.
+            guard value["more"] == true, let end = newest, end != since else { return }
+            since = end
+            last = nil
+        }
+    }
+
+    /// Prints the messages that were not printed yet.
+    mutating func print(_ messages: [JSONValue]) throws {
+        let now = wallClock()
+        for value in messages {
+            let message = try understand(value, as: Message.self)
+            let id = message.message.description
+            guard !shown.contains(id) else { continue }
+            guard isNew(message) else {
+                if leftOut.count < Self.memory { leftOut.insert(id) }
+                continue
+            }
+            shown.insert(id)
+            leftOut.remove(id)
+            remember(id)
+            if terminal.json { terminal.result(value) } else { show(message, now: now) }
+        }
+        newest = messages.last?["message"]?.stringValue ?? newest
+    }
+
+    private mutating func remember(_ id: String) {
+        order.append(id)
+        guard order.count > Self.memory else { return }
+        for old in order.prefix(Self.memory / 2) {
+            shown.remove(old)
+            starts[old.prefix(Self.handleCount)] = nil
+            incomplete[old] = nil
+        }
+        order.removeFirst(Self.memory / 2)
+    }
+
+    /// Prints the messages that came since the last call.
+    mutating func showNew(_ client: ControlClient) throws {
+        if !announced.isDisjoint(with: leftOut) {
+            newest = nil
+            isSkippingOld = true
+        }
+        while true {
+            do {
+                try show(client, last: nil, since: newest)
+                isSkippingOld = false
+                // A message that is not printed by now has expired.
+                announced = []
+                return
+            } catch let error as ControlError where error.kind == .notFound && newest != nil {
+                // Is it the conversation that is gone?
+                _ = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                // The newest message has expired. The ones before it may still be there.
+                newest = order.popLast()
+                isSkippingOld = newest == nil
+            }
+        }
+    }
+
+    /// All printed messages have expired: the next read begins at the oldest message. Those that were there before and were
+    /// not asked for are not printed.
+    private var isSkippingOld = false
+
+    /// An event tells of a member's message, also when that member's clock is wrong; our own messages go by our clock.
+    private func isNew(_ message: Message) -> Bool {
+        !isSkippingOld || announced.contains(message.message.description)
+            || message.from == "me" && message.sentAt.milliseconds >= startedAt.milliseconds
+    }
+
+    private mutating func show(_ message: Message, now: Timestamp) {
+        guard outputIsTerminal else { return terminal.result(line(message, now: now)) }
+        let time = localTime(of: message.sentAt)
+        if lastDay?.date != time.date || lastDay?.year != time.year {
+            terminal.result("── \(time.date) \(time.year) ──")
+        }
+        lastDay = time
+        let handle = handle(message.message.description)
+        if message.file?.state == "receiving" { incomplete[message.message.description] = handle }
+        let answers = message.replyTo.map { "↪ \(safe($0).prefix(Self.handleCount))  " } ?? ""
+        let state = message.from == "me" ? "\(safe(message.state)), " : ""
+        let kept =
+            message.expiresAt.map { "\(Words.left($0.milliseconds - now.milliseconds)) left" }
+            ?? (message.stored ? "kept" : "memory only")
+        terminal.result(
+            "\(handle)  \(time.clock)  \(safe(message.from))  \(answers)"
+                + "\(text(message, indent: 13))\(reactions(message))  [\(state)\(kept)]")
+    }
+
+    private static let handleCount = 4
+
+    /// The start of an id, longer where another message that was shown has the same.
+    private mutating func handle(_ id: String) -> String {
+        let others = starts[id.prefix(Self.handleCount), default: []]
+        starts[id.prefix(Self.handleCount), default: []].append(id)
+        var count = Self.handleCount
+        while count < id.count, others.contains(where: { $0.hasPrefix(id.prefix(count)) }) { count += 1 }
+        return String(id.prefix(count))
+    }
+
+    /// Notes a message that is to be printed. A person who follows also learns when a file is here, or will not come.
+    mutating func happened(_ event: JSONValue) {
+        let isNew = event["event"]?.stringValue == EventKind.message.rawValue || event["state"]?.stringValue == "sent"
+        if isNew, let id = event["message"]?.stringValue, !shown.contains(id), announced.count < Self.memory {
+            announced.insert(id)
+        }
+        guard outputIsTerminal, !terminal.json, let id = event["message"]?.stringValue,
+            let state = event["state"]?.stringValue, state != "receiving",
+            let handle = incomplete.removeValue(forKey: id)
+        else { return }
+        terminal.result(
+            state == "failed"
+                ? "\(handle)  the file did not come"
+                : "\(handle)  the file is here: mayfly save \(quoted(conversation)) \(handle)")
+    }
+
+    private func line(_ message: Message, now: Timestamp) -> String {
+        let kept =
+            message.expiresAt.map { "expires \(Program.shown($0, now: now))" }
+            ?? (message.stored ? "kept" : "memory only")
+        let state = message.from == "me" ? ", \(safe(message.state))" : ""
+        let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
+        return "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"
+            + "\(reactions(message))  [\(kept)\(state)]"
+    }
+
+    private func reactions(_ message: Message) -> String {
+        (message.reactions ?? []).map { "  (\(safe($0.reaction)) \(safe($0.from)))" }.joined()
+    }
+
+    /// A text of several lines keeps them, indented, so that none can pass for a message of its own.
+    private func text(_ message: Message, indent: Int) -> String {
+        let lines = body(message).split(omittingEmptySubsequences: false, whereSeparator: \.isNewline).map {
+            safe(String($0))
+        }
+        return lines.joined(separator: "\n" + String(repeating: " ", count: indent))
+    }
+
+    private func body(_ message: Message) -> String {
+        guard let file = message.file else { return message.text ?? "[\(message.type)]" }
+        let state =
+            switch file.state {
+            case "receiving": ", receiving \(file.percent) %"
+            case "complete": ""
+            default: ", \(file.state)"
+            }
+        let head = "[file \(file.name), \(Words.size(file.byteCount))\(state)]"
+        return message.text.map { "\(head) \($0)" } ?? head
+    }
+}

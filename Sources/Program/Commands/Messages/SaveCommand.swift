@@ -1,0 +1,236 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct SaveCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "save", abstract: "Write the file of a message.",
+        discussion: """
+            Without --output the file is written here under its own name, made harmless. An existing file is not written \
+            over without --force; with it a device or a pipe gets the bytes, and a link keeps leading where it leads. Only \
+            you may read a file that is written.
+
+            Examples:
+              mayfly save room 4f1c
+              mayfly save room 4f1c --output /tmp/log.txt --force
+              mayfly save room 4f1c --output - | less
+            """)
+
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+    @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
+    @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path"), completion: .file())
+    var output: String?
+    @Flag(help: "Write over a file that is there.") var force = false
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        if output == "-" {
+            let client = try connect()
+            var piece = try read(client)
+            return try write(&piece, client, to: STDOUT_FILENO, "standard output")
+        }
+        let saved = try save()
+        if terminal.json {
+            terminal.result([
+                "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
+            ])
+        } else {
+            terminal.fields([("saved", safe(saved.path)), ("size", Words.size(saved.byteCount))])
+        }
+    }
+
+    /// What was written, and where.
+    struct Saved {
+        let message: String
+        let path: String
+        let byteCount: Int64
+    }
+
+    /// Writes the file where `--output` says, or here.
+    func save() throws -> Saved {
+        let client = try connect()
+        var piece = try read(client)
+        let path = path(named: piece.name)
+        if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
+        if force, Self.isStream(path) {
+            let descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
+            guard descriptor >= 0 else { throw Self.failure(path, errno) }
+            defer { close(descriptor) }
+            try write(&piece, client, to: descriptor, path)
+        } else {
+            try replace(force ? try Self.followed(path) : path, with: &piece, client)
+        }
+        return Saved(message: piece.message, path: path, byteCount: piece.byteCount)
+    }
+
+    /// The whole file.
+    /// - Throws: `usage` when it is longer than `byteLimit`.
+    func bytes(byteLimit: Int64) throws -> [UInt8] {
+        let client = try connect()
+        var piece = try read(client)
+        var result: [UInt8] = []
+        while true {
+            guard piece.byteCount <= byteLimit, Int64(result.count) <= byteLimit else {
+                throw ControlError(.usage, "the file is larger than \(Words.size(byteLimit))", hint: "/save writes it")
+            }
+            result += try bytes(piece)
+            guard piece.next != nil else { return result }
+            piece = try read(client, after: piece)
+        }
+    }
+
+    /// Writes this piece and all that follow; the last is left in `piece`.
+    private func write(
+        _ piece: inout AttachmentReadMethod.Result, _ client: ControlClient, to descriptor: Int32, _ path: String
+    ) throws {
+        while true {
+            try write(try bytes(piece), to: descriptor, path)
+            guard piece.next != nil else { return }
+            piece = try read(client, after: piece)
+        }
+    }
+
+    /// Makes the file whole before it has its name.
+    private func replace(_ path: String, with piece: inout AttachmentReadMethod.Result, _ client: ControlClient) throws
+    {
+        let (descriptor, partial) = try Self.begin(path)
+        do {
+            defer { close(descriptor) }
+            try write(&piece, client, to: descriptor, path)
+            if let partial { try finish(partial, path) } else { try finish(descriptor, path) }
+        } catch {
+            if let partial { unlink(partial) }
+            throw error
+        }
+    }
+
+    /// - Parameter piece: the one before: what the user has typed may mean another message by now.
+    private func read(_ client: ControlClient, after piece: AttachmentReadMethod.Result? = nil) throws
+        -> AttachmentReadMethod.Result
+    {
+        let params = AttachmentReadMethod.Params(
+            conversation: conversation, message: piece?.message ?? message, from: piece?.next)
+        return try understand(try client.call(AttachmentReadMethod.self, params), as: AttachmentReadMethod.Result.self)
+    }
+
+    private func bytes(_ piece: AttachmentReadMethod.Result) throws -> [UInt8] {
+        guard let bytes = Base64.decode(piece.data) else {
+            throw ControlError(.failed, "the node's answer cannot be understood: `data` is not Base64")
+        }
+        return bytes
+    }
+
+    private func path(named name: String) -> String {
+        // The node made it harmless; a node that did not must not write elsewhere.
+        let base = name.split(separator: "/").last.map(String.init) ?? "attachment"
+        let safeName = base == "." || base == ".." ? "attachment" : base
+        guard let output else { return safeName }
+        var status = stat()
+        let isDirectory = stat(output, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+        return isDirectory ? "\(output)/\(safeName)" : output
+    }
+
+    /// A device or a pipe: there is nothing to replace, it takes what is written to it.
+    private static func isStream(_ path: String) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return false }
+        return ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT)
+    }
+
+    /// Where a link leads, even if nothing is there: that is what is replaced, not the link.
+    private static func followed(_ path: String) throws -> String {
+        var path = path
+        // As many as Linux follows.
+        for _ in 0...40 {
+            var target = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+            let byteCount = readlink(path, &target, Int(PATH_MAX))
+            guard byteCount >= 0 else { return path }
+            let text = target.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+            path = text.hasPrefix("/") ? text : "\(directory(of: path))/\(text)"
+        }
+        throw failure(path, ELOOP)
+    }
+
+    private static func directory(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
+    /// `O_TMPFILE`, which Glibc's module map does not carry (asm-generic/fcntl.h).
+    private static let nameless: Int32 = 0o20_000_000 | O_DIRECTORY
+
+    /// A file without a name, so that nothing is left if we are stopped; where there is no such thing, one with a name of
+    /// its own.
+    private static func begin(_ path: String) throws -> (descriptor: Int32, partial: String?) {
+        if access("/proc/self/fd", F_OK) == 0 {
+            let descriptor = open(directory(of: path), O_WRONLY | O_CLOEXEC | nameless, 0o600)
+            if descriptor >= 0 { return (descriptor, nil) }
+        }
+        let partial = partial(path)
+        let descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw failure(path, errno) }
+        return (descriptor, partial)
+    }
+
+    /// Short: the file's own name may be as long as a name can be.
+    private static func partial(_ path: String) -> String {
+        "\(directory(of: path))/.mayfly-\(String(UInt64.random(in: .min ... .max), radix: 16)).part"
+    }
+
+    /// Gives the nameless file its name, once it is whole.
+    private func finish(_ descriptor: Int32, _ path: String) throws {
+        let nameless = "/proc/self/fd/\(descriptor)"
+        if linkat(AT_FDCWD, nameless, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 { return }
+        guard errno == EEXIST else { throw Self.failure(path, errno) }
+        if !force { throw Self.exists(path) }
+        // There is no link that replaces.
+        let partial = Self.partial(path)
+        guard linkat(AT_FDCWD, nameless, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) == 0 else {
+            throw Self.failure(path, errno)
+        }
+        guard rename(partial, path) == 0 else {
+            let code = errno
+            unlink(partial)
+            throw Self.failure(path, code)
+        }
+    }
+
+    /// Gives the file its name, once it is whole.
+    private func finish(_ partial: String, _ path: String) throws {
+        if force {
+            guard rename(partial, path) == 0 else { throw Self.failure(path, errno) }
+            return
+        }
+        // Unlike rename, link does not replace what came there meanwhile.
+        guard link(partial, path) == 0 else {
+            if errno == EEXIST { throw Self.exists(path) }
+            // A file system without links.
+            guard access(path, F_OK) != 0, rename(partial, path) == 0 else { throw Self.failure(path, errno) }
+            return
+        }
+        unlink(partial)
+    }
+
+    private func write(_ bytes: [UInt8], to descriptor: Int32, _ path: String) throws {
+        switch DescriptorOutput.write(bytes, to: descriptor) {
+        case nil: break
+        // A reader that has gone has seen enough.
+        case EPIPE where descriptor == STDOUT_FILENO: throw ExitCode.success
+        case let code?: throw Self.failure(path, code)
+        }
+    }
+
+    private static func exists(_ path: String) -> ControlError {
+        ControlError(.failed, "\(path) exists", hint: "write over it with --force, or choose another --output")
+    }
+
+    private static func failure(_ path: String, _ code: Int32) -> ControlError {
+        let hint =
+            switch code {
+            case ENOSPC, EDQUOT: "free some space there, or choose another --output"
+            default: "choose another --output"
+            }
+        let reason = String(cString: strerror(code)).lowercased()
+        return ControlError(.failed, "cannot write \(path): \(reason)", hint: hint)
+    }
+}

@@ -1,0 +1,198 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct WatchCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "watch", abstract: "Follow what happens, or wait until something does.",
+        discussion: """
+            With --until only the awaited event is printed, and those that --only names. The exit code is 0 when it has \
+            happened and 4 when --timeout passes first; without --until the end of --timeout is no failure. \
+            `watch C --until lifetimeAgreed` ends with 2 when the proposal is rejected.
+
+            --since CURSOR replays what happened after that event, and --since 0 the 1,000 newest, so nothing that \
+            happened before the command started is missed. A `gap` event says that events after the cursor are no \
+            longer kept, and how many if the node knows; after a crash it does not.
+
+            The keys are the fields of the event, see `mayfly schema`. A value matches when it is equal; the start of \
+            an id is enough. `from` is a name that a member chooses and may change; `member` is its id, see \
+            `mayfly conversation members`.
+
+            Examples:
+              mayfly watch room --json
+              mayfly watch --only message,exploded --reconnect
+              mayfly watch room --until message:member=4f1c09ab3d2e --timeout 60
+              mayfly watch --since 0 --until messageState:message=4f1c,state=delivered
+            """)
+
+    @Argument(help: "Only this conversation.", completion: .conversation) var conversation: String?
+    @Option(parsing: .unconditional, help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor"))
+    var since: Int64?
+    @Option(help: ArgumentHelp("End when this happens.", valueName: "event[:key=value,…]")) var until: EventCondition?
+    @Option(help: ArgumentHelp("Print these events only.", valueName: "event,…")) var only: EventKinds?
+    @Option(parsing: .unconditional, help: ArgumentHelp("Give up after this long.", valueName: "seconds")) var timeout:
+        Interval?
+    @Flag(help: "When the node stops, wait for it to come back and go on. Also waits for one that does not run yet.")
+    var reconnect = false
+    @OptionGroup var global: GlobalOptions
+
+    func validate() throws {
+        if let since, since < 0 { throw ValidationError("--since is 0 or a cursor from an earlier event") }
+    }
+
+    func perform(_ terminal: Terminal) throws {
+        try until?.check()
+        endOnInterrupt(code: until == nil ? 0 : 1)
+        let deadline = timeout.map { ContinuousClock.now + $0.duration }
+        var progress = Progress(cursor: since, agreement: AwaitedAgreement(until, in: conversation))
+        var isWaiting = false
+        while true {
+            let end: End
+            do {
+                let client = try connect()
+                isWaiting = false
+                end = try follow(client, &progress, until: deadline, terminal)
+            } catch let error as ControlError where reconnect && Self.mayPass(error) {
+                if !isWaiting { terminal.note("waiting for the node: \(error.message)") }
+                isWaiting = true
+                end = Self.pause(until: deadline)
+            }
+            switch end {
+            case .happened: return
+            case .disconnected: continue
+            case .timedOut:
+                guard let until else { return }
+                throw ControlError(.timedOut, "`\(until.text)` did not happen in time", hint: "give a longer --timeout")
+            }
+        }
+    }
+
+    /// What has been seen so far.
+    private struct Progress {
+        /// Of the newest event that was seen; `nil` before the first subscription, for events from then on.
+        var cursor: Int64?
+        var agreement: AwaitedAgreement?
+    }
+
+    private enum End {
+        case happened
+        /// The node is not there, or not yet.
+        case disconnected
+        case timedOut
+    }
+
+    /// Whether it may be better in a moment: the node is starting, or locked so that it does not know the conversation.
+    private static func mayPass(_ error: ControlError) -> Bool { error.kind == .noNode || error.kind == .locked }
+
+    private static let reconnectPause = Duration.milliseconds(200)
+
+    private static func pause(until deadline: ContinuousClock.Instant?) -> End {
+        let left = deadline.map { $0 - .now } ?? reconnectPause
+        guard left > .zero else { return .timedOut }
+        usleep(useconds_t(min(left, reconnectPause) / .microseconds(1)))
+        return .disconnected
+    }
+
+    /// Follows the events of one connection.
+    /// - Throws: `noNode` when the node goes away.
+    private func follow(
+        _ client: ControlClient, _ progress: inout Progress, until deadline: ContinuousClock.Instant?,
+        _ terminal: Terminal
+    ) throws -> End {
+        var replayed = try subscribe(client, &progress)
+        while true {
+            // What had happened before is shown however short the time is: the node has sent it by now.
+            let step = try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline, for: STDOUT_FILENO)
+            switch step {
+            case .event(let event):
+                replayed -= 1
+                progress.cursor = event["cursor"]?.integerValue ?? progress.cursor
+                let isAwaited = until?.matches(event) ?? false
+                if isAwaited || isShown(event) {
+                    show(event, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
+                } else {
+                    warnOfGap(event, terminal)
+                }
+                if isAwaited { return .happened }
+                progress.agreement?.happened(event)
+                // Of what has happened before only how it ended counts.
+                if replayed <= 0, let rejection = progress.agreement?.rejection {
+                    throw ControlError(
+                        .refused,
+                        "the proposal was rejected (\(rejection["reason"]?.stringValue ?? "no reason was given"))",
+                        hint: "propose other terms with `mayfly lifetime propose`")
+                }
+            case .dropped:
+                // We were too slow; what we missed is still kept.
+                replayed = try subscribe(client, &progress)
+            case .unread: throw ExitCode(until == nil ? 0 : 1)
+            case .timedOut: return .timedOut
+            }
+        }
+    }
+
+    private static let replayTime = Duration.seconds(30)
+
+    /// - Returns: how many events have happened already and follow at once.
+    private func subscribe(_ client: ControlClient, _ progress: inout Progress) throws -> Int {
+        let params = SubscribeMethod.Params(
+            conversation: conversation, since: progress.cursor, events: wanted,
+            // Nobody sees the messages among which an awaited one is looked for.
+            marksRead: until == nil || only?.contains(.message) ?? false ? nil : false)
+        let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
+        progress.cursor = progress.cursor ?? answer.cursor
+        return answer.replayed ?? 0
+    }
+
+    /// The events that the node is asked for; `nil` for all.
+    private var wanted: [EventKind]? {
+        guard until != nil || only != nil else { return nil }
+        var kinds = only?.kinds ?? []
+        if let until { kinds.append(until.event) }
+        if AwaitedAgreement(until, in: conversation) != nil { kinds += AwaitedAgreement.kinds }
+        return kinds
+    }
+
+    private func isShown(_ event: JSONValue) -> Bool {
+        if let only {
+            return event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)).map(only.contains) ?? false
+        }
+        return until == nil
+    }
+
+    /// Fields that hold an id, of which the beginning is shown.
+    private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
+
+    /// A gap is said in any case: what is awaited or looked for may be in it.
+    private func warnOfGap(_ event: JSONValue, _ terminal: Terminal) {
+        guard event["event"]?.stringValue == EventKind.gap.rawValue else { return }
+        let count = event["lost"]?.integerValue.map { "\($0) event\($0 == 1 ? "" : "s")" } ?? "events"
+        terminal.warn("\(count) before cursor \(event["cursor"]?.text ?? "-") are no longer kept")
+    }
+
+    private func show(_ event: JSONValue, _ terminal: Terminal, exitCode code: Int32) {
+        if terminal.json { return terminal.result(event, exitCode: code) }
+        let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))
+        var words = [
+            event["at"]?.stringValue.flatMap { Timestamp(iso8601: $0) }.map { localTime(of: $0).clock } ?? "-",
+            event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
+            short(event["conversation"]?.stringValue ?? "-"),
+        ]
+        if kind == .message {
+            words.append("\(event["from"]?.stringValue ?? "-"): \(event["text"]?.stringValue ?? "-")")
+        }
+        for name in kind == .message ? ["message"] : kind?.fields ?? [] {
+            guard let value = event[name], value != .null else { continue }
+            let text = value.stringValue ?? value.text
+            words.append("\(name)=\(Self.ids.contains(name) && kind != .joinFailed ? short(text) : text)")
+        }
+        terminal.result(words.map(safe).joined(separator: "  "), exitCode: code)
+    }
+}
+
+/// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.
+func endOnInterrupt(code: Int32) {
+    for number in [SIGINT, SIGTERM] {
+        if code == 0 { signal(number) { _ in _exit(0) } } else { signal(number) { _ in _exit(1) } }
+    }
+}

@@ -1,0 +1,204 @@
+import Control
+import Glibc
+import Messaging
+import NodeRuntime
+import Store
+import Transport
+
+/// What `doctor` can see of a home's files, whether its node runs or not.
+struct HomeChecks {
+    let home: String
+    /// Of the running node; `nil` when there is none.
+    let running: NodeStatus?
+
+    var all: [HealthCheck] {
+        var checks = store
+        do throws(HomeFileError) {
+            let configuration = try NodeConfiguration.load(home: home)
+            try configuration.checkHooks(events: HookRunner.events, home: home)
+            checks.append(HealthCheck(name: "config", state: .ok, message: "\(NodeConfiguration.fileName) can be read"))
+            checks += hooks(configuration.hooks ?? []) + listen(configuration) + advertise(configuration)
+        } catch { checks.append(Self.check("config", error)) }
+        do throws(HomeFileError) {
+            let count = try PeersFile.load(home: home).peers.count
+            checks.append(HealthCheck(name: "peers", state: .ok, message: "\(PeersFile.fileName) names \(count)"))
+        } catch { checks.append(Self.check("peers", error)) }
+        return checks + [disk]
+    }
+
+    private static func check(_ name: String, _ error: HomeFileError) -> HealthCheck {
+        HealthCheck(name: name, state: .failed, message: "\(error)", hint: "correct the file")
+    }
+
+    // MARK: The store
+
+    private var store: [HealthCheck] {
+        let seen: HomeInspection
+        do throws(StoreError) { seen = try HomeInspection(home: home) } catch {
+            return [HealthCheck(name: "store", state: .failed, message: "\(error)", hint: error.advice)]
+        }
+        let protection = seen.protection == .keyFile ? "a key file" : "a passphrase"
+        var checks = [
+            seen.keystoreCopyCount == 2
+                ? HealthCheck(
+                    name: "keystore", state: .ok, message: "both copies can be read; protected by \(protection)")
+                : HealthCheck(
+                    name: "keystore", state: .warning, message: "one of its two copies cannot be read",
+                    hint: "check the disk; make new conversations in a new home while this one still opens")
+        ]
+        checks.append(Self.clock(mark: seen.clockMark, now: wallClock().milliseconds))
+        // A running node says it itself.
+        if running == nil {
+            checks.append(
+                HealthCheck(
+                    name: "erasure", state: seen.erasurePromise.erasure == .bestEffort ? .warning : .ok,
+                    message: "\(seen.erasurePromise.erasure.rawValue): \(seen.erasurePromise.reason)",
+                    hint: seen.erasurePromise.erasure == .bestEffort
+                        ? "for more, keep the home on ext4 or xfs, and encrypt swap or turn it off" : nil))
+        }
+        return checks
+    }
+
+    /// - Parameters: milliseconds since the epoch.
+    static func clock(mark: Int64?, now: Int64) -> HealthCheck {
+        guard let mark else {
+            return HealthCheck(
+                name: "clock", state: .warning, message: "the latest time that this home has seen cannot be read",
+                hint: "check the disk; the system's clock is believed")
+        }
+        guard mark - now <= 2 * Milliseconds.minute else {
+            let seen = shown(Timestamp(milliseconds: mark), now: Timestamp(milliseconds: now))
+            return HealthCheck(
+                name: "clock", state: .failed,
+                message: "the system's clock is behind the latest time that this home has seen, \(seen)",
+                hint:
+                    "if the system's clock is wrong, set it right (timedatectl); if it was ahead at an earlier start, "
+                    + "nothing takes that back: until that time the home's clock goes on while the node runs and stands "
+                    + "while it is stopped, and messages live longer by that. A new home (`mayfly init`) is free of it")
+        }
+        guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
+            return HealthCheck(
+                name: "clock", state: .warning,
+                message: "the home was last used more than a year ago by the system's clock",
+                hint: "check the clock before you start the node: what is overdue is destroyed at once")
+        }
+        return HealthCheck(name: "clock", state: .ok, message: "not behind the latest time that this home has seen")
+    }
+
+    private var disk: HealthCheck {
+        var status = statvfs()
+        guard statvfs(home, &status) == 0 else {
+            return HealthCheck(name: "space", state: .warning, message: "cannot tell how much of the disk is free")
+        }
+        let unit = UInt64(status.f_frsize)
+        let free = UInt64(status.f_bavail) &* unit
+        let needed = min(Limits.freeByteCount, UInt64(status.f_blocks) &* unit / 20)
+        guard free >= needed else {
+            return HealthCheck(
+                name: "space", state: .failed, message: "\(Self.size(free)) free, less than \(Self.size(needed))",
+                hint: "free some: what others send is not stored until then")
+        }
+        return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
+    }
+
+    private static func size(_ byteCount: UInt64) -> String { Words.size(Int64(clamping: byteCount)) }
+
+    // MARK: The configuration
+
+    private func hooks(_ hooks: [NodeConfiguration.Hook]) -> [HealthCheck] {
+        hooks.enumerated().map { index, hook in
+            if let problem = HookProgram.problem(hook.command[0]) {
+                return HealthCheck(
+                    name: "hook", state: .failed, message: "hooks[\(index)]: \(problem)",
+                    hint: "it is not started; name an executable file that only you or root can change")
+            }
+            return HealthCheck(name: "hook", state: .ok, message: "hooks[\(index)]: \(hook.command[0])")
+        }
+    }
+
+    private func listen(_ configuration: NodeConfiguration) -> [HealthCheck] {
+        if let running {
+            let words = running.listen.isEmpty ? "nowhere" : running.listen.joined(separator: " ")
+            let state: CheckState = running.listen.isEmpty ? .warning : .ok
+            return [HealthCheck(name: "listen", state: state, message: "listens on \(words)")]
+        }
+        let failures = configuration.listen.map { Self.bindFailure($0) }
+        let addresses = ReachableAddresses(configuration, Sockets().interfaces() ?? [])
+        let isFound = configuration.discover.map { $0 != "off" } ?? false
+        return zip(configuration.listen, failures).map { endpoint, failure in
+            guard let failure else { return HealthCheck(name: "listen", state: .ok, message: "\(endpoint) is free") }
+            if failure.isFamilyMissing, failures.contains(where: { $0 == nil }) {
+                return HealthCheck(
+                    name: "listen", state: .ok,
+                    message: "\(endpoint): the kernel does not have this address family; the node does without")
+            }
+            return HealthCheck(
+                name: "listen", state: .failed, message: "\(endpoint): \(failure.reason)",
+                hint: "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`")
+        }
+            + (addresses.told + addresses.untold.map(\.endpoint)).prefix(1).map { _ in
+                NetworkView.addressesCheck(addresses, isFound: isFound)
+            }
+    }
+
+    private struct BindFailure: Hashable {
+        let reason: String
+        /// The kernel has no addresses of a wildcard's family.
+        var isFamilyMissing = false
+
+        init(_ code: Int32, _ endpoint: Messaging.Endpoint) {
+            reason = String(cString: strerror(code)).lowercased()
+            isFamilyMissing = [EAFNOSUPPORT, EADDRNOTAVAIL].contains(code) && endpoint.wildcardIsIPv4 != nil
+        }
+
+        init(reason: String) { self.reason = reason }
+    }
+
+    /// Why the node could not listen there; `nil` when it could.
+    private static func bindFailure(_ endpoint: Messaging.Endpoint) -> BindFailure? {
+        var hints = addrinfo()
+        hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var found: UnsafeMutablePointer<addrinfo>?
+        guard getaddrinfo(endpoint.host, String(endpoint.port), &hints, &found) == 0, let found else {
+            return BindFailure(reason: "no address of a machine")
+        }
+        defer { freeaddrinfo(found) }
+        let descriptor = socket(found.pointee.ai_family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { return BindFailure(errno, endpoint) }
+        defer { close(descriptor) }
+        var yes: Int32 = 1
+        if found.pointee.ai_family == AF_INET6 {
+            setsockopt(descriptor, Int32(IPPROTO_IPV6), IPV6_V6ONLY, &yes, socklen_t(MemoryLayout<Int32>.size))
+        }
+        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
+        guard bind(descriptor, found.pointee.ai_addr, found.pointee.ai_addrlen) == 0, Glibc.listen(descriptor, 1) == 0
+        else { return BindFailure(errno, endpoint) }
+        return nil
+    }
+
+    private func advertise(_ configuration: NodeConfiguration) -> [HealthCheck] {
+        let isExplicit = !configuration.advertised.isEmpty
+        // A running node may have been told otherwise on its command line.
+        let listening = running.map { $0.listen.compactMap { Endpoint($0) } } ?? configuration.listen
+        let told = isExplicit ? configuration.advertised : listening
+        func warning(_ message: String, _ hint: String) -> [HealthCheck] {
+            [HealthCheck(name: "advertise", state: .warning, message: message, hint: hint)]
+        }
+        let hint = "name the outer address as `advertise` in \(NodeConfiguration.fileName)"
+        if isExplicit, let wrong = told.first(where: { $0.host == "0.0.0.0" || $0.host == "::" || $0.port == 0 }) {
+            return warning("\(wrong) is no address that others can dial", hint)
+        }
+        if told.allSatisfy({ $0.host.hasPrefix("127.") || $0.host == "::1" || $0.host == "localhost" }) {
+            return warning("only this machine can reach the node", hint)
+        }
+        let isMoving = configuration.listen.allSatisfy { $0.port == 0 }
+        if !isExplicit, isMoving, listening.map(\.host) == configuration.listen.map(\.host) {
+            return warning("the port is another one at each start, so others lose this node", "choose a port")
+        }
+        // Where it listens is in `addresses`.
+        guard isExplicit else { return [] }
+        let words = told.map { "\($0)" }.joined(separator: " ")
+        return [HealthCheck(name: "advertise", state: .ok, message: "others are told \(words)")]
+    }
+}

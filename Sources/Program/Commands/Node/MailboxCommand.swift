@@ -1,0 +1,98 @@
+import ArgumentParser
+import Control
+
+struct MailboxCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "mailbox", abstract: "Nodes that keep, sealed, what comes for nodes that are away.",
+        discussion: """
+            A mailbox is any node that runs with --mailbox; it serves its named peers. What it keeps is sealed for the \
+            member that is away: it reads nothing. Nothing goes there unless all members of a conversation have agreed.
+
+            Examples:
+              mayfly run --mailbox                             on the machine that is always on
+              mayfly peer set hub mailbox=on                   on the one that is often away
+              mayfly lifetime propose room 1d --mailbox disk
+              mayfly mailbox status
+            """, subcommands: [Status.self])
+}
+
+extension MailboxCommand {
+    struct Status: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "status", abstract: "Show how this node's mailbox stands, and what is kept here for others.",
+            discussion: """
+                Of what is kept for others it shows whose box it is by the name of the peer, and how much is in it. \
+                Nobody but the owner can tell more.
+
+                Example:
+                  mayfly mailbox status --json | jq .own.state
+                """)
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(MailboxStatusMethod.self, Nothing(), terminal) { status in
+                if let own = status.own { show(own, terminal) }
+                if let service = status.service { show(service, terminal) }
+                if status.own == nil, status.service == nil {
+                    terminal.note(
+                        "no mailbox here: name one with `mayfly peer set NAME mailbox=on`, "
+                            + "or be one with `mayfly run --mailbox`")
+                }
+            }
+        }
+
+        private func show(_ own: OwnMailboxStatus, _ terminal: Terminal) {
+            terminal.fields([
+                ("our mailbox", own.words), ("state", own.state.rawValue),
+                ("boxes", own.boxesMax.map { "\(own.boxes) of \($0)" } ?? String(own.boxes)),
+                ("slots of a box", own.slotsPerBox.map { String($0) }),
+                ("bytes of a box", own.bytesPerBox.map { Words.size($0) }),
+                ("kept for", own.longest.map { "\(length($0)) at most" }), ("taken", "\(own.taken) since the start"),
+            ])
+            if let hint = own.hint { terminal.note(safe(hint)) }
+        }
+
+        private func show(_ service: MailboxServiceStatus, _ terminal: Terminal) {
+            terminal.fields(service.fields)
+            guard let kept = service.kept, !kept.isEmpty else { return }
+            let now = wallClock()
+            terminal.table(
+                ["BOX OF", "SLOTS", "SIZE", "LAST SEEN"],
+                kept.map { box in
+                    [
+                        box.peer.map(safe) ?? "-", box.slots.map { String($0) } ?? "-",
+                        box.bytes.map { Words.size($0) } ?? "-", shown(box.lastSeen, now: now),
+                    ]
+                })
+        }
+    }
+}
+
+extension OwnMailboxStatus {
+    /// `hub keeps what comes for 2 conversations`
+    var words: String { "\(safe(peer)) \(safe(message))" }
+}
+
+extension MailboxServiceStatus {
+    /// What the counts of slots and bytes leave out.
+    private var unread: String {
+        boxesUnread == 0 ? "" : " and those of \(boxesUnread) box\(boxesUnread == 1 ? "" : "es") not asked for yet"
+    }
+
+    /// As `status` and `mailbox status` show it.
+    var fields: [(String, String?)] {
+        [
+            ("mailbox for others", serving ? "named peers" : "off; what is kept stays until its time"),
+            ("boxes", "\(boxes) of \(boxesMax), of \(owners) node\(owners == 1 ? "" : "s")"),
+            ("slots", "\(slots)\(unread), \(slotsPerBox) of a box"),
+            ("on disk", "\(Words.size(bytes))\(unread), \(Words.size(bytesPerBox)) of a box"),
+            ("in memory", "\(Words.size(memoryBytes)) of \(Words.size(memoryBytesMax))"),
+            ("kept for", "\(length(longest)) at most"),
+            (
+                "since the start",
+                "\(put) put, \(taken) taken, \(discarded) discarded, \(expired) expired, \(refused) refused"
+            ),
+        ]
+    }
+}

@@ -1,0 +1,365 @@
+import Control
+import Messaging
+import NodeRuntime
+import Store
+import Transport
+import Wire
+
+/// Every failure of the node in the words of the command line: what was wrong, where, what to do next, and the kind that
+/// becomes the exit code.
+func controlError(_ error: any Error) -> ControlError { knownError(error) ?? ControlError(.failed, "\(error)") }
+
+/// The same for a client of the node: `nil` for an error of a library, which may name files and addresses.
+func knownError(_ error: any Error) -> ControlError? {
+    switch error {
+    case let error as ControlError: error
+    case let error as NodeError: nodeError(error)
+    case let error as StoreError: storeError(error)
+    case let error as CommandError: commandError(error)
+    case let error as HomeFileError: homeFileError(error)
+    case let error as ListenFailure: listenFailure(error)
+    default: nil
+    }
+}
+
+private func nodeError(_ error: NodeError) -> ControlError {
+    switch error {
+    case .command(let error): return commandError(error)
+    case .store(let error): return storeError(error)
+    case .homeFile(let error) where error.kind == .malformed:
+        return ControlError(
+            .failed, "\(error)",
+            hint: "correct the file; nothing has changed it, and the node goes on with what it read before")
+    case .homeFile(let error): return homeFileError(error)
+    case .invite(let failure): return inviteFailure(failure)
+    case .code(let refusal): return codeRefusal(refusal)
+    case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
+    case .unknownConversation(let text):
+        return ControlError(
+            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows what there is")
+    case .unknownJoin(let text):
+        return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
+    case .unknownInvite(let text):
+        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows what there is")
+    case .joinEnded(let text):
+        return ControlError(
+            .failed, "the join `\(text)` has ended",
+            hint: "ask for a new invite; `mayfly join cancel \(text)` forgets this one")
+    case .unknownPeer(let text):
+        return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
+    case .unknownMember(let text):
+        return ControlError(
+            .notFound, "no member `\(text)`", hint: "`mayfly conversation members C` shows who is in the conversation")
+    case .unknownMessage(let text): return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
+    case .ambiguous(let text, let matches):
+        return ControlError(
+            .usage, "`\(text)` is ambiguous: \(matches.joined(separator: ", "))", hint: "give more of the id")
+    case .exploded(let conversation):
+        return ControlError(
+            .expired, "conversation \(conversation.description.prefix(12)) has exploded",
+            hint: "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed")
+    case .joinFailed(let type):
+        return ControlError(.refused, type.userFacingMessage.lowercasedFirst, hint: "ask for a new invite")
+    case .joinCancelled: return ControlError(.failed, "the join was cancelled")
+    case .invalidPeerName(let name):
+        return ControlError(
+            .usage, "`\(name)` is not a peer's name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
+    case .peerExists(let name):
+        return ControlError(
+            .failed, "another peer is named `\(name)`",
+            hint: "remove it with `mayfly peer remove \(name)`, or choose another name")
+    case .peerWithoutCard(let name):
+        return ControlError(
+            .failed, "there is no contact card of `\(name)`",
+            hint: "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD")
+    case .peerBlocked(let name):
+        return ControlError(.failed, "`\(name)` is blocked", hint: "`mayfly peer unblock \(name)` first")
+    case .invalidCard(let failure):
+        let what =
+            switch failure {
+            case .notACard: "not a contact card"
+            case .truncated: "a contact card that was cut off"
+            case .damaged: "a contact card of which a character was changed or lost"
+            case .unknownVersion(let version): "a contact card of version \(version), which this version does not know"
+            case .invalidKey: "a contact card with a damaged key"
+            case .invalidEndpoint: "a contact card with a damaged endpoint"
+            }
+        return ControlError(.usage, what, hint: "copy the whole line that starts with mayfly:card/")
+    case .timedOut(let what): return ControlError(.timedOut, what, hint: "give a longer --timeout")
+    case .unreachable(let name):
+        return ControlError(
+            .unreachable, "`\(name)` did not answer", hint: "check that its node runs and that its endpoints are right")
+    case .clientIDMismatch(let client):
+        return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
+    case .unknownInbox(let text):
+        return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows what there is")
+    case .notAConversation(let client):
+        return ControlError(
+            .failed, "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
+            hint: "`mayfly inbox list` shows the others")
+    case .stopping: return ControlError(.noNode, "the node is stopping")
+    case .unknownUpload(let text):
+        return ControlError(.notFound, "no file is being handed over as `\(text)`", hint: "begin with attachment.begin")
+    case .tooManyUploads(let limit):
+        return ControlError(.failed, "\(limit) files are being handed over already", hint: "try again when one is done")
+    case .noAttachment(let text):
+        return ControlError(.notFound, "message `\(text)` has no file", hint: "`mayfly read` shows which have one")
+    case .attachmentIncomplete(let id, let count, let total):
+        let percent = total == 0 ? 0 : count * 100 / total
+        return ControlError(
+            .failed, "the file of message \(id.description.prefix(12)) is still on its way: \(percent) % are here",
+            hint: "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received")
+    case .attachmentLost(let id):
+        return ControlError(
+            .failed, "the file of message \(id.description.prefix(12)) is not here",
+            hint: "it did not arrive as it was sent, or is no longer kept; ask for it again")
+    case .tooManyRendezvous:
+        return ControlError(
+            .failed, "\(Limits.rendezvousCount) rendezvous nodes are in use already",
+            hint: "take one out: mayfly peer set NAME rendezvous=off")
+    case .otherMailbox(let name):
+        return ControlError(
+            .failed, "\(name) is the mailbox already",
+            hint: "a node has one mailbox; first: mayfly peer set \(name) mailbox=off")
+    case .notRenewable:
+        return ControlError(
+            .usage, "no standing policy accepts terms that may keep something for more than 30 d",
+            hint: "leave out --renew, or propose a shorter lifetime or --unopened")
+    case .alias(let refusal): return aliasRefusal(refusal)
+    }
+}
+
+private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
+    switch refusal {
+    case .taken(let conversation):
+        let holder = conversation.map { String($0.description.prefix(12)) }
+        let free = holder.map { ", or free this one: `mayfly conversation alias \($0) --remove`" } ?? ""
+        return ControlError(
+            .failed, "another conversation has this alias, or one that reads like it\(holder.map { ": \($0)" } ?? "")",
+            hint: "choose another alias (create and join take --alias NAME)\(free)")
+    case .looksLikeID:
+        return ControlError(.usage, "an alias may not look like the beginning of an id", hint: "choose another")
+    case .notAnAlias:
+        return ControlError(
+            .usage, "this is not an alias",
+            hint: "use up to \(Limits.nameByteCount) bytes of visible characters, one blank between words, no `-` first"
+        )
+    }
+}
+
+private func commandError(_ error: CommandError) -> ControlError {
+    switch error {
+    case .unknownConversation: return ControlError(.notFound, "no such conversation")
+    case .notJoined:
+        return ControlError(.failed, "the join has not ended yet", hint: "`mayfly join list` shows where it is")
+    case .notCreator:
+        return ControlError(
+            .failed, "only the conversation's creator may do this",
+            hint: "ask the creator; `mayfly conversation show C` says what your role is")
+    case .noOtherMember:
+        return ControlError(
+            .failed, "nobody else is in the conversation", hint: "invite someone: mayfly invite create C")
+    case .notConnected:
+        return ControlError(
+            .unreachable, "the other member is not connected", hint: "wait for it: mayfly watch C --until peerOnline")
+    case .textTooLong(let count, let limit):
+        return ControlError(.usage, "the text has \(count) bytes, the limit is \(limit)", hint: "send it in parts")
+    case .nameTooLong(let count, let limit):
+        return ControlError(.usage, "the name has \(count) bytes, the limit is \(limit)")
+    case .invalidName:
+        return ControlError(.usage, "a name has at least one visible character and no control characters")
+    case .emptyText: return ControlError(.usage, "the text is empty")
+    case .outboxFull(let limit):
+        return ControlError(
+            .failed, "\(limit) messages wait to be delivered already", hint: "`mayfly outbox list` shows them")
+    case .tooManyInvites(let limit):
+        return ControlError(.failed, "the conversation has \(limit) open invites already", hint: "let some expire")
+    case .unknownInvite: return ControlError(.notFound, "no such invite")
+    case .conversationLocked:
+        return ControlError(.failed, "the conversation is locked", hint: "`mayfly conversation unlock C` first")
+    case .lifetime(.noProposal):
+        return ControlError(
+            .notFound, "there is no proposal to answer", hint: "`mayfly lifetime show C` shows where it stands")
+    case .lifetime(.otherProposal):
+        return ControlError(
+            .failed, "another proposal has come meanwhile",
+            hint: "`mayfly lifetime show C` shows it; then accept it or not")
+    case .lifetime(.tooSoon(let wait)):
+        return ControlError(.failed, "too many proposals at once", hint: "try again in \((wait + 999) / 1_000) s")
+    case .lifetime(.alreadyAgreed(let lifetime)):
+        return ControlError(.failed, "\(lifetime.rawValue) is in force already")
+    case .lifetime(.alreadyAccepted):
+        return ControlError(
+            .failed, "the open proposal is accepted here and waits for the others",
+            hint: "take the acceptance back first: mayfly lifetime reject C")
+    case .lifetime(.invalidTerms):
+        return ControlError(.usage, "these terms cannot be proposed", hint: "see `mayfly lifetime propose --help`")
+    case .inviteExpired(let at):
+        return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
+    case .ownInvite: return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
+    case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
+    case .inboxProtected(let protection):
+        return ControlError(
+            .failed, "the inbox is not put to sleep: \(protection)",
+            hint: protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended")
+    case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
+    case .invalidReaction(let limit):
+        return ControlError(.usage, "a reaction is an emoji or a short text of at most \(limit) bytes")
+    case .invalidContentType(let text):
+        return ControlError(.usage, "`\(text)` is not a content type", hint: "write it as example.org/poll:1.0")
+    case .reservedContentType(let authority):
+        return ControlError(
+            .usage, "types of `\(authority)` are this program's own",
+            hint: "use an authority of yours, such as example.org/poll:1.0")
+    case .payloadTooLong(let count, let limit):
+        return ControlError(
+            .usage, "the payload has \(count) bytes, the limit is \(limit)",
+            hint: "send it as a file: mayfly send C --file F")
+    case .fallbackTooLong(let count, let limit):
+        return ControlError(.usage, "the fallback has \(count) bytes, the limit is \(limit)")
+    case .fileTooLarge(let limit):
+        return ControlError(
+            .usage, "the file is larger than \(limit) bytes",
+            hint: "split it, or raise attachmentByteCount in config.json of both nodes")
+    case .fileTooLargeForMemory(let limit):
+        return ControlError(
+            .failed, "the file is too large: without an agreement the limit is \(Words.size(limit))",
+            hint: "first: mayfly lifetime propose C 1d")
+    case .fileMemoryFull(let limit):
+        return ControlError(
+            .failed, "files without an agreement fill the \(limit) bytes of memory that they may take",
+            hint: "agree on a lifetime first, or close a conversation: mayfly conversation close C")
+    case .agreementChanged:
+        return ControlError(.failed, "the agreement changed while the file was read", hint: "send it again")
+    case .removed:
+        return ControlError(
+            .failed, "you were removed from this conversation",
+            hint: "what is here can be read until its time; `mayfly conversation leave C` destroys it now")
+    case .unknownMember: return ControlError(.notFound, "no such member")
+    }
+}
+
+private func storeError(_ error: StoreError) -> ControlError {
+    let kind: FailureKind =
+        switch error.kind {
+        case .locked: .locked
+        case .missing: .notFound
+        case .misuse: .usage
+        case .passphrase: if case .passphraseNeeded = error { .locked } else { .failed }
+        case .busy, .exists, .permission, .readOnly, .full, .damaged, .resources, .io: .failed
+        }
+    return ControlError(kind, "\(error)", hint: error.advice)
+}
+
+private func homeFileError(_ error: HomeFileError) -> ControlError {
+    switch error.kind {
+    case .missing:
+        ControlError(.notFound, "\(error)", hint: "make a home with `mayfly init`, or name another with --home")
+    case .malformed: ControlError(.failed, "\(error)", hint: "correct the file and start again")
+    case .system: ControlError(.failed, "\(error)", hint: "check the home's permissions and its disk")
+    }
+}
+
+private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
+    switch failure {
+    case .notAnInvite:
+        ControlError(.usage, "this is not an invite", hint: "copy the whole text that starts with mayfly:join/")
+    case .tooLong: ControlError(.usage, "this is too long for an invite")
+    case .damaged:
+        ControlError(
+            .usage, "the invite is damaged: cut off, or a character has changed",
+            hint: "copy the whole text that starts with mayfly:join/")
+    case .signature:
+        // Nearly every changed character ends here, and so does an invite that somebody has altered and signed again.
+        ControlError(
+            .usage, "the invite is not as its creator signed it: mistyped, cut off, or altered on its way",
+            hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
+    }
+}
+
+private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
+    switch refusal {
+    case .text(.malformed):
+        return ControlError(
+            .usage, "this is not a code", hint: "a code is a number and two words, such as 7-harvest-lamp")
+    case .text(.slot(let number)):
+        let slots = SpokenCode.slots
+        return ControlError(
+            .usage, "the number of a code is \(slots.lowerBound) to \(slots.upperBound), not `\(number)`")
+    case .text(.unknownWord(let word, let nearest)):
+        return ControlError(
+            .usage, "`\(word)` is not a word of a code; perhaps `\(nearest)`",
+            hint: "nothing was sent, and the code is still good")
+    case .tooMany(let limit):
+        return ControlError(.failed, "\(limit) codes are open already", hint: "wait for one to end: 5 minutes at most")
+    case .unknown: return ControlError(.notFound, "no such code is open")
+    case .nobody(let slot):
+        return ControlError(
+            .unreachable, "no node on this network has a code with number \(slot) open",
+            hint: "name the machine: mayfly join CODE --at HOST")
+    case .ambiguous(let slot):
+        return ControlError(
+            .failed, "several nodes on this network have a code with number \(slot) open, and none of them was tried",
+            hint: "name the machine: mayfly join CODE --at HOST")
+    case .discoveryOff:
+        return ControlError(
+            .unreachable, "this node does not ask on its networks: LAN discovery is off",
+            hint: "name the machine: mayfly join CODE --at HOST")
+    case .notReached(let host, let failure):
+        return ControlError(
+            .unreachable, "\(host) cannot be reached: \(failure.reason)",
+            hint: "nothing was tried, and the code is still good; is this the machine, and its port open?")
+    case .exchange(let failure, let slot): return codeFailure(failure, slot)
+    }
+}
+
+private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError {
+    switch failure {
+    case .notOpen:
+        ControlError(
+            .notFound, "no code with number \(slot) is open there",
+            hint: "it was used, or its 5 minutes are over; ask for a new one")
+    case .invalidAnswer:
+        ControlError(.refused, "what answered there is no node that has a code", hint: "ask for a new code")
+    case .refused: ControlError(.refused, "wrong code", hint: "it is void now; ask for a new one")
+    case .foreign:
+        ControlError(
+            .refused, "what answered there does not know the code: another node, or somebody in between",
+            hint: "ask for a new code; this one must not be used again")
+    }
+}
+
+private func listenFailure(_ failure: ListenFailure) -> ControlError {
+    switch failure {
+    case .addressInUse(let endpoint):
+        ControlError(
+            .failed, "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
+            hint: "choose another port with --listen, or stop the other process")
+    case .addressNotAvailable(let endpoint):
+        ControlError(
+            .failed, "no interface of this machine has the address \(endpoint.host)",
+            hint: "choose another with --listen")
+    case .notPermitted(let endpoint):
+        ControlError(.failed, "port \(endpoint.port) needs more rights", hint: "choose one above 1023")
+    case .unresolvable(let endpoint):
+        ControlError(.failed, "`\(endpoint.host)` is no address to listen on", hint: "write an IP address")
+    case .system(let endpoint, let code):
+        ControlError(.failed, "cannot listen on tcp://\(endpoint.host):\(endpoint.port): error \(code)")
+    }
+}
+
+extension String { fileprivate var lowercasedFirst: String { prefix(1).lowercased() + dropFirst() } }
+
+extension DialFailure {
+    /// For a person who has named a machine.
+    fileprivate var reason: String {
+        switch self {
+        case .refused: "nothing listens at that port"
+        case .timedOut: "no answer in time"
+        case .unreachable: "there is no route to it"
+        case .unresolvable: "the name has no address"
+        case .system(let code): "error \(code) of the system"
+        case .closedBeforeActTwo, .authenticationFailed, .badAnswer, .cancelled: "the connection ended"
+        }
+    }
+}

@@ -1,0 +1,80 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Invites.
+enum InviteHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.later(InviteCreateMethod.self) { node, call in
+            let params = call.params
+            let lifetime = params.expiresIn?.milliseconds ?? Limits.inviteLifetime
+            guard (1_000...Limits.inviteMaximumLifetime).contains(lifetime) else {
+                throw ControlError(.usage, "--expires-in: an invite lives between 1 s and 7 d")
+            }
+            return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false).map {
+                Invite($0, slug: $1)
+            }
+        }
+        addCodes(&router)
+        router.on(InviteListMethod.self) { node, params in
+            let conversation = try node.conversation(params.conversation)
+            let now = node.currentTime
+            let issued = conversation.invites?.invites ?? []
+            return InviteListMethod.Result(
+                invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
+                    .map { InviteView.issued($0, conversation) },
+                codes: node.openCodes(of: conversation.conversation).map {
+                    InviteListMethod.OpenCode(code: $0.code.description, expiresAt: Control.Timestamp($0.expiresAt))
+                })
+        }
+        router.durably(InviteRevokeMethod.self) { node, params in
+            if let invite = params.invite {
+                try node.revokeInvite(params.conversation, invite)
+            } else {
+                try node.revokeInvites(params.conversation)
+            }
+            let conversation = try node.conversation(params.conversation)
+            return InviteRevokeMethod.Result(
+                ok: true, conversation: conversation.conversation.description,
+                tag: conversation.invites?.tag.description ?? "")
+        }
+        router.on(InviteInspectMethod.self) { _, params in Invite(try Node.inspect(params.slug), slug: params.slug) }
+    }
+
+    private static func addCodes(_ router: inout NodeRouter) {
+        router.call(InviteCodeMethod.self) { node, call in
+            let opened = try node.openCode(call.params.conversation)
+            if call.params.wait == true {
+                // Nothing is left of it once the code has ended.
+                _ = call.session.onClose { [node] in node.assumeIsolated { $0.revokeCode(opened.number) } }
+            }
+            call.succeed(
+                InviteCodeMethod.Result(
+                    code: opened.code.description, number: Int64(clamping: opened.number.value),
+                    conversation: opened.conversation.description, expiresAt: Control.Timestamp(opened.expiresAt),
+                    endpoints: node.reachableAt.map(\.description)))
+        }
+        router.later(InviteOutcomeMethod.self) { node, call in
+            let number = call.params.number
+            return try node.whenCodeEnds(OpenCodes.Number(UInt64(clamping: number))).map { outcome in
+                InviteOutcomeMethod.Result(number: number, outcome: CodeEnd(outcome))
+            }
+        }
+    }
+}
+
+extension CodeEnd {
+    init(_ outcome: CodeOutcome) {
+        switch outcome {
+        case .taken: self = .taken
+        case .wrongGuess: self = .wrongGuess
+        case .unproven: self = .unproven
+        case .expired: self = .expired
+        case .revoked: self = .revoked
+        case .locked: self = .locked
+        case .gone: self = .gone
+        case .failed: self = .failed
+        }
+    }
+}

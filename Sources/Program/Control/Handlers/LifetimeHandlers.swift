@@ -1,0 +1,143 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// How long messages are kept.
+enum LifetimeHandlers {
+    static func add(to router: inout NodeRouter) {
+        addCapsAndAgreements(&router)
+        router.on(LifetimeShowMethod.self) { node, params in try LifetimeView.lifetime(params.conversation, node) }
+        router.reaching(
+            LifetimeProposeMethod.self, { $0.conversation },
+            { node, params in
+                let terms = try terms(params)
+                if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
+                    throw NodeError.notRenewable
+                }
+                do { try node.propose(params.conversation, terms) } catch {
+                    // Proposing what is in force is done already.
+                    guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
+                }
+                guard params.renew == true else {
+                    return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+                }
+                return try node.renew(params.conversation, terms).flatMapThrowing { [node] in
+                    try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
+                }
+            })
+        addAccept(&router)
+        router.reaching(
+            LifetimeRejectMethod.self, { $0.conversation },
+            { node, params in
+                try node.reject(params.conversation)
+                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+            })
+        router.reaching(
+            LifetimeWithdrawMethod.self, { $0.conversation },
+            { node, params in
+                try node.withdraw(params.conversation)
+                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+            })
+        router.durably(LifetimePolicyMethod.self) { node, params in
+            if let text = params.policy {
+                guard let policy = Messaging.LifetimePolicy(text) else {
+                    throw ControlError(
+                        .usage, "`\(text)` is not a policy",
+                        hint: "write accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
+                }
+                if let conversation = params.conversation {
+                    try node.setPolicy(conversation, policy)
+                } else {
+                    try node.setDefaultPolicy(policy)
+                }
+            }
+            guard let conversation = params.conversation else {
+                return LifetimePolicy(policy: node.policyByDefault.text)
+            }
+            let machine = try node.conversation(conversation)
+            return LifetimePolicy(
+                policy: (machine.policy ?? node.policyByDefault).text, conversation: machine.conversation.description)
+        }
+    }
+
+    /// Consent is to what the user has looked at: while the members are reached, a proposer may put another one in its place.
+    private static func addAccept(_ router: inout NodeRouter) {
+        router.later(LifetimeAcceptMethod.self) { node, call in
+            let params = call.params
+            // Shorter ones can be made to fit.
+            if let proposal = params.proposal, proposal.utf8.count < 12 {
+                throw ControlError(.usage, "`\(proposal)` is too short", hint: "give 12 digits of the id, or more")
+            }
+            let before = try? node.conversation(params.conversation).pendingProposal?.proposal.id
+            return node.whenReached(params.conversation).flatMap { [node] in
+                node.assumeIsolated { node in
+                    do {
+                        guard let open = try node.conversation(params.conversation).pendingProposal?.proposal else {
+                            throw NodeError.command(.lifetime(.noProposal))
+                        }
+                        let now = open.id
+                        if params.renew == true, Messaging.LifetimePolicy.accepting(open.terms) == nil {
+                            throw NodeError.notRenewable
+                        }
+                        let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
+                        guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
+                        let accepted = try node.accept(params.conversation, only: now)
+                        let renewed =
+                            params.renew == true
+                            ? try node.renew(params.conversation, open.terms) : node.loop.makeSucceededVoidFuture()
+                        return accepted.and(renewed).flatMapThrowing { [node] _ in
+                            try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
+                        }
+                    } catch { return node.loop.makeFailedFuture(error) }
+                }
+            }
+        }
+    }
+
+    /// What `lifetime.propose` was asked.
+    private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
+        let terms = LifetimeTerms(
+            Lifetime(params.lifetime), attachment: params.attachments.map { Lifetime($0) },
+            unopened: params.unopened?.milliseconds, timer: params.timer == .read ? .read : .send,
+            mailbox: MailboxConsent(params.mailbox ?? .no))
+        if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
+            throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+        }
+        if terms.mailbox == .disk, !terms.keepsSomething {
+            throw ControlError(
+                .usage, "what no member keeps on a disk cannot be on a mailbox's disk",
+                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
+        }
+        guard terms.isValid else {
+            throw ControlError(
+                .usage, "what is not kept has no timer and cannot stay unopened",
+                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h")
+        }
+        return terms
+    }
+
+    private static func addCapsAndAgreements(_ router: inout NodeRouter) {
+        router.durably(LifetimeCapMethod.self) { node, params in
+            if let text = params.cap {
+                let cap = Messaging.LifetimeCap(text)
+                if cap == nil, text != "default" || params.conversation == nil {
+                    throw ControlError(
+                        .usage, "`\(text)` is no cap", hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none")
+                }
+                if let conversation = params.conversation {
+                    try node.setCap(conversation, cap)
+                } else {
+                    try node.setDefaultCap(cap ?? .none)
+                }
+            }
+            guard let conversation = params.conversation else { return LifetimeCap(cap: node.capByDefault.text) }
+            let machine = try node.conversation(conversation)
+            return LifetimeCap(
+                cap: (machine.cap ?? node.capByDefault).text, conversation: machine.conversation.description)
+        }
+        router.on(LifetimeAgreementsMethod.self) { node, params in
+            try LifetimeView.agreements(params.conversation, params.agreement, node)
+        }
+    }
+}

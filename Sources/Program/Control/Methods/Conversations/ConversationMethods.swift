@@ -1,0 +1,257 @@
+import Control
+
+enum ConversationMethods {
+    static let all: [any ControlMethod.Type] = [
+        ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
+        ConversationMembersMethod.self, ConversationLeaveMethod.self, ConversationLockMethod.self,
+        ConversationUnlockMethod.self, ConversationCloseMethod.self, ConversationRenameMethod.self,
+        ConversationRemoveMethod.self, ConversationProfileMethod.self, ConversationAliasMethod.self,
+    ]
+}
+
+/// Whether messages to an offline member go to its mailbox.
+enum MemberMailbox: String, JSONChoice, Hashable, Sendable {
+    case yes
+    /// The member has named a mailbox, but its keys for sealing contents have not arrived.
+    case named
+}
+
+struct Member: JSONRecord, Hashable, Sendable {
+    /// Short name within the conversation.
+    var member = ""
+    /// The name the member chose for this conversation.
+    var profile: String?
+    /// The named peer that received the member's invite; known to the inviting node alone.
+    var peer: String?
+    var online = false
+    /// `lan`, `direct`, `relayed` or `punched`; null without a link.
+    var path: String?
+    var link: Link?
+    /// How the last link was lost. Absent after 10 minutes, or when a node closed the link on purpose.
+    var lost: LostLink?
+    /// Absent without a mailbox, without an agreement on mailboxes, and in a list while the inbox sleeps.
+    var mailbox: MemberMailbox?
+    /// True when two copies of the member's home run at once; otherwise absent.
+    var copied: Bool?
+    /// True when the member reports two running copies of our home; otherwise absent.
+    var reportsCopies: Bool?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("member", &member)
+        try fields.nullable("profile", &profile)
+        try fields.field("peer", &peer)
+        try fields.field("online", &online)
+        try fields.nullable("path", &path)
+        try fields.nullable("link", &link)
+        try fields.field("lost", &lost)
+        try fields.field("mailbox", &mailbox)
+        try fields.field("copied", &copied)
+        try fields.field("reportsCopies", &reportsCopies)
+    }
+}
+
+struct Conversation: JSONRecord, Hashable, Sendable {
+    var conversation = ""
+    /// Name on this node alone; unique here.
+    var alias: String?
+    /// Name that the creator chose.
+    var name: String?
+    /// `creator` or `member`.
+    var role = ""
+    var members: [Member] = []
+    /// The lifetime in force.
+    var lifetime: LifetimeValue = .ephemeral
+    /// When the conversation explodes; null when nothing is scheduled.
+    var expiresAt: Timestamp?
+    var locked = false
+    /// `ready`, `scheduled` (explodes at `expiresAt`) or `removed` (the creator removed us). The answer to
+    /// `conversation.leave` says `left`.
+    var state = ""
+    /// Unread messages of other members, at most 1000.
+    var unread = 0
+    /// Our name in this conversation; absent without one, and in a list while the inbox sleeps.
+    var profile: String?
+    /// Whether this node sends read receipts; absent in a list while the inbox sleeps.
+    var readReceipts: Bool?
+    var inbox: String?
+    /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
+    var mailbox: LifetimeMailbox?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("conversation", &conversation)
+        try fields.nullable("alias", &alias)
+        try fields.nullable("name", &name)
+        try fields.field("role", &role)
+        try fields.field("members", &members)
+        try fields.field("lifetime", &lifetime)
+        try fields.field("mailbox", &mailbox)
+        try fields.nullable("expiresAt", &expiresAt)
+        try fields.field("locked", &locked)
+        try fields.field("state", &state)
+        try fields.field("unread", &unread)
+        try fields.field("profile", &profile)
+        try fields.field("readReceipts", &readReceipts)
+        try fields.field("inbox", &inbox)
+    }
+}
+
+enum ConversationCreateMethod: ControlMethod {
+    static let name = "conversation.create"
+    static let summary = "Starts a conversation with an inbox of its own."
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var name: String?
+        /// Our name, as the members see it.
+        var profile: String?
+        /// Named peers to invite.
+        var peers: [String]?
+        /// Alias on this node; defaults to `name`. An alias in use is refused.
+        var alias: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("name", &name)
+            try fields.field("as", &profile)
+            try fields.field("with", &peers)
+            try fields.field("alias", &alias)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// The inbox's client id.
+        var inbox = ""
+        var alias: String?
+        var name: String?
+        var inviteTag = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("inbox", &inbox)
+            try fields.nullable("alias", &alias)
+            try fields.nullable("name", &name)
+            try fields.field("inviteTag", &inviteTag)
+        }
+    }
+}
+
+enum ConversationListMethod: ControlMethod {
+    static let name = "conversation.list"
+    static let summary = "Lists the conversations."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var conversations: [Conversation] = []
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversations", &conversations)
+        }
+    }
+}
+
+enum ConversationShowMethod: ControlMethod {
+    static let name = "conversation.show"
+    static let summary = "Shows one conversation."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationMembersMethod: ControlMethod {
+    static let name = "conversation.members"
+    static let summary = "Shows who is in a conversation."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationLeaveMethod: ControlMethod {
+    static let name = "conversation.leave"
+    static let summary = "Leaves a conversation and destroys the copy here."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationLockMethod: ControlMethod {
+    static let name = "conversation.lock"
+    static let summary = "Lets nobody join any more and revokes all invitations."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationUnlockMethod: ControlMethod {
+    static let name = "conversation.unlock"
+    static let summary = "Lets new invitations admit again."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationCloseMethod: ControlMethod {
+    static let name = "conversation.close"
+    static let summary = "Closes a conversation here and forgets its ephemeral messages."
+    typealias Result = Conversation
+    typealias Params = ConversationParams
+}
+
+enum ConversationRenameMethod: ControlMethod {
+    static let name = "conversation.rename"
+    static let summary = "Renames a conversation."
+    typealias Result = Conversation
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        var name = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("name", &name)
+        }
+    }
+}
+
+enum ConversationProfileMethod: ControlMethod {
+    static let name = "conversation.profile"
+    static let summary = "Sets one's own name in a conversation."
+    typealias Result = Conversation
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Empty removes the name.
+        var profile = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("profile", &profile)
+        }
+    }
+}
+
+enum ConversationRemoveMethod: ControlMethod {
+    static let name = "conversation.remove"
+    static let summary = "Removes a member."
+    typealias Result = Conversation
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        var member = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("member", &member)
+        }
+    }
+}
+
+enum ConversationAliasMethod: ControlMethod {
+    static let name = "conversation.alias"
+    static let summary = "Gives a conversation an alias on this node, or takes it away."
+    typealias Result = Conversation
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Absent removes the alias.
+        var alias: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("alias", &alias)
+        }
+    }
+}

@@ -1,0 +1,123 @@
+import Control
+
+enum JoinMethods {
+    static let all: [any ControlMethod.Type] = [
+        JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self, JoinRetryMethod.self,
+    ]
+}
+
+enum JoinStage: String, JSONChoice, Hashable, Sendable {
+    /// A peer sent an invitation; `mayfly join` accepts it.
+    case invited
+    /// Like `validated`, defined by the protocol but never answered: the node checks an invite without waiting.
+    case validating
+    case validated
+    case joining
+    case ready
+    case joinFailed
+    case cancelled
+}
+
+struct JoinStatus: JSONRecord, Hashable, Sendable {
+    var join = ""
+    var state: JoinStage = .invited
+    /// Present when ready.
+    var conversation: String?
+    /// Alias on this node; present when ready, unless there is none.
+    var alias: String?
+    /// The creator's name for the conversation; present when ready or invited, unless it has no name.
+    var name: String?
+    /// The named peer that sent the invitation; present when invited by one.
+    var from: String?
+    var inviteTag: String?
+    /// Present when failed: `conversation_expired`, `single_use_consumed` or `generic_failure`.
+    var errorType: String?
+    /// Short text for a person; present when failed.
+    var title: String?
+    /// Sentence for a person; present when failed.
+    var message: String?
+    var startedAt: Timestamp?
+    /// When the join gives up.
+    var expiresAt: Timestamp?
+    /// Dials to the creator since the node started; present while joining.
+    var attempts: Int?
+    /// When the node next dials the creator; present while joining, absent during a dial.
+    var nextAttempt: Timestamp?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("join", &join)
+        try fields.field("state", &state)
+        try fields.field("conversation", &conversation)
+        try fields.field("alias", &alias)
+        try fields.field("name", &name)
+        try fields.field("from", &from)
+        try fields.field("inviteTag", &inviteTag)
+        try fields.field("errorType", &errorType)
+        try fields.field("title", &title)
+        try fields.field("message", &message)
+        try fields.field("startedAt", &startedAt)
+        try fields.field("expiresAt", &expiresAt)
+        try fields.field("attempts", &attempts)
+        try fields.field("nextAttempt", &nextAttempt)
+    }
+}
+
+enum JoinMethod: ControlMethod {
+    static let name = "join"
+    static let summary = "Joins a conversation by invitation."
+    typealias Result = JoinStatus
+
+    static func waits(_ params: Params) -> Bool { params.wait ?? true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
+        var slug = ""
+        /// Our name, as the members see it.
+        var profile: String?
+        /// Absent means 60 s.
+        var timeout: Interval?
+        /// False answers at once. Absent means true.
+        var wait: Bool?
+        /// Alias on this node. Absent means the conversation's name, with a number appended if it is in use.
+        var alias: String?
+        /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
+        var at: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("slug", &slug)
+            try fields.field("as", &profile)
+            try fields.field("timeout", &timeout)
+            try fields.field("wait", &wait)
+            try fields.field("alias", &alias)
+            try fields.field("at", &at)
+        }
+    }
+}
+
+enum JoinListMethod: ControlMethod {
+    static let name = "join.list"
+    static let summary = "Lists the joins under way."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var joins: [JoinStatus] = []
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("joins", &joins)
+        }
+    }
+}
+
+enum JoinCancelMethod: ControlMethod {
+    static let name = "join.cancel"
+    static let summary = "Gives up a join."
+    typealias Result = JoinStatus
+    typealias Params = JoinParams
+}
+
+enum JoinRetryMethod: ControlMethod {
+    static let name = "join.retry"
+    static let summary = "Dials the creator of a join under way now."
+    typealias Result = JoinStatus
+    typealias Params = JoinParams
+}

@@ -1,0 +1,301 @@
+import Control
+
+enum LifetimeMethods {
+    static let all: [any ControlMethod.Type] = [
+        LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
+        LifetimeWithdrawMethod.self, LifetimePolicyMethod.self, LifetimeCapMethod.self, LifetimeAgreementsMethod.self,
+    ]
+}
+
+enum LifetimeValue: String, JSONChoice, Hashable, Sendable {
+    /// In memory only.
+    case ephemeral
+    case oneHour = "1h"
+    case sixHours = "6h"
+    case oneDay = "1d"
+    case sevenDays = "7d"
+    case thirtyDays = "30d"
+}
+
+enum NegotiationState: String, JSONChoice, Hashable, Sendable {
+    /// No agreement: messages are ephemeral.
+    case none
+    case pending
+    case agreed
+}
+
+/// The event at which a lifetime starts.
+enum LifetimeTimer: String, JSONChoice, Hashable, Sendable {
+    case send
+    case read
+}
+
+struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
+    var lifetime: LifetimeValue = .ephemeral
+    /// Absent means the same as `lifetime`.
+    var attachments: LifetimeValue?
+    /// Unopened messages expire after this time.
+    var unopened: Interval?
+    /// Absent means `send`.
+    var timer: LifetimeTimer?
+    /// Absent means no mailbox.
+    var mailbox: LifetimeMailbox?
+    /// Members that have not answered, named as in ``Message/from``.
+    var waiting: [String]?
+    /// Hash of the proposal, in hex.
+    var id: String?
+    /// As ``Message/from``.
+    var from = ""
+    /// As ``Message/member``.
+    var member: String?
+    var proposedAt: Timestamp = Timestamp(milliseconds: 0)
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("lifetime", &lifetime)
+        try fields.field("attachments", &attachments)
+        try fields.field("unopened", &unopened)
+        try fields.field("timer", &timer)
+        try fields.field("mailbox", &mailbox)
+        try fields.field("waiting", &waiting)
+        try fields.field("id", &id)
+        try fields.field("from", &from)
+        try fields.nullable("member", &member)
+        try fields.field("proposedAt", &proposedAt)
+    }
+}
+
+struct LifetimeAgreement: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
+    /// Hash of the agreement, in hex.
+    var id = ""
+    var lifetime: LifetimeValue = .ephemeral
+    /// Absent means the same as `lifetime`.
+    var attachments: LifetimeValue?
+    /// Unopened messages expire after this time.
+    var unopened: Interval?
+    /// Absent means `send`.
+    var timer: LifetimeTimer?
+    /// Absent means no mailbox.
+    var mailbox: LifetimeMailbox?
+    var agreedAt: Timestamp = Timestamp(milliseconds: 0)
+    /// Names as in ``Message/from``.
+    var members: [String] = []
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("id", &id)
+        try fields.field("lifetime", &lifetime)
+        try fields.field("attachments", &attachments)
+        try fields.field("unopened", &unopened)
+        try fields.field("timer", &timer)
+        try fields.field("mailbox", &mailbox)
+        try fields.field("agreedAt", &agreedAt)
+        try fields.field("members", &members)
+    }
+}
+
+struct LifetimeStatus: JSONRecord, Hashable, Sendable {
+    var conversation: String?
+    /// In force; a proposal does not change it.
+    var lifetime: LifetimeValue = .ephemeral
+    var state: NegotiationState = .none
+    /// Null without an open proposal.
+    var proposal: LifetimeProposal?
+    /// Null without an agreement.
+    var agreement: LifetimeAgreement?
+    /// Automatic answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
+    var policy: String?
+    /// Whether the policy accepts the agreement, or else the proposal, again after a restart. Absent without both.
+    var renewed: Bool?
+    /// The narrowest policy that accepts the terms again; absent when `renewed` is true or no policy accepts them.
+    var renewal: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("conversation", &conversation)
+        try fields.field("lifetime", &lifetime)
+        try fields.field("state", &state)
+        try fields.nullable("proposal", &proposal)
+        try fields.nullable("agreement", &agreement)
+        try fields.field("policy", &policy)
+        try fields.field("renewed", &renewed)
+        try fields.field("renewal", &renewal)
+    }
+}
+
+/// An agreement with the signed values that prove it.
+struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
+    var agreement = LifetimeAgreement()
+    /// In force, suspended until a new member signs, or ended.
+    var state = ""
+    /// Whether all signatures verified now.
+    var verified = false
+    /// The signed value.
+    var proposal: JSONValue = .null
+    /// The signed values.
+    var accepts: [JSONValue] = []
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("agreement", &agreement)
+        try fields.field("state", &state)
+        try fields.field("verified", &verified)
+        try fields.field("proposal", &proposal)
+        try fields.field("accepts", &accepts)
+    }
+}
+
+/// A local maximum lifetime.
+struct LifetimeCap: JSONRecord, Hashable, Sendable {
+    /// `none` or a lifetime.
+    var cap = ""
+    /// Absent for the default of conversations without a cap.
+    var conversation: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("cap", &cap)
+        try fields.field("conversation", &conversation)
+    }
+}
+
+/// An automatic answer to proposals.
+struct LifetimePolicy: JSONRecord, Hashable, Sendable {
+    /// `ask`, `refuse`, `accept-up-to:7d`, or with a mailbox `accept-up-to:7d:ram` and `accept-up-to:7d:disk`.
+    var policy = ""
+    /// Absent for the default of new conversations.
+    var conversation: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("policy", &policy)
+        try fields.field("conversation", &conversation)
+    }
+}
+
+enum LifetimeShowMethod: ControlMethod {
+    static let name = "lifetime.show"
+    static let summary = "Shows how long messages are kept."
+    typealias Result = LifetimeStatus
+    typealias Params = ConversationParams
+}
+
+enum LifetimeProposeMethod: ControlMethod {
+    static let name = "lifetime.propose"
+    static let summary = "Proposes how long messages are kept."
+    typealias Result = LifetimeStatus
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        var lifetime: LifetimeValue = .ephemeral
+        /// Absent means the same as `lifetime`.
+        var attachments: LifetimeValue?
+        /// Unopened messages expire after this time: 1 min to 30 d.
+        var unopened: Interval?
+        /// Absent means `send`.
+        var timer: LifetimeTimer?
+        /// Absent means no mailbox.
+        var mailbox: LifetimeMailbox?
+        /// Widen the policy so that it accepts these terms again after a restart.
+        var renew: Bool?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("lifetime", &lifetime)
+            try fields.field("attachments", &attachments)
+            try fields.field("unopened", &unopened)
+            try fields.field("timer", &timer)
+            try fields.field("mailbox", &mailbox)
+            try fields.field("renew", &renew)
+        }
+    }
+}
+
+enum LifetimeAcceptMethod: ControlMethod {
+    static let name = "lifetime.accept"
+    static let summary = "Accepts the open proposal, if it is the one that was open when this was asked."
+    typealias Result = LifetimeStatus
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
+        var proposal: String?
+        /// Widen the policy so that it accepts these terms again after a restart.
+        var renew: Bool?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("proposal", &proposal)
+            try fields.field("renew", &renew)
+        }
+    }
+}
+
+enum LifetimeRejectMethod: ControlMethod {
+    static let name = "lifetime.reject"
+    static let summary = "Rejects the open proposal."
+    typealias Result = LifetimeStatus
+    typealias Params = ConversationParams
+}
+
+enum LifetimeWithdrawMethod: ControlMethod {
+    static let name = "lifetime.withdraw"
+    static let summary = "Withdraws one's own proposal."
+    typealias Result = LifetimeStatus
+    typealias Params = ConversationParams
+}
+
+enum LifetimePolicyMethod: ControlMethod {
+    static let name = "lifetime.policy"
+    static let summary = "Shows or sets the standing answer to proposals."
+    typealias Result = LifetimePolicy
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// Absent for the default of new conversations.
+        var conversation: String?
+        /// Absent reads the policy.
+        var policy: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("policy", &policy)
+        }
+    }
+}
+
+enum LifetimeCapMethod: ControlMethod {
+    static let name = "lifetime.cap"
+    static let summary = "Shows or sets how long anything is kept here at most."
+    typealias Result = LifetimeCap
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// Absent for the default.
+        var conversation: String?
+        /// `none`, a lifetime, or for one conversation `default`. Absent reads the cap.
+        var cap: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("cap", &cap)
+        }
+    }
+}
+
+enum LifetimeAgreementsMethod: ControlMethod {
+    static let name = "lifetime.agreements"
+    static let summary = "Shows agreements with all their signatures."
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Prefix of an agreement's id. Absent means all.
+        var agreement: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("agreement", &agreement)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Oldest first.
+        var agreements: [LifetimeAgreementRecord] = []
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("agreements", &agreements)
+        }
+    }
+}

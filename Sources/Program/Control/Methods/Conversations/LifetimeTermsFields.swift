@@ -1,0 +1,35 @@
+import Control
+
+/// Whether a mailbox may keep sealed contents for an offline member.
+enum LifetimeMailbox: String, JSONChoice, Hashable, Sendable {
+    case no
+    /// In memory only.
+    case ram
+    /// On disk too.
+    case disk
+}
+
+/// The terms that proposals and agreements share.
+protocol LifetimeTermsFields {
+    var lifetime: LifetimeValue { get }
+    var attachments: LifetimeValue? { get }
+    var unopened: Interval? { get }
+    var timer: LifetimeTimer? { get }
+    var mailbox: LifetimeMailbox? { get }
+}
+
+extension LifetimeTermsFields {
+    /// Text for people; `nil` without a mailbox.
+    var mailboxWords: String? { (mailbox ?? .no).words }
+}
+
+extension LifetimeMailbox {
+    /// Text for people; `nil` for ``no``.
+    var words: String? {
+        switch self {
+        case .no: nil
+        case .ram: "mailbox in memory"
+        case .disk: "mailbox on disk"
+        }
+    }
+}

@@ -1,0 +1,206 @@
+import Control
+
+/// Files move in pieces, so memory use does not depend on their size.
+enum AttachmentMethods {
+    static let all: [any ControlMethod.Type] = [
+        AttachmentBeginMethod.self, AttachmentAppendMethod.self, AttachmentCommitMethod.self,
+        AttachmentCancelMethod.self, AttachmentReadMethod.self,
+    ]
+    static let pieceByteCount = ControlLimits.bodyByteCount
+}
+
+/// The node drops the upload when the connection closes.
+enum AttachmentBeginMethod: ControlMethod {
+    static let name = "attachment.begin"
+    static let summary = "Begins to hand over a file."
+
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// File name; the node removes a leading path.
+        var name = ""
+        /// Absent when unknown.
+        var byteCount: Int64?
+        /// Caption.
+        var text: String?
+        /// Id of the message being answered.
+        var replyTo: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("name", &name)
+            try fields.field("byteCount", &byteCount)
+            try fields.field("text", &text)
+            try fields.field("replyTo", &replyTo)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Upload id, valid on this connection; also the id of the message.
+        var upload = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("upload", &upload)
+        }
+    }
+}
+
+enum AttachmentAppendMethod: ControlMethod {
+    static let name = "attachment.append"
+    static let summary = "Hands over the next bytes of a file: `body` of them follow the line as they are."
+    static let takesBody = true
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var upload = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("upload", &upload)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Bytes received so far.
+        var byteCount: Int64 = 0
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("byteCount", &byteCount)
+        }
+    }
+}
+
+enum AttachmentCommitMethod: ControlMethod {
+    static let name = "attachment.commit"
+    static let summary = "Sends a file that has been handed over."
+    typealias Result = SentMessage
+
+    static func waits(_ params: Params) -> Bool { params.wait != nil }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var upload = ""
+        /// Answer only after this delivery stage.
+        var wait: DeliveryStage?
+        var timeout: Interval?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("upload", &upload)
+            try fields.field("wait", &wait)
+            try fields.field("timeout", &timeout)
+        }
+    }
+}
+
+enum AttachmentCancelMethod: ControlMethod {
+    static let name = "attachment.cancel"
+    static let summary = "Gives up handing over a file."
+    typealias Result = Acknowledged
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var upload = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("upload", &upload)
+        }
+    }
+}
+
+enum AttachmentReadMethod: ControlMethod {
+    static let name = "attachment.read"
+    static let summary = "Reads a piece of the file of a message."
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        var message = ""
+        /// Index of the first piece: 0, then `next` of the previous answer.
+        var from: Int?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("message", &message)
+            try fields.field("from", &from)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var message = ""
+        /// Sanitized for use as a local file name.
+        var name = ""
+        var mediaType = ""
+        var byteCount: Int64 = 0
+        /// Base64.
+        var data = ""
+        /// Index of the next piece; absent at the end.
+        var next: Int?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("message", &message)
+            try fields.field("name", &name)
+            try fields.field("mediaType", &mediaType)
+            try fields.field("byteCount", &byteCount)
+            try fields.field("data", &data)
+            try fields.field("next", &next)
+        }
+    }
+}
+
+enum ReactMethod: ControlMethod {
+    static let name = "react"
+    static let summary = "Puts a sign at a message, or takes it back."
+    typealias Result = SentMessage
+
+    static func waits(_ params: Params) -> Bool { params.wait != nil }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Id of the message, or a prefix of it.
+        var message = ""
+        /// An emoji, or a short text.
+        var reaction = ""
+        var remove: Bool?
+        /// Answer only after this delivery stage.
+        var wait: DeliveryStage?
+        var timeout: Interval?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("message", &message)
+            try fields.field("reaction", &reaction)
+            try fields.field("remove", &remove)
+            try fields.field("wait", &wait)
+            try fields.field("timeout", &timeout)
+        }
+    }
+}
+
+enum ConversationSetMethod: ControlMethod {
+    static let name = "conversation.set"
+    static let summary = "Changes a setting of a conversation, or of those that have none of their own."
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// Absent for the default.
+        var conversation: String?
+        /// `read-receipts`
+        var key = ""
+        /// `on` or `off`. Absent reads the setting.
+        var value: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("key", &key)
+            try fields.field("value", &value)
+        }
+    }
+
+    /// The setting in force.
+    struct Result: JSONRecord, Hashable, Sendable {
+        var conversation: String?
+        var key = ""
+        var value = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("key", &key)
+            try fields.field("value", &value)
+        }
+    }
+}

@@ -1,0 +1,100 @@
+import Control
+
+enum EventMethods { static let all: [any ControlMethod.Type] = [SubscribeMethod.self, UnsubscribeMethod.self] }
+
+enum EventKind: String, JSONChoice, Hashable, Sendable {
+    case message
+    case messageState
+    case messageExpired
+    case lifetimeProposed
+    /// A member signed the proposal; other signatures are missing.
+    case lifetimeSigned
+    case lifetimeAgreed
+    case lifetimeRejected
+    case lifetimeWithdrawn
+    case lifetimeExpired
+    case lifetimeReset
+    case memberJoined
+    case memberLeft
+    case joinRequested
+    case joined
+    case joinFailed
+    case invited
+    case exploded
+    case explosionScheduled
+    case deletionReceipt
+    case peerOnline
+    case peerOffline
+    case inboxAwake
+    case inboxAsleep
+    case locked
+    case unlocked
+    case messageDelivery
+    case attachmentProgress
+    /// The name or the lock state changed.
+    case conversationUpdated
+    /// The creator signed two different states of one version.
+    case groupConflict
+    case memberRemoved
+    /// The creator removed us.
+    case removed
+    case profileChanged
+    /// A member gave up messages to us.
+    case messagesMissed
+    /// Two copies of one home run at once: the member's, or, by the member's report, ours.
+    case twoCopies
+    case explosionReminder
+    /// Events between the requested cursor and this one are no longer kept. `lost` is their number. It is null when
+    /// some belong to a run that crashed, or when the cursor belongs to another home.
+    case gap
+    case lifetimeSuspended
+    /// A spoken code was taken or became void.
+    case codeEnded
+}
+
+enum SubscribeMethod: ControlMethod {
+    static let name = ControlRequest.subscribe
+    static let summary = "Turns this connection into a stream of events."
+
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// Absent for all conversations.
+        var conversation: String?
+        /// Replay all events after this cursor: 0 from the oldest kept, absent for new events only.
+        var since: Int64?
+        /// Absent for all kinds.
+        var events: [EventKind]?
+        /// False does not mark the messages as read, because no user sees them. Absent means true.
+        var marksRead: Bool?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("since", &since)
+            try fields.field("events", &events)
+            try fields.field("marksRead", &marksRead)
+        }
+    }
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// The newest event so far; the stream continues after it.
+        var cursor: Int64 = 0
+        /// True when events after `since` are lost or may be. The stream then begins with a `gap`.
+        var missed: Bool?
+        /// Number of replayed events after `since`; absent for none.
+        var replayed: Int?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("cursor", &cursor)
+            try fields.field("missed", &missed)
+            try fields.field("replayed", &replayed)
+        }
+    }
+}
+
+enum UnsubscribeMethod: ControlMethod {
+    static let name = ControlRequest.unsubscribe
+    static let summary = "Ends the stream of events of this connection."
+    typealias Params = Nothing
+    typealias Result = Acknowledged
+}

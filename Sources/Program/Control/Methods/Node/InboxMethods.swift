@@ -1,0 +1,77 @@
+import Control
+
+enum InboxMethods {
+    static let all: [any ControlMethod.Type] = [
+        InboxListMethod.self, InboxWakeMethod.self, InboxSleepMethod.self, InboxRebalanceMethod.self,
+    ]
+}
+
+struct Inbox: JSONRecord, Hashable, Sendable {
+    /// Client id.
+    var inbox = ""
+    /// `awake`, `sleeping` or `unused`.
+    var state = ""
+    var wakeReason: String?
+    var lastActivity: Timestamp?
+    /// Never put to sleep to make room.
+    var protected = false
+    var conversation: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("inbox", &inbox)
+        try fields.field("state", &state)
+        try fields.nullable("wakeReason", &wakeReason)
+        try fields.nullable("lastActivity", &lastActivity)
+        try fields.field("protected", &protected)
+        try fields.field("conversation", &conversation)
+    }
+}
+
+enum InboxListMethod: ControlMethod {
+    static let name = "inbox.list"
+    static let summary = "Lists the inboxes."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var inboxes: [Inbox] = []
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("inboxes", &inboxes)
+        }
+    }
+}
+
+enum InboxWakeMethod: ControlMethod {
+    static let name = "inbox.wake"
+    static let summary = "Wakes an inbox."
+    typealias Result = Inbox
+    typealias Params = InboxParams
+}
+
+enum InboxSleepMethod: ControlMethod {
+    static let name = "inbox.sleep"
+    static let summary = "Puts an inbox to sleep."
+    typealias Result = Inbox
+    typealias Params = InboxParams
+}
+
+enum InboxRebalanceMethod: ControlMethod {
+    static let name = "inbox.rebalance"
+    static let summary = "Wakes the most recently active inboxes and puts the others to sleep."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Inboxes being woken.
+        var woken: Int = 0
+        /// Inboxes put to sleep.
+        var slept: Int = 0
+        /// Target number of awake inboxes.
+        var capacity: Int = 0
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("woken", &woken)
+            try fields.field("slept", &slept)
+            try fields.field("capacity", &capacity)
+        }
+    }
+}

@@ -1,0 +1,16 @@
+import Control
+
+enum MetricsMethod: ControlMethod {
+    static let name = "metrics"
+    static let summary = "Tells the node's figures in Prometheus' text format."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Prometheus text format, version 0.0.4.
+        var text = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("text", &text)
+        }
+    }
+}

@@ -1,0 +1,283 @@
+import Control
+
+enum NodeMethods {
+    static let all: [any ControlMethod.Type] = [
+        StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
+        SchemaMethod.self, NetcheckMethod.self, ConfigReloadMethod.self, MetricsMethod.self,
+    ]
+}
+
+struct InboxCounts: JSONRecord, Hashable, Sendable {
+    var awake: Int = 0
+    var sleeping: Int = 0
+    var unused: Int = 0
+    /// Bytes of unread contents that are in memory only, and the maximum. Beyond it, senders keep their contents.
+    var unreadBytes: Int = 0
+    var unreadBytesMaximum: Int = 0
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("awake", &awake)
+        try fields.field("sleeping", &sleeping)
+        try fields.field("unused", &unused)
+        try fields.field("unreadBytes", &unreadBytes)
+        try fields.field("unreadBytesMaximum", &unreadBytesMaximum)
+    }
+}
+
+enum CheckState: String, JSONChoice, Hashable, Sendable {
+    case ok
+    case warning
+    case failed
+}
+
+/// One line of `doctor`.
+struct HealthCheck: JSONRecord, Hashable, Sendable {
+    /// `clock`, `listen`, `erasure`…
+    var name = ""
+    var state: CheckState = .ok
+    /// The finding, in one phrase.
+    var message = ""
+    /// Advice.
+    var hint: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("name", &name)
+        try fields.field("state", &state)
+        try fields.field("message", &message)
+        try fields.field("hint", &hint)
+    }
+}
+
+/// Runs of hook programs.
+struct HookCounts: JSONRecord, Hashable, Sendable {
+    var running: Int = 0
+    var queued: Int = 0
+    /// Exit code 0.
+    var done: Int = 0
+    /// Another exit code, killed after a timeout, or not started.
+    var failed: Int = 0
+    /// Not started, because the queue was full.
+    var dropped: Int = 0
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("running", &running)
+        try fields.field("queued", &queued)
+        try fields.field("done", &done)
+        try fields.field("failed", &failed)
+        try fields.field("dropped", &dropped)
+    }
+}
+
+/// The load of a rendezvous node, with its limits.
+struct RendezvousCounts: JSONRecord, Hashable, Sendable {
+    /// Nodes reachable through this one.
+    var users: Int = 0
+    var usersMax: Int = 0
+    /// Reserved inboxes in all, and the maximum per user.
+    var reservations: Int = 0
+    var reservationsPerUser: Int = 0
+    /// Relayed streams.
+    var streams: Int = 0
+    var streamsMax: Int = 0
+    var streamsPerUser: Int = 0
+    var streamsPerReservation: Int = 0
+    /// Limits: per direction of a stream, and in total.
+    var bytesPerSecond: Int = 0
+    var bytesPerSecondTotal: Int = 0
+    /// Since the start: opened streams, and relayed bytes.
+    var opened: Int64 = 0
+    var bytes: Int64 = 0
+    /// Since the start: refused requests, and streams closed for a protocol violation.
+    var refused: Int64 = 0
+    var violations: Int64 = 0
+    /// True serves all holders of the card, false only named peers.
+    var everybody = false
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("users", &users)
+        try fields.field("usersMax", &usersMax)
+        try fields.field("reservations", &reservations)
+        try fields.field("reservationsPerUser", &reservationsPerUser)
+        try fields.field("streams", &streams)
+        try fields.field("streamsMax", &streamsMax)
+        try fields.field("streamsPerUser", &streamsPerUser)
+        try fields.field("streamsPerReservation", &streamsPerReservation)
+        try fields.field("bytesPerSecond", &bytesPerSecond)
+        try fields.field("bytesPerSecondTotal", &bytesPerSecondTotal)
+        try fields.field("opened", &opened)
+        try fields.field("bytes", &bytes)
+        try fields.field("refused", &refused)
+        try fields.field("violations", &violations)
+        try fields.field("everybody", &everybody)
+    }
+}
+
+enum PortMappingStanding: String, JSONChoice, Hashable, Sendable {
+    /// The gateway forwards connections to us.
+    case mapped
+    case asking
+    /// Not mapped; `reason` says why. The node retries.
+    case failed
+    /// Only in `netcheck`: the gateway made a mapping, and the node removed it at once.
+    case possible
+}
+
+/// A port mapping, or why there is none.
+struct PortMappingStatus: JSONRecord, Hashable, Sendable {
+    /// `ipv4` or `ipv6`.
+    var family = ""
+    var state: PortMappingStanding = .mapped
+    /// `pcp`, `nat-pmp` or `upnp`; absent unless mapped.
+    var method: String?
+    /// Our outer address, `tcp://ADDRESS:PORT`; valid for UDP too.
+    var outer: [String] = []
+    /// Expiry unless renewed.
+    var until: Timestamp?
+    /// Why the mapping is missing.
+    var reason: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("family", &family)
+        try fields.field("state", &state)
+        try fields.field("method", &method)
+        try fields.field("outer", &outer)
+        try fields.nullable("until", &until)
+        try fields.field("reason", &reason)
+    }
+}
+
+struct NodeStatus: JSONRecord, Hashable, Sendable {
+    /// Always true in an answer of the node; the command line reports false without a node.
+    var running = false
+    var version = ""
+    var pid: Int?
+    var home: String?
+    /// Endpoints in use, with the actual ports.
+    var listen: [String] = []
+    /// The storage waits for its passphrase.
+    var locked = false
+    /// Erasure on this disk: `in-place`, `best-effort` or `ram`.
+    var erasure = ""
+    /// Protection of the keys at rest: `passphrase` or `key file`.
+    var protection: String?
+    var inboxes = InboxCounts()
+    /// Open links to other inboxes.
+    var links: Int = 0
+    /// Unacknowledged messages.
+    var outbox: Int = 0
+    /// Next destruction; null when nothing expires.
+    var nextExpiry: Timestamp?
+    /// Findings of the node, for `doctor`.
+    var checks: [HealthCheck]?
+    /// Absent without hooks.
+    var hooks: HookCounts?
+    /// Networks searched for members, as in `--discover`; absent when off.
+    var discovery: String?
+    /// Absent unless the node is a rendezvous node.
+    var rendezvous: RendezvousCounts?
+    /// Absent without a mailbox and without boxes for others.
+    var mailbox: MailboxStatus?
+    /// One for each local address that leads to a gateway; absent when port mapping is off.
+    var portMappings: [PortMappingStatus]?
+    /// HTTP address of the metrics; absent when off.
+    var metrics: String?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("running", &running)
+        try fields.field("version", &version)
+        try fields.field("pid", &pid)
+        try fields.field("home", &home)
+        try fields.field("listen", &listen)
+        try fields.field("locked", &locked)
+        try fields.field("erasure", &erasure)
+        try fields.field("protection", &protection)
+        try fields.field("inboxes", &inboxes)
+        try fields.field("links", &links)
+        try fields.field("outbox", &outbox)
+        try fields.nullable("nextExpiry", &nextExpiry)
+        try fields.field("checks", &checks)
+        try fields.field("hooks", &hooks)
+        try fields.field("discovery", &discovery)
+        try fields.field("rendezvous", &rendezvous)
+        try fields.field("mailbox", &mailbox)
+        try fields.field("portMappings", &portMappings)
+        try fields.field("metrics", &metrics)
+    }
+}
+
+enum StatusMethod: ControlMethod {
+    static let name = "status"
+    static let summary = "Tells how the node is."
+    typealias Params = Nothing
+    typealias Result = NodeStatus
+}
+
+enum StopMethod: ControlMethod {
+    static let name = "stop"
+    static let summary = "Stops the node cleanly."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        /// Always `true`.
+        var ok = false
+        /// Unread messages of other members that were in memory only and are now gone.
+        var forgotten: Int = 0
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("ok", &ok)
+            try fields.field("forgotten", &forgotten)
+        }
+    }
+}
+
+enum LockMethod: ControlMethod {
+    static let name = "lock"
+    static let summary = "Forgets the storage keys until unlock."
+    typealias Params = Nothing
+    typealias Result = Acknowledged
+}
+
+enum UnlockMethod: ControlMethod {
+    static let name = "unlock"
+    static let summary = "Opens the storage with its passphrase."
+    typealias Result = Acknowledged
+
+    /// Unlocks run one at a time, each with a slow key derivation.
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var passphrase = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("passphrase", &passphrase)
+        }
+    }
+}
+
+enum ReapMethod: ControlMethod {
+    static let name = "reap"
+    static let summary = "Destroys everything that is due now."
+    typealias Params = Nothing
+    typealias Result = Acknowledged
+}
+
+enum VersionMethod: ControlMethod {
+    static let name = "version"
+    static let summary = "Tells the version of the node."
+    typealias Params = Nothing
+
+    struct Result: JSONRecord, Hashable, Sendable {
+        var version = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("version", &version)
+        }
+    }
+}
+
+enum SchemaMethod: ControlMethod {
+    static let name = "schema"
+    static let summary = "Lists methods, events and failures."
+    typealias Params = Nothing
+    typealias Result = JSONValue
+}

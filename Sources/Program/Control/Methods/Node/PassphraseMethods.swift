@@ -1,0 +1,72 @@
+import Control
+
+enum PassphraseMethods {
+    static let all: [any ControlMethod.Type] = [
+        PassphraseChangeMethod.self, PassphraseSetMethod.self, PassphraseDropMethod.self,
+    ]
+}
+
+struct ProtectionResult: JSONRecord, Hashable, Sendable {
+    /// `passphrase` or `key file`, as in `status`.
+    var protection = ""
+    /// Erasure of the old protection on this disk: `in-place`, `best-effort` or `ram`.
+    var erasure = ""
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("protection", &protection)
+        try fields.field("erasure", &erasure)
+    }
+}
+
+enum PassphraseChangeMethod: ControlMethod {
+    static let name = "passphrase.change"
+    static let summary = "Replaces the passphrase; the old one opens nothing any more."
+    typealias Result = ProtectionResult
+
+    /// Changes run one at a time, each with a slow key derivation.
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var passphrase = ""
+        var newPassphrase = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("passphrase", &passphrase)
+            try fields.field("newPassphrase", &newPassphrase)
+        }
+    }
+}
+
+enum PassphraseSetMethod: ControlMethod {
+    static let name = "passphrase.set"
+    static let summary = "Protects a home that has a key file with a passphrase, and destroys the key file."
+    typealias Result = ProtectionResult
+
+    /// Changes run one at a time, each with a slow key derivation.
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var newPassphrase = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("newPassphrase", &newPassphrase)
+        }
+    }
+}
+
+enum PassphraseDropMethod: ControlMethod {
+    static let name = "passphrase.drop"
+    static let summary = "Puts a key file in place of the passphrase."
+    typealias Result = ProtectionResult
+
+    /// Changes run one at a time, each with a slow key derivation.
+    static func waits(_ params: Params) -> Bool { true }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var passphrase = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("passphrase", &passphrase)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+import Control
+import Messaging
+import NodeRuntime
+import Wire
+
+/// Proposals and agreements as they are shown.
+enum LifetimeView {
+    static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
+        let machine = try node.conversation(text)
+        let policy = machine.policy ?? node.policyByDefault
+        let terms = machine.agreement?.terms ?? machine.pendingProposal?.proposal.terms
+        return LifetimeStatus(
+            conversation: machine.conversation.description, lifetime: LifetimeValue(machine.lifetime),
+            state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
+            proposal: proposal(of: machine, node), agreement: machine.agreement.map { agreement($0, machine, node) },
+            policy: policy.text, renewed: terms.map(policy.accepts),
+            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text })
+    }
+
+    static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> LifetimeProposal? {
+        guard let pending = machine.pendingProposal else { return nil }
+        let proposal = pending.proposal
+        var shown = LifetimeProposal(
+            lifetime: LifetimeValue(proposal.lifetime), from: MemberName.shown(proposal.proposer, machine, node),
+            member: pending.isOurs ? nil : MemberName.id(proposal.proposer),
+            proposedAt: Control.Timestamp(proposal.proposedAt))
+        shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = proposal.terms.timer == .send ? nil : .read
+        shown.mailbox = LifetimeMailbox(shown: proposal.terms.mailbox)
+        shown.waiting = machine.unanswered.map { MemberName.shown($0, machine, node) }
+        shown.id = proposal.id.description
+        return shown
+    }
+
+    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreement
+    {
+        // When the last one has signed.
+        let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
+        var shown = LifetimeAgreement(
+            id: agreement.id.description, lifetime: LifetimeValue(agreement.lifetime),
+            agreedAt: Control.Timestamp(agreedAt),
+            members: agreement.signers.map { MemberName.shown($0, machine, node) })
+        shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = agreement.terms.timer == .send ? nil : .read
+        shown.mailbox = LifetimeMailbox(shown: agreement.terms.mailbox)
+        return shown
+    }
+
+    /// Agreements whole, so that they can be proven.
+    /// - Parameter id: the beginning of one's id; `nil` for all.
+    static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws
+        -> LifetimeAgreementsMethod.Result
+    {
+        let machine = try node.conversation(text)
+        let matches = machine.agreements.filter { agreement in
+            id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
+        }
+        if let id {
+            if id.isEmpty || matches.isEmpty {
+                throw ControlError(
+                    .notFound, "no agreement `\(id)` is kept",
+                    hint: "`mayfly lifetime agreements \(text)` shows what there is")
+            }
+            if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
+        }
+        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine, node) })
+    }
+
+    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreementRecord
+    {
+        let state =
+            machine.agreement?.id == agreement.id
+            ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
+        func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
+        return LifetimeAgreementRecord(
+            agreement: self.agreement(agreement, machine, node), state: state,
+            verified: agreement.isValid(conversation: machine.conversation),
+            proposal: value(SeedJSON.encode(agreement.proposal)),
+            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) })
+    }
+
+    /// The terms in an event.
+    static func details(_ terms: LifetimeTerms) -> [Event.Field] {
+        var details: [Event.Field] = [.init("lifetime", .text(terms.lifetime.rawValue))]
+        if let attachment = terms.attachment { details.append(.init("attachments", .text(attachment.rawValue))) }
+        if let unopened = terms.unopened {
+            details.append(.init("unopened", .interval(Interval(milliseconds: unopened))))
+        }
+        if terms.timer == .read { details.append(.init("timer", .text(terms.timer.rawValue))) }
+        if terms.mailbox != .no { details.append(.init("mailbox", .text(terms.mailbox.rawValue))) }
+        return details
+    }
+}
+
+extension LifetimeMailbox {
+    /// `nil` for what is not shown: nothing goes to a mailbox.
+    init?(shown consent: MailboxConsent) {
+        switch consent {
+        case .no: return nil
+        case .ram: self = .ram
+        case .disk: self = .disk
+        }
+    }
+}
+
+extension MailboxConsent {
+    init(_ mailbox: LifetimeMailbox) {
+        switch mailbox {
+        case .no: self = .no
+        case .ram: self = .ram
+        case .disk: self = .disk
+        }
+    }
+}
+
+extension LifetimeValue {
+    /// Both lists are the specification's.
+    init(_ lifetime: Lifetime) {
+        switch lifetime {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}
+
+extension Lifetime {
+    init(_ value: LifetimeValue) {
+        switch value {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}

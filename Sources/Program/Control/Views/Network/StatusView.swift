@@ -1,0 +1,106 @@
+import Control
+import Glibc
+import Messaging
+import NodeRuntime
+import Store
+import Transport
+
+/// The node as a whole, as the command line's contract has it.
+enum StatusView {
+    static func status(_ node: isolated Node, hooks: HookRunner, droppedLogLines: Int, metrics: String?) -> NodeStatus {
+        let status = node.status()
+        var checks: [HealthCheck] = [
+            HealthCheck(
+                name: "erasure", state: status.erasure.erasure == .bestEffort ? .warning : .ok,
+                message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)")
+        ]
+        checks.append(memoryCheck(status.unreadByteCount))
+        if status.isReadOnly {
+            checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
+        }
+        if let trouble = status.storageTrouble {
+            checks.append(HealthCheck(name: "disk", state: .failed, message: "\(trouble)", hint: trouble.advice))
+        }
+        for damage in status.damage {
+            checks.append(HealthCheck(name: "store", state: .warning, message: damage, hint: "check the disk"))
+        }
+        checks.append(NetworkView.addressesCheck(node.reachable, isFound: node.discovery != nil))
+        if droppedLogLines > 0 {
+            checks.append(
+                HealthCheck(
+                    name: "log", state: .warning,
+                    message: "lines of the log that were dropped: \(droppedLogLines); standard error was not read",
+                    hint: "see who reads the standard error of the node, or lower --log-level"))
+        }
+        for failure in node.withoutDatagrams {
+            checks.append(
+                HealthCheck(
+                    name: "UDP", state: .warning, message: "links over TCP alone: \(failure.reason)",
+                    hint: "free the port for UDP, or choose another with `mayfly run --listen`"))
+        }
+        for name in node.missingInterfaces {
+            checks.append(
+                HealthCheck(
+                    name: "LAN discovery", state: .warning,
+                    message: "there is no interface \(name) with an address now", hint: "see `ip link` for their names")
+            )
+        }
+        checks += copiesChecks(node)
+        checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
+        let mailbox = MailboxView.status(node, withBoxes: false)
+        checks += MailboxView.checks(node, mailbox)
+        let portMappings = NetworkView.portMappings(node)
+        checks += (portMappings ?? []).map(NetworkView.portMappingCheck)
+        return NodeStatus(
+            running: true, version: node.options.version, pid: Int(getpid()), home: node.options.home,
+            listen: node.listening.map(\.description), locked: status.isLocked,
+            erasure: status.erasure.erasure.rawValue,
+            protection: status.protection == .keyFile ? "key file" : "passphrase",
+            inboxes: InboxCounts(
+                awake: status.awake, sleeping: status.sleeping, unused: status.unused,
+                unreadBytes: status.unreadByteCount, unreadBytesMaximum: Limits.memoryTotalByteCount),
+            links: status.links, outbox: status.outbox, nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
+            checks: checks, hooks: hooks.counts, discovery: node.discovery,
+            rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
+            mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox, portMappings: portMappings,
+            metrics: metrics)
+    }
+
+    /// Two copies of a home that run at once: a member's, or ours, as members report it.
+    private static func copiesChecks(_ node: isolated Node) -> [HealthCheck] {
+        let now = node.currentTime
+        var checks: [HealthCheck] = []
+        for machine in node.conversationsWithCopies {
+            let place = (node.alias(of: machine.client) ?? machine.record.name).map { " (\(Words.name($0)))" } ?? ""
+            for member in machine.currentMembers {
+                let peer = member.profile ?? node.peerName(of: member.key, in: machine.client)
+                let name = Words.name(peer ?? MemberName.id(member.key))
+                if machine.reportsCopies(member.key, now: now) {
+                    checks.append(
+                        HealthCheck(
+                            name: "copies", state: .warning, message: Words.copies(reportedBy: name) + place,
+                            hint: "stop the other one, such as a restored backup or a cloned machine"))
+                }
+                if machine.isCopied(member.key, now: now) {
+                    checks.append(
+                        HealthCheck(
+                            name: "copies", state: .warning, message: Words.copies(of: name) + place,
+                            hint: "ask \(name) to stop one of them"))
+                }
+            }
+        }
+        let shown = 8
+        guard checks.count > shown else { return checks }
+        let more = HealthCheck(name: "copies", state: .warning, message: "and \(checks.count - shown) more of these")
+        return checks.prefix(shown) + [more]
+    }
+
+    private static func memoryCheck(_ unread: Int) -> HealthCheck {
+        let limit = Limits.memoryTotalByteCount
+        let isNearlyFull = unread >= limit / 10 * 9
+        return HealthCheck(
+            name: "memory", state: isNearlyFull ? .warning : .ok,
+            message: "unread messages that are in memory only take \(unread) of \(limit) bytes",
+            hint: isNearlyFull ? "read them: what is beyond the limit stays with its senders" : nil)
+    }
+}

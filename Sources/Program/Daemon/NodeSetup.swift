@@ -1,0 +1,175 @@
+import Control
+import Crypto
+import Glibc
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Store
+import Transport
+
+/// What `mayfly init` was given.
+struct SetupOptions: Sendable {
+    let home: String
+    let name: String?
+    /// `tcp://host:port`; empty for the default.
+    let listen: [String]
+    /// Endpoints to put into the contact card; empty for those of `listen`.
+    let advertise: [String]
+    /// From `--passphrase-file`, MAYFLY_PASSPHRASE_FILE or the systemd credential; `nil` for a key file.
+    let passphraseFile: String?
+    /// How many inboxes are awake at a time; `nil` for the default.
+    let capacity: Int?
+    /// Whether peers look for each other on this network; `nil` for the default.
+    let discover: DiscoverySetting?
+    let json: Bool
+}
+
+/// `mayfly init`: a home with its keystore, configuration and contact inbox.
+enum NodeSetup {
+    /// All addresses of both families.
+    private static let defaultListen = ["tcp://0.0.0.0:7440", "tcp://[::]:7440"]
+
+    /// - Returns: `{home, listen, contactCard, protection}`.
+    static func initialise(_ options: SetupOptions) throws -> JSONValue {
+        umask(0o077)
+        let listen = try EndpointOption.endpoints(
+            options.listen.isEmpty ? defaultListen : options.listen, option: "--listen")
+        let advertise = try EndpointOption.endpoints(options.advertise, option: "--advertise")
+        if let name = options.name, !PeersFile.isName(name) {
+            throw ControlError(
+                .usage, "--name: `\(name)` is not a name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
+        }
+        var configuration = NodeConfiguration(
+            name: options.name, listen: listen, advertise: advertise, capacity: options.capacity)
+        configuration.discover = options.discover?.description
+        do {
+            if let file = options.passphraseFile {
+                return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
+                    // It may have to be typed one day.
+                    guard String(validating: bytes, as: UTF8.self) != nil else {
+                        throw ControlError(.usage, "the passphrase is not UTF-8 text")
+                    }
+                    let passphrase = SecretBytes(copying: bytes)
+                    try makeParents(of: options.home)
+                    try makeStore(options.home, .passphrase, passphrase.clone())
+                    return try finish(
+                        options.home, configuration, protection: "passphrase", passphrase: passphrase.clone())
+                }
+            }
+            try makeParents(of: options.home)
+            try makeStore(options.home, .keyFile, nil)
+            return try finish(options.home, configuration, protection: "key file", passphrase: nil)
+        } catch { throw controlError(error) }
+    }
+
+    /// Others are not told every address.
+    static func linkLocalNote(home: String) throws -> String? {
+        let configuration = try NodeConfiguration.load(home: home)
+        if let discover = configuration.discover, discover != "off" { return nil }
+        return NetworkView.linkLocalNote(ReachableAddresses(configuration, Sockets().interfaces() ?? []))
+    }
+
+    /// `~/.local/state` need not exist yet.
+    private static func makeParents(of home: String) throws(ControlError) {
+        var path = ""
+        for part in home.split(separator: "/").dropLast() {
+            path += "/\(part)"
+            let target = home.hasPrefix("/") ? path : String(path.dropFirst())
+            if mkdir(target, 0o700) != 0, errno != EEXIST {
+                throw ControlError(
+                    .failed, "\(target): \(String(cString: strerror(errno)))", hint: "name another --home")
+            }
+        }
+    }
+
+    /// Bytes of a new home's journal: 8 MiB, and no more than a sixteenth of the room on the disk.
+    private static func journalByteCount(for home: String) -> Int {
+        let parent = home.lastIndex(of: "/").map { String(home[...$0]) } ?? "."
+        guard let space = DiskSpace(of: home) ?? DiskSpace(of: parent) else { return Store.journalByteCount }
+        let share = Int(clamping: space.available / 16) & ~0xFFFF
+        return min(Store.journalByteCount, max(Store.smallestJournalByteCount, share))
+    }
+
+    /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
+    /// Nothing is written to that before it is opened.
+    private static func makeStore(_ home: String, _ protection: Protection, _ passphrase: consuming SecretBytes?) throws
+    {
+        let again = passphrase?.clone()
+        do throws(StoreError) {
+            try Store.create(
+                home: home, protection: protection, passphrase: passphrase, journal: journalByteCount(for: home))
+        } catch {
+            guard case .alreadyInitialised = error, access("\(home)/\(NodeConfiguration.fileName)", F_OK) != 0 else {
+                throw error
+            }
+            let store = try Store.open(home: home, now: NodeClock.realtime())
+            defer { store.close() }
+            guard store.protection == protection else { throw error }
+            do throws(StoreError) { try store.unlock(passphrase: again) } catch .wrongPassphrase {
+                throw ControlError(
+                    .failed, "an interrupted `mayfly init` has begun \(home) with another passphrase",
+                    hint: "give that one, or remove \(home) and begin again")
+            }
+        }
+    }
+
+    private static func finish(
+        _ home: String, _ configuration: NodeConfiguration, protection: String, passphrase: consuming SecretBytes?
+    ) throws -> JSONValue {
+        try configuration.save(home: home)
+        if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
+        var options = Node.Options(home: home, version: ProgramVersion.text)
+        options.listen = []
+        options.discover = .off
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        defer { try? group.syncShutdownGracefully() }
+        let loop = group.next()
+        let holder = SecretHolder(passphrase)
+        let card = try loop.makeFutureWithTask { [options] in
+            let node = try await loop.submit {
+                try Node.open(
+                    options, on: loop, log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() }))
+            }.get()
+            try await node.start(passphrase: holder.take())
+            let card = try await node.card()
+            await node.stop()
+            return card
+        }.wait()
+        return [
+            "home": .string(home), "listen": .array(configuration.listen.map { .string($0.description) }),
+            "contactCard": .string(card.description), "protection": .string(protection),
+        ]
+    }
+
+    /// Carries the passphrase into the task that starts the node.
+    private final class SecretHolder: Sendable {
+        private let secret: SecretBytes?
+        init(_ secret: consuming SecretBytes?) { self.secret = secret }
+        func take() -> SecretBytes? { secret?.clone() }
+    }
+}
+
+/// `mayfly reap` with no node running: destroys what is due, without a passphrase.
+enum Reaping {
+    /// - Returns: `{ok}` and what was done.
+    static func run(home: String) throws -> JSONValue {
+        do throws(StoreError) {
+            let report = try Store.reapHome(home: home, now: NodeClock.realtime())
+            if let failure = report.failures.first { throw failure }
+            return [
+                "ok": true, "columnsDestroyed": .integer(Int64(report.columnsDestroyed)),
+                "inboxesDestroyed": .integer(Int64(report.rowsDestroyed)),
+                "tombstonesDestroyed": .integer(Int64(report.tombstonesDestroyed)),
+            ]
+        } catch { throw controlError(error) }
+    }
+}
+
+enum InviteInspection {
+    /// Reads an invitation with no node running.
+    static func inspect(slug: String) throws -> Invite {
+        do throws(NodeError) { return Invite(try Node.inspect(slug), slug: slug) } catch { throw controlError(error) }
+    }
+}

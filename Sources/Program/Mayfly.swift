@@ -1,0 +1,129 @@
+import ArgumentParser
+import CLinux
+import Control
+import Glibc
+
+/// The one executable: the node and everything that talks to it.
+package struct Mayfly: ParsableCommand {
+    package static let configuration = CommandConfiguration(
+        commandName: "mayfly", abstract: "Messages between machines that leave nothing behind.",
+        discussion: """
+            Start a node:           mayfly init && mayfly run
+            Start a conversation:   mayfly conversation create --name room
+            Invite:                 mayfly invite create room
+            Join it elsewhere:      mayfly join 'mayfly:join/…'
+            Talk:                   mayfly send room 'hello'
+            Destroy it everywhere:  mayfly explode room
+
+            Results go to standard output, everything else to standard error. With --json every result is one \
+            object a line, and a failure is {"error":{"kind","message","hint"}} on standard output.
+
+            Exit codes: 0 done, 1 failed, 64 wrong usage, 2 refused by the other side, 3 expired or exploded, \
+            4 timed out, 5 peer unreachable, 6 locked, 7 not found, 8 no node running here.
+            """, version: ProgramVersion.text,
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Node",
+                subcommands: [
+                    InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
+                    UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, MetricsCommand.self,
+                    ReapCommand.self, DoctorCommand.self, NetcheckCommand.self, MailboxCommand.self,
+                ]),
+            CommandGroup(
+                name: "Conversation",
+                subcommands: [ConversationCommand.self, InviteCommand.self, JoinCommand.self, PeerCommand.self]),
+            CommandGroup(
+                name: "Message",
+                subcommands: [
+                    ChatCommand.self, SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self,
+                    ExplodeCommand.self, OutboxCommand.self, InboxCommand.self, ReactCommand.self, SaveCommand.self,
+                ]),
+            CommandGroup(
+                name: "Program",
+                subcommands: [
+                    RPCCommand.self, SchemaCommand.self, VersionCommand.self, GatewayHelperCommand.self,
+                    ConfineCommand.self,
+                ]),
+        ])
+
+    package init() {}
+
+    package static func main() async {
+        leaveNoCoreDump()
+        holdStandardStreams()
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        do {
+            try checkText()
+            if let unknown = CommandLineMistake.unknown(in: arguments, of: Mayfly.self) { throw unknown }
+            var command = try parseAsRoot(arguments)
+            if var command = command as? any AsyncParsableCommand { try await command.run() } else { try command.run() }
+        } catch { finish(error, arguments) }
+    }
+
+    /// Passphrases, texts and keys pass through all of the commands.
+    private static func leaveNoCoreDump() {
+        _ = process_set_undumpable()
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+    }
+
+    /// A standard stream that is closed keeps its number: what is opened next would get it, and then the words for a person
+    /// would go into a socket or a file of the home. Using it fails as before.
+    private static func holdStandardStreams() {
+        for number in STDIN_FILENO...STDERR_FILENO where fcntl(number, F_GETFD) < 0 {
+            _ = open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
+        }
+    }
+
+    /// What is not UTF-8 would be changed without a word: a text that is sent, the name of a file or of a home.
+    private static func checkText() throws(ControlError) {
+        for index in 1..<max(1, Int(CommandLine.argc)) {
+            if let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil {
+                throw ControlError(
+                    .usage, "argument \(index) is not UTF-8 text",
+                    hint: "give a text on standard input, or rename the file")
+            }
+        }
+    }
+
+    /// Ends with the error's exit code; a wrong use is 64 and, with `--json`, an error object like any other.
+    private static func finish(_ error: any Error, _ arguments: [String]) -> Never {
+        let terminal = Terminal(json: arguments.prefix { $0 != "--" }.contains("--json"))
+        if let error = error as? ControlError {
+            terminal.report(error)
+            exit(withError: ExitCode(error.kind.exitCode))
+        }
+        guard !(error is ExitCode) else { exit(withError: error) }
+        if exitCode(for: error) == .success {
+            // Help, the version or a completion script was asked for.
+            let text = fullMessage(for: error)
+            if !text.isEmpty { terminal.result(text) }
+            exit(withError: ExitCode.success)
+        }
+        guard exitCode(for: error) == .validationFailure else { exit(withError: error) }
+        if let mistake = CommandLineMistake.mistake(in: arguments) {
+            terminal.report(mistake)
+            exit(withError: ExitCode.validationFailure)
+        }
+        if let unknown = CommandLineMistake.unknownOption(in: arguments, of: Mayfly.self) {
+            terminal.report(unknown)
+            exit(withError: ExitCode.validationFailure)
+        }
+        if terminal.json {
+            terminal.report(ControlError(.usage, oneLine(message(for: error)), hint: "see `mayfly help`"))
+        } else {
+            let full = fullMessage(for: error)
+            terminal.warn(full.hasPrefix("Error: ") ? String(full.dropFirst("Error: ".count)) : full)
+        }
+        exit(withError: ExitCode.validationFailure)
+    }
+
+    /// What is wrong, and what could be instead, without the usage that follows.
+    private static func oneLine(_ message: String) -> String {
+        let lines = message.split(separator: "\n").prefix { !$0.hasPrefix("Help:") && !$0.hasPrefix("Usage:") }
+        var words = lines.filter { !$0.hasPrefix("  - ") }.map(String.init)
+        let values = lines.filter { $0.hasPrefix("  - ") }.map { String($0.dropFirst("  - ".count)) }
+        if !values.isEmpty { words.append(values.joined(separator: ", ")) }
+        return words.isEmpty ? "wrong usage" : words.joined(separator: " ")
+    }
+}

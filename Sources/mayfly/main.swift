@@ -1,0 +1,3 @@
+import Program
+
+await Mayfly.main()
