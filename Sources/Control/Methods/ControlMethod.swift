@@ -1,16 +1,18 @@
 /// One method of the control socket: its name, and the types of its parameters and result.
 ///
-/// Names are those of the commands (`conversation.create`); field names are those of the command line's contract.
+/// Names are those of the commands (`conversation.create`); field names are those of the command line's contract. A
+/// parameter `conversation` takes an id, an alias, an unambiguous prefix of an id, or an unambiguous name. Results give
+/// ids in hex.
 package protocol ControlMethod: SendableMetatype {
     associatedtype Params: JSONRecord & Hashable & Sendable
     associatedtype Result: JSONConvertible & Hashable & Sendable
     static var name: String { get }
     /// One sentence for `mayfly schema`.
     static var summary: String { get }
-    /// Whether bytes may follow the request: `body` of the request says how many.
+    /// Whether body bytes follow the request line. `body` in the request is their count.
     static var takesBody: Bool { get }
-    /// Whether a call with these parameters waits for others, or its connection is used for longer: there is a limit of
-    /// such connections, ``ControlLimits/waitingConnections``.
+    /// Whether a call with these parameters blocks or occupies its connection. ``ControlLimits/waitingConnections``
+    /// limits the number of such connections.
     static func waits(_ params: Params) -> Bool
 }
 
@@ -19,14 +21,12 @@ extension ControlMethod {
     package static func waits(_ params: Params) -> Bool { false }
 }
 
-/// No parameters, or a result without fields.
 package struct Nothing: JSONRecord, Hashable, Sendable {
     package init() {}
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {}
 }
 
-/// The result of a command that only does something.
 package struct Acknowledged: JSONRecord, Hashable, Sendable {
     package var ok = true
 
@@ -37,9 +37,7 @@ package struct Acknowledged: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The parameters of a method that concerns one conversation.
 package struct ConversationParams: JSONRecord, Hashable, Sendable {
-    /// Id, alias, unambiguous prefix of an id, or unambiguous name.
     package var conversation = ""
 
     package init(conversation: String) { self.conversation = conversation }
@@ -51,7 +49,6 @@ package struct ConversationParams: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The parameters of a method that concerns one named peer.
 package struct PeerParams: JSONRecord, Hashable, Sendable {
     /// As in `peers.json`.
     package var name = ""
@@ -65,9 +62,8 @@ package struct PeerParams: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The parameters of a method that concerns one message.
 package struct MessageParams: JSONRecord, Hashable, Sendable {
-    /// Id, or its beginning.
+    /// Id, or a prefix of it.
     package var message = ""
 
     package init(message: String) { self.message = message }
@@ -79,9 +75,8 @@ package struct MessageParams: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The parameters of a method that concerns one join.
 package struct JoinParams: JSONRecord, Hashable, Sendable {
-    /// Id, or its beginning.
+    /// Id, or a prefix of it.
     package var join = ""
 
     package init(join: String) { self.join = join }
@@ -93,9 +88,8 @@ package struct JoinParams: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The parameters of a method that concerns one inbox.
 package struct InboxParams: JSONRecord, Hashable, Sendable {
-    /// Its client id, or its beginning.
+    /// Client id, or a prefix of it.
     package var inbox = ""
 
     package init(inbox: String) { self.inbox = inbox }

@@ -5,7 +5,6 @@ package enum MethodCatalogue {
         + JoinMethods.all + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all
         + InboxMethods.all + MailboxMethods.all + EventMethods.all + AttachmentMethods.all
 
-    /// The method of that name.
     package static func method(named name: String) -> (any ControlMethod.Type)? { methods.first { $0.name == name } }
 
     /// The machine-readable list of methods, events and failures.
@@ -38,7 +37,6 @@ package enum MethodCatalogue {
 }
 
 extension FieldSchema {
-    /// As `mayfly schema` prints it.
     package var jsonValue: JSONValue {
         var value: [String: JSONValue] = ["name": .string(name), "type": .string(type)]
         if isOptional { value["optional"] = true }

@@ -1,35 +1,32 @@
-/// What has become of a code to say aloud.
+/// How a spoken code ended.
 package enum CodeEnd: String, JSONChoice, Hashable, Sendable {
-    /// Somebody has shown that they know it, and has the invite.
+    /// The joiner proved knowledge of the code and received the invite.
     case taken
-    /// Somebody has tried other words.
+    /// The joiner's proof was wrong.
     case wrongGuess
-    /// Somebody has tried it and did not show that they know it.
+    /// The joiner opened an attempt and sent no proof.
     case unproven
-    /// Nobody came in time.
+    /// No joiner came in time.
     case expired
-    /// Taken back.
+    /// The user revoked the code.
     case revoked
     /// The node or the conversation was locked.
     case locked
-    /// The conversation is gone, or the node has stopped.
+    /// The conversation is gone, or the node stopped.
     case gone
-    /// Somebody knew it, and the invite did not reach them.
+    /// The joiner proved knowledge of the code, but the invite did not reach it.
     case failed
 }
 
-/// `invite.code`: makes a code to say aloud.
 package enum InviteCodeMethod: ControlMethod {
     package static let name = "invite.code"
     package static let summary = "Makes a code to say aloud, which leads to an invitation once."
 
     package static func waits(_ params: Params) -> Bool { params.wait ?? false }
 
-    /// What `invite.code` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// True takes the code back when this connection ends; false when absent.
+        /// True revokes the code when this connection ends. Absent means false.
         package var wait: Bool?
 
         package init(conversation: String, wait: Bool? = nil) {
@@ -45,16 +42,14 @@ package enum InviteCodeMethod: ControlMethod {
         }
     }
 
-    /// What `invite.code` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         /// A number and two words.
         package var code = ""
-        /// For `invite.outcome`.
+        /// Parameter of `invite.outcome`.
         package var number: Int64 = 0
-        /// Id, in hex.
         package var conversation = ""
         package var expiresAt: Timestamp?
-        /// Where this node is reached, for `mayfly join CODE --at`.
+        /// Addresses of this node, for `mayfly join CODE --at`.
         package var endpoints: [String] = []
 
         package init(code: String, number: Int64, conversation: String, expiresAt: Timestamp, endpoints: [String]) {
@@ -77,16 +72,14 @@ package enum InviteCodeMethod: ControlMethod {
     }
 }
 
-/// `invite.outcome`: waits for the end of a code.
 package enum InviteOutcomeMethod: ControlMethod {
     package static let name = "invite.outcome"
     package static let summary = "Waits until a code is taken or void, and says which."
 
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `invite.outcome` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Of the code, from `invite.code`.
+        /// The `number` that `invite.code` returned.
         package var number: Int64 = 0
 
         package init(number: Int64) { self.number = number }
@@ -98,7 +91,6 @@ package enum InviteOutcomeMethod: ControlMethod {
         }
     }
 
-    /// What `invite.outcome` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var number: Int64 = 0
         package var outcome: CodeEnd = .taken

@@ -1,4 +1,3 @@
-/// Conversations and their members.
 package enum ConversationMethods {
     package static let all: [any ControlMethod.Type] = [
         ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
@@ -8,32 +7,31 @@ package enum ConversationMethods {
     ]
 }
 
-/// Whether what is sent to a member while it is away goes to its mailbox.
+/// Whether messages to an offline member go to its mailbox.
 package enum MemberMailbox: String, JSONChoice, Hashable, Sendable {
     case yes
-    /// It has named one; the keys to which contents are sealed have not come from it yet.
+    /// The member has named a mailbox, but its keys for sealing contents have not arrived.
     case named
 }
 
-/// A member of a conversation.
 package struct Member: JSONRecord, Hashable, Sendable {
     /// Short name within the conversation.
     package var member = ""
-    /// The name it chose for this conversation.
+    /// The name the member chose for this conversation.
     package var profile: String?
-    /// The named peer to which its invite was sent; known to the inviting node alone.
+    /// The named peer that received the member's invite; known to the inviting node alone.
     package var peer: String?
     package var online = false
-    /// How it is reached now: `lan`, `direct`, `relayed` or `punched`; null while there is no link.
+    /// `lan`, `direct`, `relayed` or `punched`; null without a link.
     package var path: String?
     package var link: Link?
-    /// How the last link was lost, if that was in the last 10 minutes and by no node's will.
+    /// How the last link was lost. Absent after 10 minutes, or when a node closed the link on purpose.
     package var lost: LostLink?
-    /// Absent when it has no mailbox, or the members have not agreed to one, and in a list while the inbox sleeps.
+    /// Absent without a mailbox, without an agreement on mailboxes, and in a list while the inbox sleeps.
     package var mailbox: MemberMailbox?
-    /// Two copies of its home run at once; absent otherwise.
+    /// True when two copies of the member's home run at once; otherwise absent.
     package var copied: Bool?
-    /// It reports that two copies of our home run at once; absent otherwise.
+    /// True when the member reports two running copies of our home; otherwise absent.
     package var reportsCopies: Bool?
 
     package init(
@@ -69,33 +67,30 @@ package struct Member: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A conversation as its owner sees it.
 package struct Conversation: JSONRecord, Hashable, Sendable {
-    /// Id, in hex.
     package var conversation = ""
-    /// What it is called on this node, and nowhere else; unique here.
+    /// Name on this node alone; unique here.
     package var alias: String?
-    /// What its creator calls it.
+    /// Name that the creator chose.
     package var name: String?
     /// `creator` or `member`.
     package var role = ""
     package var members: [Member] = []
     /// The lifetime in force.
     package var lifetime: LifetimeValue = .ephemeral
-    /// What all have agreed about mailboxes; absent for nothing, and in a list while its inbox sleeps.
+    /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
     package var mailbox: LifetimeMailbox?
-    /// When the whole conversation explodes; null when nothing is scheduled.
+    /// When the conversation explodes; null when nothing is scheduled.
     package var expiresAt: Timestamp?
-    /// No one can join.
     package var locked = false
-    /// `ready`, `scheduled` (it explodes at `expiresAt`), `removed` (the creator has removed us) or, in the answer to
-    /// `conversation.leave`, `left`.
+    /// `ready`, `scheduled` (explodes at `expiresAt`) or `removed` (the creator removed us). The answer to
+    /// `conversation.leave` says `left`.
     package var state = ""
-    /// Messages of others that nobody has read here; 1000 for as many or more.
+    /// Unread messages of other members, at most 1000.
     package var unread = 0
-    /// Our own name in it; absent when we have none, and in a list while its inbox sleeps.
+    /// Our name in this conversation; absent without one, and in a list while the inbox sleeps.
     package var profile: String?
-    /// Whether others are told which of their messages we have read; absent in a list while its inbox sleeps.
+    /// Whether this node sends read receipts; absent in a list while the inbox sleeps.
     package var readReceipts: Bool?
     package var inbox: String?
 
@@ -140,19 +135,17 @@ package struct Conversation: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `conversation.create`: starts a conversation with an inbox of its own.
 package enum ConversationCreateMethod: ControlMethod {
     package static let name = "conversation.create"
     package static let summary = "Starts a conversation with an inbox of its own."
 
-    /// What `conversation.create` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name: String?
-        /// The name to show to its members.
+        /// Our name, as the members see it.
         package var profile: String?
-        /// Named nodes to invite.
+        /// Named peers to invite.
         package var peers: [String]?
-        /// What to call it on this node; its name when absent. Refused when another conversation has it.
+        /// Alias on this node; defaults to `name`. An alias in use is refused.
         package var alias: String?
 
         package init(name: String? = nil, profile: String? = nil, peers: [String]? = nil, alias: String? = nil) {
@@ -172,11 +165,9 @@ package enum ConversationCreateMethod: ControlMethod {
         }
     }
 
-    /// What `conversation.create` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// Id, in hex.
         package var conversation = ""
-        /// The client id of its inbox.
+        /// The inbox's client id.
         package var inbox = ""
         package var alias: String?
         package var name: String?
@@ -203,13 +194,11 @@ package enum ConversationCreateMethod: ControlMethod {
     }
 }
 
-/// `conversation.list`: lists the conversations.
 package enum ConversationListMethod: ControlMethod {
     package static let name = "conversation.list"
     package static let summary = "Lists the conversations."
     package typealias Params = Nothing
 
-    /// What `conversation.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var conversations: [Conversation] = []
 
@@ -223,7 +212,6 @@ package enum ConversationListMethod: ControlMethod {
     }
 }
 
-/// `conversation.show`: shows one conversation.
 package enum ConversationShowMethod: ControlMethod {
     package static let name = "conversation.show"
     package static let summary = "Shows one conversation."
@@ -231,7 +219,6 @@ package enum ConversationShowMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.members`: shows who is in a conversation.
 package enum ConversationMembersMethod: ControlMethod {
     package static let name = "conversation.members"
     package static let summary = "Shows who is in a conversation."
@@ -239,7 +226,6 @@ package enum ConversationMembersMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.leave`: leaves a conversation and destroys the copy here.
 package enum ConversationLeaveMethod: ControlMethod {
     package static let name = "conversation.leave"
     package static let summary = "Leaves a conversation and destroys the copy here."
@@ -247,7 +233,6 @@ package enum ConversationLeaveMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.lock`: lets nobody join any more and revokes all invitations.
 package enum ConversationLockMethod: ControlMethod {
     package static let name = "conversation.lock"
     package static let summary = "Lets nobody join any more and revokes all invitations."
@@ -255,7 +240,6 @@ package enum ConversationLockMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.unlock`: lets new invitations admit again.
 package enum ConversationUnlockMethod: ControlMethod {
     package static let name = "conversation.unlock"
     package static let summary = "Lets new invitations admit again."
@@ -263,7 +247,6 @@ package enum ConversationUnlockMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.close`: closes a conversation here and forgets its ephemeral messages.
 package enum ConversationCloseMethod: ControlMethod {
     package static let name = "conversation.close"
     package static let summary = "Closes a conversation here and forgets its ephemeral messages."
@@ -271,15 +254,12 @@ package enum ConversationCloseMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `conversation.rename`: renames a conversation.
 package enum ConversationRenameMethod: ControlMethod {
     package static let name = "conversation.rename"
     package static let summary = "Renames a conversation."
     package typealias Result = Conversation
 
-    /// What `conversation.rename` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
         package var name = ""
 
@@ -297,17 +277,14 @@ package enum ConversationRenameMethod: ControlMethod {
     }
 }
 
-/// `conversation.profile`: sets one's own name in a conversation.
 package enum ConversationProfileMethod: ControlMethod {
     package static let name = "conversation.profile"
     package static let summary = "Sets one's own name in a conversation."
     package typealias Result = Conversation
 
-    /// What `conversation.profile` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// Empty for none.
+        /// Empty removes the name.
         package var profile = ""
 
         package init(conversation: String, profile: String) {
@@ -324,15 +301,12 @@ package enum ConversationProfileMethod: ControlMethod {
     }
 }
 
-/// `conversation.remove`: removes a member.
 package enum ConversationRemoveMethod: ControlMethod {
     package static let name = "conversation.remove"
     package static let summary = "Removes a member."
     package typealias Result = Conversation
 
-    /// What `conversation.remove` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
         package var member = ""
 
@@ -350,17 +324,14 @@ package enum ConversationRemoveMethod: ControlMethod {
     }
 }
 
-/// `conversation.alias`: calls a conversation otherwise on this node.
 package enum ConversationAliasMethod: ControlMethod {
     package static let name = "conversation.alias"
     package static let summary = "Gives a conversation an alias on this node, or takes it away."
     package typealias Result = Conversation
 
-    /// What `conversation.alias` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// Absent for none.
+        /// Absent removes the alias.
         package var alias: String?
 
         package init(conversation: String, alias: String? = nil) {

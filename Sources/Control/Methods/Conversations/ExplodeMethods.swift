@@ -1,34 +1,31 @@
-/// Destroying a conversation everywhere.
 package enum ExplodeMethods {
     package static let all: [any ControlMethod.Type] = [
         ExplodeMethod.self, ExplodeStatusMethod.self, ExplodeListMethod.self,
     ]
 }
 
-/// Who has destroyed their copy.
+/// The members that destroyed their copy.
 package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
-    /// Id, in hex.
     package var conversation = ""
     /// Alias on this node; kept sealed for 45 days after the explosion.
     package var name: String?
-    /// When everybody destroys it; null when no explosion was ordered.
+    /// When every member destroys its copy; null without an explosion.
     package var expiresAt: Timestamp?
     /// `none`, `scheduled`, `exploding`, `exploded` or `error`.
     package var state = ""
-    /// Members that signed a deletion receipt; while it is scheduled, members that have shown that they know.
+    /// Members that signed a deletion receipt; while scheduled, members that acknowledged the schedule.
     package var confirmed: [String] = []
-    /// Members that have not.
+    /// Members that have not confirmed.
     package var waiting: [String] = []
-    /// What the members are called, as in ``Message/from``; present while the conversation is there.
+    /// Names as in ``Message/from``; present while the conversation exists.
     package var names: [Name]?
-    /// When those that have confirmed destroyed their copy, by their own clocks.
+    /// Destruction times by the members' own clocks.
     package var receipts: [Receipt]?
-    /// False when no list is kept of whom to tell.
+    /// False when the node keeps no list of members to notify.
     package var trace: Bool?
-    /// What goes wrong, in state `error`; it is tried again.
+    /// The error in state `error`; the node retries.
     package var error: String?
 
-    /// A member's word that its copy is gone.
     package struct Receipt: JSONRecord, Hashable, Sendable {
         package var member = ""
         package var destroyedAt: Timestamp = Timestamp(milliseconds: 0)
@@ -46,7 +43,6 @@ package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
         }
     }
 
-    /// A member's id and its name.
     package struct Name: JSONRecord, Hashable, Sendable {
         package var member = ""
         package var name = ""
@@ -96,20 +92,17 @@ package struct ExplosionStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `explode`: destroys a conversation for everybody, now or at a time.
 package enum ExplodeMethod: ControlMethod {
     package static let name = "explode"
     package static let summary = "Destroys a conversation for everybody, now or at a time."
     package typealias Result = ExplosionStatus
 
-    /// What `explode` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// Now when both are absent.
+        /// The default is now, without `at` and `in`.
         package var at: Timestamp?
         package var delay: Interval?
-        /// Keep no list of whom to tell: members that are offline learn it from others, or never.
+        /// Keep no list of members to notify: offline members learn of the explosion from other members, or never.
         package var noTrace: Bool?
 
         package init(conversation: String, at: Timestamp? = nil, delay: Interval? = nil, noTrace: Bool? = nil) {
@@ -130,7 +123,6 @@ package enum ExplodeMethod: ControlMethod {
     }
 }
 
-/// `explode.status`: tells who has destroyed their copy.
 package enum ExplodeStatusMethod: ControlMethod {
     package static let name = "explode.status"
     package static let summary = "Tells who has destroyed their copy."
@@ -138,15 +130,12 @@ package enum ExplodeStatusMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `explode.list`: lists the conversations that have exploded, as long as the node remembers them, and the scheduled
-/// explosions.
 package enum ExplodeListMethod: ControlMethod {
     package static let name = "explode.list"
     package static let summary = "Lists what has exploded in the last 45 days, and scheduled explosions."
 
-    /// What `explode.list` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// The `next` of the answer that this one goes on from.
+        /// The `next` of the previous answer.
         package var from: String?
 
         package init(from: String? = nil) { self.from = from }
@@ -158,11 +147,10 @@ package enum ExplodeListMethod: ControlMethod {
         }
     }
 
-    /// What `explode.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// By their time, the earliest first.
+        /// Ascending by time.
         package var explosions: [ExplosionStatus] = []
-        /// Present when the answer was cut: ask again from it.
+        /// Present when the answer was cut; pass it as `from`.
         package var next: String?
 
         package init(explosions: [ExplosionStatus], next: String? = nil) {

@@ -1,4 +1,3 @@
-/// Invitations.
 package enum InviteMethods {
     package static let all: [any ControlMethod.Type] = [
         InviteCreateMethod.self, InviteListMethod.self, InviteRevokeMethod.self, InviteInspectMethod.self,
@@ -6,33 +5,32 @@ package enum InviteMethods {
     ]
 }
 
-/// Whether an invitation was signed by the inbox that it names.
+/// Whether the inbox named in the invitation signed it.
 package enum InviteSignature: String, JSONChoice, Hashable, Sendable {
     case valid
     case invalid
 }
 
-/// An invitation.
 package struct Invite: JSONRecord, Hashable, Sendable {
-    /// The text to pass on, `mayfly:join/…`; null in a list: the creator keeps only a hash of its secret.
+    /// Invite link, `mayfly:join/…`; null in a list, because the creator keeps only a hash of the secret.
     package var slug: String?
-    /// The same.
+    /// Same value as `slug`.
     package var url: String?
-    /// Id: the hash of its secret, in hex.
+    /// Hash of the secret, in hex.
     package var invite: String?
-    /// Shared by all invitations that one revocation ends.
+    /// Invitations with the same tag are revoked together.
     package var tag = ""
     package var expiresAt: Timestamp?
     package var singleUse = false
-    /// Inbox id of the creator.
+    /// The creator's inbox id.
     package var creator = ""
-    /// In force when the invitation was made.
+    /// The lifetime in force when the invitation was made.
     package var lifetime: LifetimeValue = .ephemeral
     package var signature: InviteSignature = .valid
     package var conversationExpiresAt: Timestamp?
     package var name: String?
     package var about: String?
-    /// In a list: how many it has admitted.
+    /// Number of members admitted; only in a list.
     package var admitted: Int?
 
     package init(
@@ -74,17 +72,14 @@ package struct Invite: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `invite.create`: makes an invitation.
 package enum InviteCreateMethod: ControlMethod {
     package static let name = "invite.create"
     package static let summary = "Makes an invitation."
     package typealias Result = Invite
 
-    /// What `invite.create` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// 24 h when absent.
+        /// Absent means 24 h.
         package var expiresIn: Interval?
         package var singleUse: Bool?
 
@@ -104,13 +99,11 @@ package enum InviteCreateMethod: ControlMethod {
     }
 }
 
-/// `invite.list`: lists the valid invitations of a conversation.
 package enum InviteListMethod: ControlMethod {
     package static let name = "invite.list"
     package static let summary = "Lists the valid invitations of a conversation."
     package typealias Params = ConversationParams
 
-    /// What `invite.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var invites: [Invite] = []
         package var codes: [OpenCode] = []
@@ -128,7 +121,7 @@ package enum InviteListMethod: ControlMethod {
         }
     }
 
-    /// A code to say aloud that has not been taken.
+    /// A spoken code that is still open.
     package struct OpenCode: JSONRecord, Hashable, Sendable {
         package var code = ""
         package var expiresAt: Timestamp = Timestamp(milliseconds: 0)
@@ -147,16 +140,13 @@ package enum InviteListMethod: ControlMethod {
     }
 }
 
-/// `invite.revoke`: revokes one invitation of a conversation, or all of them.
 package enum InviteRevokeMethod: ControlMethod {
     package static let name = "invite.revoke"
     package static let summary = "Revokes one invitation of a conversation, or all of them."
 
-    /// What `invite.revoke` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// Its text, or the beginning of its id; all when absent.
+        /// Invite link, or a prefix of the id. Absent means all.
         package var invite: String?
 
         package init(conversation: String, invite: String? = nil) {
@@ -172,12 +162,10 @@ package enum InviteRevokeMethod: ControlMethod {
         }
     }
 
-    /// What `invite.revoke` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var ok = false
-        /// Id, in hex.
         package var conversation = ""
-        /// The tag of invitations made from now on: a new one when all were revoked.
+        /// The tag of future invitations; new when all were revoked.
         package var tag = ""
 
         package init(ok: Bool, conversation: String, tag: String) {
@@ -196,13 +184,11 @@ package enum InviteRevokeMethod: ControlMethod {
     }
 }
 
-/// `invite.inspect`: reads an invitation without using it.
 package enum InviteInspectMethod: ControlMethod {
     package static let name = "invite.inspect"
     package static let summary = "Reads an invitation without using it."
     package typealias Result = Invite
 
-    /// What `invite.inspect` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var slug = ""
 

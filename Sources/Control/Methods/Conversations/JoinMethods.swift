@@ -1,16 +1,15 @@
-/// Joining by invitation.
 package enum JoinMethods {
     package static let all: [any ControlMethod.Type] = [
         JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self, JoinRetryMethod.self,
     ]
 }
 
-/// Where a join is (protocol, section 5).
 package enum JoinStage: String, JSONChoice, Hashable, Sendable {
-    /// A peer has sent an invitation; `mayfly join` accepts it.
+    /// A peer sent an invitation; `mayfly join` accepts it.
     case invited
-    /// Of the specification, as the next, and never answered: checking an invite takes no waiting.
+    /// The creator of a known conversation is being asked whether we are still a member.
     case validating
+    /// Defined by the protocol; this node never answers it.
     case validated
     case joining
     case ready
@@ -18,31 +17,30 @@ package enum JoinStage: String, JSONChoice, Hashable, Sendable {
     case cancelled
 }
 
-/// A join, under way or ended.
 package struct JoinStatus: JSONRecord, Hashable, Sendable {
     package var join = ""
     package var state: JoinStage = .invited
     /// Present when ready.
     package var conversation: String?
-    /// Present when ready, unless it has none: what the conversation is called on this node.
+    /// Alias on this node; present when ready, unless there is none.
     package var alias: String?
-    /// What the conversation is called by its creator; present when ready or invited, unless it has no name.
+    /// The creator's name for the conversation; present when ready or invited, unless it has no name.
     package var name: String?
-    /// Present when invited by a named peer: its name.
+    /// The named peer that sent the invitation; present when invited by one.
     package var from: String?
     package var inviteTag: String?
     /// Present when failed: `conversation_expired`, `single_use_consumed` or `generic_failure`.
     package var errorType: String?
-    /// Present when failed: a few words for a person.
+    /// Short text for a person; present when failed.
     package var title: String?
-    /// Present when failed: a sentence for a person.
+    /// Sentence for a person; present when failed.
     package var message: String?
     package var startedAt: Timestamp?
-    /// When it gives up.
+    /// When the join gives up.
     package var expiresAt: Timestamp?
-    /// While joining: how often the creator was dialled since the node has started.
+    /// Dials to the creator since the node started; present while joining.
     package var attempts: Int?
-    /// While joining: when the creator is dialled next; absent while it is.
+    /// When the node next dials the creator; present while joining, absent during a dial.
     package var nextAttempt: Timestamp?
 
     package init(
@@ -87,7 +85,6 @@ package struct JoinStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `join`: joins a conversation by invitation.
 package enum JoinMethod: ControlMethod {
     package static let name = "join"
     package static let summary = "Joins a conversation by invitation."
@@ -95,19 +92,18 @@ package enum JoinMethod: ControlMethod {
 
     package static func waits(_ params: Params) -> Bool { params.wait ?? true }
 
-    /// What `join` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// An invitation with or without `mayfly:join/`, the id of one that was received, or a code.
+        /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
         package var slug = ""
-        /// Of a code, where it was made: HOST, HOST:PORT or tcp://HOST:PORT; on this network when absent.
+        /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
         package var at: String?
-        /// The name to show to its members.
+        /// Our name, as the members see it.
         package var profile: String?
-        /// How long to wait for the answer; 60 s when absent.
+        /// Absent means 60 s.
         package var timeout: Interval?
-        /// False answers at once; true when absent.
+        /// False answers at once. Absent means true.
         package var wait: Bool?
-        /// What to call the conversation on this node; its name when absent, with a number behind it if that is taken.
+        /// Alias on this node. Absent means the conversation's name, with a number appended if it is in use.
         package var alias: String?
 
         package init(
@@ -135,13 +131,11 @@ package enum JoinMethod: ControlMethod {
     }
 }
 
-/// `join.list`: lists the joins under way.
 package enum JoinListMethod: ControlMethod {
     package static let name = "join.list"
     package static let summary = "Lists the joins under way."
     package typealias Params = Nothing
 
-    /// What `join.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var joins: [JoinStatus] = []
 
@@ -155,7 +149,6 @@ package enum JoinListMethod: ControlMethod {
     }
 }
 
-/// `join.cancel`: gives up a join.
 package enum JoinCancelMethod: ControlMethod {
     package static let name = "join.cancel"
     package static let summary = "Gives up a join."
@@ -163,7 +156,6 @@ package enum JoinCancelMethod: ControlMethod {
     package typealias Params = JoinParams
 }
 
-/// `join.retry`: dials the creator of a join under way now.
 package enum JoinRetryMethod: ControlMethod {
     package static let name = "join.retry"
     package static let summary = "Dials the creator of a join under way now."

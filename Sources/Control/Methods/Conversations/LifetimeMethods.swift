@@ -1,4 +1,3 @@
-/// How long messages are kept.
 package enum LifetimeMethods {
     package static let all: [any ControlMethod.Type] = [
         LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
@@ -6,9 +5,8 @@ package enum LifetimeMethods {
     ]
 }
 
-/// How long messages are kept (protocol, section 6).
 package enum LifetimeValue: String, JSONChoice, Hashable, Sendable {
-    /// Never on disk.
+    /// In memory only.
     case ephemeral
     case oneHour = "1h"
     case sixHours = "6h"
@@ -17,35 +15,32 @@ package enum LifetimeValue: String, JSONChoice, Hashable, Sendable {
     case thirtyDays = "30d"
 }
 
-/// Whether there is an agreement.
 package enum NegotiationState: String, JSONChoice, Hashable, Sendable {
-    /// Nothing agreed: messages are ephemeral.
+    /// No agreement: messages are ephemeral.
     case none
-    /// A proposal is open.
     case pending
     case agreed
 }
 
-/// From when a lifetime counts.
+/// The event at which a lifetime starts.
 package enum LifetimeTimer: String, JSONChoice, Hashable, Sendable {
     case send
     case read
 }
 
-/// An open proposal.
 package struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
     package var lifetime: LifetimeValue = .ephemeral
-    /// Of attachments; absent: as the others.
+    /// Absent means the same as `lifetime`.
     package var attachments: LifetimeValue?
-    /// What is not opened goes after this long.
+    /// Unopened messages expire after this time.
     package var unopened: Interval?
-    /// Absent: from sending.
+    /// Absent means `send`.
     package var timer: LifetimeTimer?
-    /// Absent: nothing goes to a mailbox.
+    /// Absent means no mailbox.
     package var mailbox: LifetimeMailbox?
-    /// Who has yet to answer, as ``Message/from`` calls them.
+    /// Members that have not answered, named as in ``Message/from``.
     package var waiting: [String]?
-    /// Its hash, in hex.
+    /// Hash of the proposal, in hex.
     package var id: String?
     /// As ``Message/from``.
     package var from = ""
@@ -76,21 +71,20 @@ package struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Send
     }
 }
 
-/// What was agreed, and by whom.
 package struct LifetimeAgreement: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
-    /// Its hash, in hex.
+    /// Hash of the agreement, in hex.
     package var id = ""
     package var lifetime: LifetimeValue = .ephemeral
-    /// Of attachments; absent: as the others.
+    /// Absent means the same as `lifetime`.
     package var attachments: LifetimeValue?
-    /// What is not opened goes after this long.
+    /// Unopened messages expire after this time.
     package var unopened: Interval?
-    /// Absent: from sending.
+    /// Absent means `send`.
     package var timer: LifetimeTimer?
-    /// Absent: nothing goes to a mailbox.
+    /// Absent means no mailbox.
     package var mailbox: LifetimeMailbox?
     package var agreedAt: Timestamp = Timestamp(milliseconds: 0)
-    /// As ``Message/from`` calls them.
+    /// Names as in ``Message/from``.
     package var members: [String] = []
 
     package init(id: String, lifetime: LifetimeValue, agreedAt: Timestamp, members: [String]) {
@@ -114,21 +108,20 @@ package struct LifetimeAgreement: JSONRecord, LifetimeTermsFields, Hashable, Sen
     }
 }
 
-/// The lifetime of a conversation.
 package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
     package var conversation: String?
-    /// In force; a proposal never changes it.
+    /// In force; a proposal does not change it.
     package var lifetime: LifetimeValue = .ephemeral
     package var state: NegotiationState = .none
-    /// Null when none is open.
+    /// Null without an open proposal.
     package var proposal: LifetimeProposal?
-    /// Null when there is none.
+    /// Null without an agreement.
     package var agreement: LifetimeAgreement?
-    /// The standing answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
+    /// Automatic answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
     package var policy: String?
-    /// Whether the policy accepts the agreement, or else the proposal, again after a restart; absent when there is neither.
+    /// Whether the policy accepts the agreement, or else the proposal, again after a restart. Absent without both.
     package var renewed: Bool?
-    /// The narrowest policy that does; absent when `renewed` is true or no policy does.
+    /// The narrowest policy that accepts the terms again; absent when `renewed` is true or no policy accepts them.
     package var renewal: String?
 
     package init(
@@ -160,16 +153,16 @@ package struct LifetimeStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A whole agreement, so that it can be proven.
+/// An agreement with the signed values that prove it.
 package struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
     package var agreement = LifetimeAgreement()
-    /// In force, suspended until a new member has signed, or ended.
+    /// In force, suspended until a new member signs, or ended.
     package var state = ""
-    /// Every signature was checked now and holds.
+    /// Whether all signatures verified now.
     package var verified = false
-    /// As it was signed.
+    /// The signed value.
     package var proposal: JSONValue = .null
-    /// As they were signed.
+    /// The signed values.
     package var accepts: [JSONValue] = []
 
     package init(agreement: LifetimeAgreement, state: String, verified: Bool, proposal: JSONValue, accepts: [JSONValue])
@@ -192,11 +185,11 @@ package struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A bound of one's own on how long anything is kept here.
+/// A local maximum lifetime.
 package struct LifetimeCap: JSONRecord, Hashable, Sendable {
     /// `none` or a lifetime.
     package var cap = ""
-    /// Absent for the default of conversations that have none.
+    /// Absent for the default of conversations without a cap.
     package var conversation: String?
 
     package init(cap: String, conversation: String? = nil) {
@@ -212,7 +205,7 @@ package struct LifetimeCap: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A standing answer to proposals.
+/// An automatic answer to proposals.
 package struct LifetimePolicy: JSONRecord, Hashable, Sendable {
     /// `ask`, `refuse`, `accept-up-to:7d`, or with a mailbox `accept-up-to:7d:ram` and `accept-up-to:7d:disk`.
     package var policy = ""
@@ -232,7 +225,6 @@ package struct LifetimePolicy: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `lifetime.show`: shows how long messages are kept.
 package enum LifetimeShowMethod: ControlMethod {
     package static let name = "lifetime.show"
     package static let summary = "Shows how long messages are kept."
@@ -240,26 +232,23 @@ package enum LifetimeShowMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `lifetime.propose`: proposes how long messages are kept.
 package enum LifetimeProposeMethod: ControlMethod {
     package static let name = "lifetime.propose"
     package static let summary = "Proposes how long messages are kept."
     package typealias Result = LifetimeStatus
 
-    /// What `lifetime.propose` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
         package var lifetime: LifetimeValue = .ephemeral
-        /// Of attachments; absent: as the others.
+        /// Absent means the same as `lifetime`.
         package var attachments: LifetimeValue?
-        /// What is not opened goes after this long: 1 min to 30 d.
+        /// Unopened messages expire after this time: 1 min to 30 d.
         package var unopened: Interval?
-        /// Absent: from sending.
+        /// Absent means `send`.
         package var timer: LifetimeTimer?
-        /// Absent: nothing goes to a mailbox.
+        /// Absent means no mailbox.
         package var mailbox: LifetimeMailbox?
-        /// Widen the standing policy so that it accepts these terms again after a restart.
+        /// Widen the policy so that it accepts these terms again after a restart.
         package var renew: Bool?
 
         package init(
@@ -289,19 +278,16 @@ package enum LifetimeProposeMethod: ControlMethod {
     }
 }
 
-/// `lifetime.accept`: accepts the open proposal.
 package enum LifetimeAcceptMethod: ControlMethod {
     package static let name = "lifetime.accept"
     package static let summary = "Accepts the open proposal, if it is the one that was open when this was asked."
     package typealias Result = LifetimeStatus
 
-    /// What `lifetime.accept` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// The id of the proposal, as `lifetime.show` gives it, or 12 digits of it and more: any other is refused.
+        /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
         package var proposal: String?
-        /// Widen the standing policy so that it accepts these terms again after a restart.
+        /// Widen the policy so that it accepts these terms again after a restart.
         package var renew: Bool?
 
         package init(conversation: String, proposal: String? = nil, renew: Bool? = nil) {
@@ -320,7 +306,6 @@ package enum LifetimeAcceptMethod: ControlMethod {
     }
 }
 
-/// `lifetime.reject`: rejects the open proposal.
 package enum LifetimeRejectMethod: ControlMethod {
     package static let name = "lifetime.reject"
     package static let summary = "Rejects the open proposal."
@@ -328,7 +313,6 @@ package enum LifetimeRejectMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `lifetime.withdraw`: withdraws one's own proposal.
 package enum LifetimeWithdrawMethod: ControlMethod {
     package static let name = "lifetime.withdraw"
     package static let summary = "Withdraws one's own proposal."
@@ -336,17 +320,15 @@ package enum LifetimeWithdrawMethod: ControlMethod {
     package typealias Params = ConversationParams
 }
 
-/// `lifetime.policy`: shows or sets the standing answer to proposals.
 package enum LifetimePolicyMethod: ControlMethod {
     package static let name = "lifetime.policy"
     package static let summary = "Shows or sets the standing answer to proposals."
     package typealias Result = LifetimePolicy
 
-    /// What `lifetime.policy` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Absent for the default of new conversations.
         package var conversation: String?
-        /// Absent to show the present one.
+        /// Absent reads the policy.
         package var policy: String?
 
         package init(conversation: String? = nil, policy: String? = nil) {
@@ -363,17 +345,15 @@ package enum LifetimePolicyMethod: ControlMethod {
     }
 }
 
-/// `lifetime.cap`: shows or sets how long anything is kept here at most.
 package enum LifetimeCapMethod: ControlMethod {
     package static let name = "lifetime.cap"
     package static let summary = "Shows or sets how long anything is kept here at most."
     package typealias Result = LifetimeCap
 
-    /// What `lifetime.cap` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Absent for the default.
         package var conversation: String?
-        /// `none`, a lifetime, or for one conversation `default`; absent to show the present one.
+        /// `none`, a lifetime, or for one conversation `default`. Absent reads the cap.
         package var cap: String?
 
         package init(conversation: String? = nil, cap: String? = nil) {
@@ -390,16 +370,13 @@ package enum LifetimeCapMethod: ControlMethod {
     }
 }
 
-/// `lifetime.agreements`: shows agreements with all their signatures.
 package enum LifetimeAgreementsMethod: ControlMethod {
     package static let name = "lifetime.agreements"
     package static let summary = "Shows agreements with all their signatures."
 
-    /// What `lifetime.agreements` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// The beginning of an agreement's id; absent for all that are kept.
+        /// Prefix of an agreement's id. Absent means all.
         package var agreement: String?
 
         package init(conversation: String, agreement: String? = nil) {
@@ -415,7 +392,6 @@ package enum LifetimeAgreementsMethod: ControlMethod {
         }
     }
 
-    /// What `lifetime.agreements` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         /// Oldest first.
         package var agreements: [LifetimeAgreementRecord] = []

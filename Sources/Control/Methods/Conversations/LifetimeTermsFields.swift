@@ -1,13 +1,13 @@
-/// Whether a third node may keep, sealed, what comes for a member that is away.
+/// Whether a mailbox may keep sealed contents for an offline member.
 package enum LifetimeMailbox: String, JSONChoice, Hashable, Sendable {
     case no
-    /// In its memory and nowhere else.
+    /// In memory only.
     case ram
-    /// On its disk, too.
+    /// On disk too.
     case disk
 }
 
-/// Terms beside the lifetime, as proposals and agreements have them.
+/// The terms that proposals and agreements share.
 package protocol LifetimeTermsFields {
     var lifetime: LifetimeValue { get }
     var attachments: LifetimeValue? { get }
@@ -17,12 +17,12 @@ package protocol LifetimeTermsFields {
 }
 
 extension LifetimeTermsFields {
-    /// What is agreed about mailboxes, for people; `nil` when nothing goes to one.
+    /// Text for people; `nil` without a mailbox.
     package var mailboxWords: String? { (mailbox ?? .no).words }
 }
 
 extension LifetimeMailbox {
-    /// For people; `nil` for ``no``.
+    /// Text for people; `nil` for ``no``.
     package var words: String? {
         switch self {
         case .no: nil

@@ -1,31 +1,28 @@
-/// Files in and out, piece by piece: a file of any size takes little memory on either side.
+/// Files move in pieces, so memory use does not depend on their size.
 package enum AttachmentMethods {
     package static let all: [any ControlMethod.Type] = [
         AttachmentBeginMethod.self, AttachmentAppendMethod.self, AttachmentCommitMethod.self,
         AttachmentCancelMethod.self, AttachmentReadMethod.self,
     ]
-    /// Bytes of a piece.
     package static let pieceByteCount = ControlLimits.bodyByteCount
 }
 
-/// `attachment.begin`: begins to hand over a file. It is given up when the connection closes.
+/// The node drops the upload when the connection closes.
 package enum AttachmentBeginMethod: ControlMethod {
     package static let name = "attachment.begin"
     package static let summary = "Begins to hand over a file."
 
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `attachment.begin` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// The file's name; a path in front of it is left out.
+        /// File name; the node removes a leading path.
         package var name = ""
-        /// As far as it is known.
+        /// Absent when unknown.
         package var byteCount: Int64?
-        /// What to say to it.
+        /// Caption.
         package var text: String?
-        /// The message it answers.
+        /// Id of the message being answered.
         package var replyTo: String?
 
         package init(
@@ -49,9 +46,8 @@ package enum AttachmentBeginMethod: ControlMethod {
         }
     }
 
-    /// What `attachment.begin` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// Names the upload on this connection; the message has the same id.
+        /// Upload id, valid on this connection; also the id of the message.
         package var upload = ""
 
         package init(upload: String) { self.upload = upload }
@@ -64,13 +60,11 @@ package enum AttachmentBeginMethod: ControlMethod {
     }
 }
 
-/// `attachment.append`: the next bytes of a file, which are the body of the request.
 package enum AttachmentAppendMethod: ControlMethod {
     package static let name = "attachment.append"
     package static let summary = "Hands over the next bytes of a file: `body` of them follow the line as they are."
     package static let takesBody = true
 
-    /// What `attachment.append` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
 
@@ -83,9 +77,8 @@ package enum AttachmentAppendMethod: ControlMethod {
         }
     }
 
-    /// What `attachment.append` answers, when more may come.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// Bytes so far.
+        /// Bytes received so far.
         package var byteCount: Int64 = 0
 
         package init(byteCount: Int64) { self.byteCount = byteCount }
@@ -98,7 +91,6 @@ package enum AttachmentAppendMethod: ControlMethod {
     }
 }
 
-/// `attachment.commit`: sends a file that has been handed over.
 package enum AttachmentCommitMethod: ControlMethod {
     package static let name = "attachment.commit"
     package static let summary = "Sends a file that has been handed over."
@@ -106,12 +98,10 @@ package enum AttachmentCommitMethod: ControlMethod {
 
     package static func waits(_ params: Params) -> Bool { params.wait != nil }
 
-    /// What `attachment.commit` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
-        /// Answer only when it has come this far.
+        /// Answer only after this delivery stage.
         package var wait: DeliveryStage?
-        /// How long to wait.
         package var timeout: Interval?
 
         package init(upload: String, wait: DeliveryStage? = nil, timeout: Interval? = nil) {
@@ -130,13 +120,11 @@ package enum AttachmentCommitMethod: ControlMethod {
     }
 }
 
-/// `attachment.cancel`: gives up handing over a file.
 package enum AttachmentCancelMethod: ControlMethod {
     package static let name = "attachment.cancel"
     package static let summary = "Gives up handing over a file."
     package typealias Result = Acknowledged
 
-    /// What `attachment.cancel` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
 
@@ -148,17 +136,14 @@ package enum AttachmentCancelMethod: ControlMethod {
     }
 }
 
-/// `attachment.read`: reads a file of a message, piece by piece.
 package enum AttachmentReadMethod: ControlMethod {
     package static let name = "attachment.read"
     package static let summary = "Reads a piece of the file of a message."
 
-    /// What `attachment.read` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
         package var message = ""
-        /// From which piece on; 0 at first, then `next` of the answer before.
+        /// Index of the first piece: 0, then `next` of the previous answer.
         package var from: Int?
 
         package init(conversation: String, message: String, from: Int? = nil) {
@@ -176,16 +161,15 @@ package enum AttachmentReadMethod: ControlMethod {
         }
     }
 
-    /// What `attachment.read` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var message = ""
-        /// As a file may be named here.
+        /// Sanitized for use as a local file name.
         package var name = ""
         package var mediaType = ""
         package var byteCount: Int64 = 0
         /// Base64.
         package var data = ""
-        /// Where the next piece begins; absent at the end.
+        /// Index of the next piece; absent at the end.
         package var next: Int?
 
         package init(message: String, name: String, mediaType: String, byteCount: Int64, data: String, next: Int? = nil)
@@ -211,7 +195,6 @@ package enum AttachmentReadMethod: ControlMethod {
     }
 }
 
-/// `react`: puts a sign at a message, or takes it back.
 package enum ReactMethod: ControlMethod {
     package static let name = "react"
     package static let summary = "Puts a sign at a message, or takes it back."
@@ -219,18 +202,15 @@ package enum ReactMethod: ControlMethod {
 
     package static func waits(_ params: Params) -> Bool { params.wait != nil }
 
-    /// What `react` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// The message, or the beginning of its id.
+        /// Id of the message, or a prefix of it.
         package var message = ""
         /// An emoji, or a short text.
         package var reaction = ""
         package var remove: Bool?
-        /// Answer only when it has come this far.
+        /// Answer only after this delivery stage.
         package var wait: DeliveryStage?
-        /// How long to wait.
         package var timeout: Interval?
 
         package init(
@@ -258,18 +238,16 @@ package enum ReactMethod: ControlMethod {
     }
 }
 
-/// `conversation.set`: changes a setting of one conversation, or the default of all.
 package enum ConversationSetMethod: ControlMethod {
     package static let name = "conversation.set"
     package static let summary = "Changes a setting of a conversation, or of those that have none of their own."
 
-    /// What `conversation.set` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         /// Absent for the default.
         package var conversation: String?
         /// `read-receipts`
         package var key = ""
-        /// `on` or `off`; absent to ask.
+        /// `on` or `off`. Absent reads the setting.
         package var value: String?
 
         package init(conversation: String? = nil, key: String, value: String? = nil) {
@@ -287,7 +265,7 @@ package enum ConversationSetMethod: ControlMethod {
         }
     }
 
-    /// What `conversation.set` answers: the setting in force.
+    /// The setting in force.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var conversation: String?
         package var key = ""

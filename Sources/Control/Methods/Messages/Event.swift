@@ -1,22 +1,19 @@
-/// One thing that happened, as subscribers see it: common fields, and the fields of its kind beside them.
+/// One event as subscribers see it: the common fields and the fields of its kind.
 package struct Event: Hashable, Sendable {
-    /// Increases by one with every event of a node; a subscriber resumes after the last one it saw.
+    /// Increases by one with each event of a node. A subscriber resumes after the last cursor it saw.
     package let cursor: Int64
     package let event: EventKind
     package let conversation: HexID?
     package let at: Timestamp
-    /// Of events of an inbox: its client id.
+    /// Client id; in inbox events only.
     package let inbox: String?
     package let details: Details
 
-    /// The fields of an event's kind.
     package enum Details: Hashable, Sendable {
         case fields([Field])
-        /// The fields of a message.
         case message(Message)
     }
 
-    /// One field of an event's kind.
     package struct Field: Hashable, Sendable {
         package let name: String
         package let value: Value
@@ -27,7 +24,6 @@ package struct Event: Hashable, Sendable {
         }
     }
 
-    /// The value of a field.
     package enum Value: Hashable, Sendable {
         case id(HexID)
         case text(String)

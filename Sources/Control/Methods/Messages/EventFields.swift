@@ -1,9 +1,9 @@
-/// What an event of each kind carries, for `mayfly schema`.
+/// The fields of each event kind, for `mayfly schema`.
 extension EventKind {
-    /// In every event; `inbox` in those of an inbox.
+    /// Present in every event, except `inbox`, which only inbox events have.
     package static let commonFields = ["cursor", "event", "conversation", "at", "inbox"]
 
-    /// Beside the common ones.
+    /// Fields beyond the common ones.
     package var fields: [String] {
         switch self {
         case .message: FieldSchema.fields(of: Message.self).map(\.name).filter { !Self.commonFields.contains($0) }
@@ -36,7 +36,7 @@ extension EventKind {
         }
     }
 
-    /// The values that a field may have; empty when they cannot be listed.
+    /// The possible values of a field; empty when they are not enumerable.
     package static func values(of field: String) -> [String] {
         switch field {
         case "state": Message.states

@@ -1,15 +1,13 @@
-/// Following what happens.
 package enum EventMethods {
     package static let all: [any ControlMethod.Type] = [SubscribeMethod.self, UnsubscribeMethod.self]
 }
 
-/// What can happen.
 package enum EventKind: String, JSONChoice, Hashable, Sendable {
     case message
     case messageState
     case messageExpired
     case lifetimeProposed
-    /// A member has signed the proposal; others have yet to.
+    /// A member signed the proposal; other signatures are missing.
     case lifetimeSigned
     case lifetimeAgreed
     case lifetimeRejected
@@ -33,43 +31,41 @@ package enum EventKind: String, JSONChoice, Hashable, Sendable {
     case unlocked
     case messageDelivery
     case attachmentProgress
-    /// Name or lock state.
+    /// The name or the lock state changed.
     case conversationUpdated
-    /// The creator has signed two different states of one version.
+    /// The creator signed two different states of one version.
     case groupConflict
     case memberRemoved
-    /// We were removed.
+    /// The creator removed us.
     case removed
     case profileChanged
-    /// A member gave up messages that were for us.
+    /// A member gave up messages to us.
     case messagesMissed
-    /// Two copies of one home run at once: the member's, or, as it reports, ours.
+    /// Two copies of one home run at once: the member's, or, by the member's report, ours.
     case twoCopies
     case explosionReminder
-    /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
-    /// many, null when some are of a run that ended in a crash, or when the cursor is of another home.
+    /// Events between the requested cursor and this one are no longer kept. `lost` is their number. It is null when
+    /// some belong to a run that crashed, or when the cursor belongs to another home.
     case gap
     case lifetimeSuspended
-    /// A code to say aloud was taken, or is void.
+    /// A spoken code was taken or became void.
     case codeEnded
 }
 
-/// `subscribe`: turns this connection into a stream of events.
 package enum SubscribeMethod: ControlMethod {
     package static let name = "subscribe"
     package static let summary = "Turns this connection into a stream of events."
 
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `subscribe` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Only its events.
+        /// Absent for all conversations.
         package var conversation: String?
-        /// Replay everything after this cursor; 0 from the oldest kept; absent for new events only.
+        /// Replay all events after this cursor: 0 from the oldest kept, absent for new events only.
         package var since: Int64?
-        /// Only these.
+        /// Absent for all kinds.
         package var events: [EventKind]?
-        /// False when nobody is shown the messages: they do not count as read. Absent means true.
+        /// False does not mark the messages as read, because no user sees them. Absent means true.
         package var marksRead: Bool?
 
         package init(
@@ -91,13 +87,12 @@ package enum SubscribeMethod: ControlMethod {
         }
     }
 
-    /// What `subscribe` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// The newest event so far: nothing after it is missed.
+        /// The newest event so far; the stream continues after it.
         package var cursor: Int64 = 0
-        /// True when events after `since` were no longer kept, or may be missing; the stream then begins with a `gap`.
+        /// True when events after `since` are lost or may be. The stream then begins with a `gap`.
         package var missed: Bool?
-        /// How many events follow at once, because they happened after `since`; absent for none.
+        /// Number of replayed events after `since`; absent for none.
         package var replayed: Int?
 
         package init(cursor: Int64, missed: Bool? = nil, replayed: Int? = nil) {
@@ -116,7 +111,6 @@ package enum SubscribeMethod: ControlMethod {
     }
 }
 
-/// `unsubscribe`: ends the stream of events of this connection.
 package enum UnsubscribeMethod: ControlMethod {
     package static let name = "unsubscribe"
     package static let summary = "Ends the stream of events of this connection."

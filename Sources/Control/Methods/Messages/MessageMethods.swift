@@ -1,29 +1,27 @@
-/// Sending and reading.
 package enum MessageMethods {
     package static let all: [any ControlMethod.Type] = [
         SendMethod.self, ReadMethod.self, ReactMethod.self, ConversationSetMethod.self,
     ]
 }
 
-/// How far a message of one's own has come.
+/// How far one of our own messages was delivered.
 package enum DeliveryStage: String, JSONChoice, Hashable, Sendable {
     case queued
     case sent
-    /// In the mailboxes of all members that have not acknowledged it.
+    /// In the mailbox of every member that has not acknowledged it.
     case mailed
     case delivered
 }
 
-/// The file of a message.
 package struct MessageFile: JSONRecord, Hashable, Sendable {
-    /// As a file may be named here: without a path.
+    /// Sanitized for use as a local file name, without a path.
     package var name = ""
     /// A guess, such as `image/png`.
     package var mediaType = ""
     package var byteCount: Int64 = 0
     /// `receiving`, `complete` or `failed`.
     package var state = ""
-    /// How much of it is here, in percent.
+    /// Received part, in percent.
     package var percent: Int = 0
 
     package init(name: String, mediaType: String, byteCount: Int64, state: String, percent: Int) {
@@ -45,7 +43,7 @@ package struct MessageFile: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A sign of a member at a message.
+/// An emoji reaction of a member.
 package struct MessageReaction: JSONRecord, Hashable, Sendable {
     /// As ``Message/from``.
     package var from = ""
@@ -68,13 +66,13 @@ package struct MessageReaction: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// How far a message has come to one member.
+/// The delivery of a message to one member.
 package struct MessageDelivery: JSONRecord, Hashable, Sendable {
-    /// What it is called, as in ``Message/from``.
+    /// Name as in ``Message/from``.
     package var member = ""
     /// `queued`, `sent`, `mailed`, `delivered`, `read`, `expiredUndelivered` or `failed`.
     package var state = ""
-    /// Since when, where that is known.
+    /// Time of the last change of state; absent when unknown.
     package var at: Timestamp?
 
     package init(member: String, state: String, at: Timestamp? = nil) {
@@ -92,44 +90,41 @@ package struct MessageDelivery: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A message in a conversation.
 package struct Message: JSONRecord, Hashable, Sendable {
-    /// Id, in hex.
     package var message = HexID()
-    /// Id, in hex.
     package var conversation = HexID()
-    /// The name that the member has chosen, `name (id)` where that could be taken for somebody else's, or its id if it has
-    /// none; `me` for one's own, `system` for the node's. Names are for people: scripts compare `member`.
+    /// The member's chosen name. `name (id)` where the name is ambiguous, the id without a name, `me` for our own
+    /// messages, `system` for the node's. Names are for people: scripts compare `member`.
     package var from = ""
-    /// The beginning of the member's id; null for one's own and the node's.
+    /// Prefix of the member's id; null for our own messages and the node's.
     package var member: String?
-    /// `mayfly/text:1.0` and so on.
+    /// Content type, such as `mayfly/text:1.0`.
     package var type = ""
-    /// Null when it has none.
+    /// Null for contents without a text.
     package var text: String?
-    /// By the sender's clock.
+    /// Sender's clock.
     package var sentAt: Timestamp = Timestamp(milliseconds: 0)
-    /// Null while it is ephemeral.
+    /// Null for ephemeral messages.
     package var expiresAt: Timestamp?
-    /// On disk, or only in RAM.
+    /// True on disk, false in memory only.
     package var stored = false
     /// One of ``states``.
     package var state = ""
     package var replyTo: String?
-    /// The agreement under which it was sent, in hex; absent when ephemeral.
+    /// Id of the agreement in force at sending, in hex; absent for ephemeral messages.
     package var agreement: String?
     package var file: MessageFile?
     /// Absent when there are none.
     package var reactions: [MessageReaction]?
-    /// Of one's own message.
+    /// Only for our own messages.
     package var deliveries: [MessageDelivery]?
-    /// Base64; of a type that this program does not know.
+    /// Base64; only for types unknown to this program.
     package var payload: String?
-    /// Of a reaction: the message that it is at, and whether it is taken back.
+    /// In a reaction: id of the message, and whether the reaction was removed.
     package var reactsTo: String?
     package var removed: Bool?
 
-    /// How far a message may have come.
+    /// All values of ``state``.
     package static let states = [
         "received", "receiving", "queued", "sent", "mailed", "delivered", "read", "failed", "cancelled",
         "expiredUndelivered",
@@ -185,14 +180,13 @@ package struct Message: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A message of one's own, as `send` answers.
+/// One of our own messages, as `send` answers.
 package struct SentMessage: JSONRecord, Hashable, Sendable {
-    /// Id, in hex.
     package var message = HexID()
     package var state: DeliveryStage = .queued
-    /// On disk, or only in RAM.
+    /// True on disk, false in memory only.
     package var stored = false
-    /// Null while it is ephemeral.
+    /// Null for ephemeral messages.
     package var expiresAt: Timestamp?
 
     package init(message: HexID, state: DeliveryStage, stored: Bool, expiresAt: Timestamp? = nil) {
@@ -212,19 +206,19 @@ package struct SentMessage: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// What became of one of several texts.
+/// Result for one of several texts.
 package struct TextOutcome: JSONRecord, Hashable, Sendable {
-    /// Present unless the text was refused; after a timeout the message stays in the outbox.
+    /// Absent when the text was refused. After a timeout the message stays in the outbox.
     package var message: HexID?
-    /// Present unless there is an error.
+    /// Absent after an error.
     package var state: DeliveryStage?
     package var stored: Bool?
-    /// Null while it is ephemeral; absent after an error.
+    /// Null for ephemeral messages; absent after an error.
     package var expiresAt: Timestamp?
-    /// Why it was not sent, or did not come as far as asked in time.
+    /// Why the text was not sent, or did not reach the requested stage in time.
     package var error: Failure?
 
-    /// A failure, as the command line reports it.
+    /// A ``ControlError`` as the command line reports it.
     package struct Failure: JSONRecord, Hashable, Sendable {
         package var kind: FailureKind = .failed
         package var message = ""
@@ -261,7 +255,7 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     }
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        // In the order of their names: then the writer need not sort them.
+        // Sorted by name, so the writer need not sort them.
         try fields.field("error", &error)
         if error == nil { try fields.nullable("expiresAt", &expiresAt) }
         try fields.field("message", &message)
@@ -270,32 +264,28 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `send`: sends a message, or several.
 package enum SendMethod: ControlMethod {
     package static let name = "send"
     package static let summary = "Sends a message, or several texts in one request."
 
     package static func waits(_ params: Params) -> Bool { params.wait != nil }
 
-    /// What `send` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// Absent for several texts and for a content of another type.
+        /// Absent with `texts` and with `payload`.
         package var text: String?
-        /// Several texts, each a message of its own, in this order; the answer has one result for each.
+        /// Each text becomes a message, in this order. The answer has one result for each.
         package var texts: [String]?
-        /// Answer only when it has come this far.
+        /// Answer only after this delivery stage.
         package var wait: DeliveryStage?
-        /// How long to wait.
         package var timeout: Interval?
-        /// The message it answers.
+        /// Id of the message being answered.
         package var replyTo: String?
-        /// `authority/type:major.minor`, for a content that this program does not make itself.
+        /// `authority/type:major.minor`, for contents of other programs.
         package var type: String?
         /// Base64; with `type`.
         package var payload: String?
-        /// What receivers that don't know the type show.
+        /// Text for receivers that do not know the type.
         package var fallback: String?
 
         package init() {}
@@ -334,9 +324,9 @@ package enum SendMethod: ControlMethod {
         }
     }
 
-    /// What `send` answers: the message, or for `texts` one result for each, in their order.
+    /// The message, or for `texts` one result for each in their order.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// The message; without a meaning when there are ``results``.
+        /// Unused when there are ``results``.
         package var sent = SentMessage()
         package var results: [TextOutcome]?
 
@@ -353,18 +343,15 @@ package enum SendMethod: ControlMethod {
     }
 }
 
-/// `read`: reads messages, oldest first.
 package enum ReadMethod: ControlMethod {
     package static let name = "read"
     package static let summary = "Reads messages, oldest first."
 
-    /// What `read` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation = ""
-        /// At most this many, the newest.
+        /// Only the newest messages, up to this count.
         package var last: Int?
-        /// Only those after this message.
+        /// Only messages after the one with this id.
         package var since: String?
 
         package init(conversation: String, last: Int? = nil, since: String? = nil) {
@@ -382,10 +369,9 @@ package enum ReadMethod: ControlMethod {
         }
     }
 
-    /// What `read` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var messages: [Message] = []
-        /// True when the answer was cut: ask again since the last message.
+        /// True when the answer was cut. Ask again with the last message as `since`.
         package var more: Bool?
 
         package init(messages: [Message], more: Bool? = nil) {

@@ -1,18 +1,16 @@
-/// Messages that are not acknowledged yet.
 package enum OutboxMethods {
     package static let all: [any ControlMethod.Type] = [
         OutboxListMethod.self, OutboxCancelMethod.self, OutboxRetryMethod.self,
     ]
 }
 
-/// A message on its way to one member.
+/// An unacknowledged message to one member.
 package struct OutboxEntry: JSONRecord, Hashable, Sendable {
     package var message = ""
-    /// Id, in hex.
     package var conversation = ""
-    /// What the member is called, as in ``Message/from``.
+    /// Name as in ``Message/from``.
     package var to = ""
-    /// The beginning of its id.
+    /// Prefix of the member's id.
     package var member: String?
     package var attempts: Int = 0
     package var nextAttempt: Timestamp?
@@ -47,15 +45,13 @@ package struct OutboxEntry: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `outbox.list`: lists messages that are not acknowledged yet.
 package enum OutboxListMethod: ControlMethod {
     package static let name = "outbox.list"
     package static let summary = "Lists messages that are not acknowledged yet."
 
-    /// What `outbox.list` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var conversation: String?
-        /// The `next` of the answer that this one goes on from.
+        /// The `next` of the previous answer.
         package var from: String?
 
         package init(conversation: String? = nil, from: String? = nil) {
@@ -71,10 +67,9 @@ package enum OutboxListMethod: ControlMethod {
         }
     }
 
-    /// What `outbox.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var messages: [OutboxEntry] = []
-        /// Present when the answer was cut: ask again from it.
+        /// Present when the answer was cut; pass it as `from`.
         package var next: String?
 
         package init(messages: [OutboxEntry], next: String? = nil) {
@@ -91,7 +86,6 @@ package enum OutboxListMethod: ControlMethod {
     }
 }
 
-/// `outbox.cancel`: gives up sending a message.
 package enum OutboxCancelMethod: ControlMethod {
     package static let name = "outbox.cancel"
     package static let summary = "Gives up sending a message."
@@ -99,7 +93,6 @@ package enum OutboxCancelMethod: ControlMethod {
     package typealias Params = MessageParams
 }
 
-/// `outbox.retry`: tries to send a message now.
 package enum OutboxRetryMethod: ControlMethod {
     package static let name = "outbox.retry"
     package static let summary = "Tries to send a message now."

@@ -1,19 +1,17 @@
-/// Inboxes: one for each conversation.
 package enum InboxMethods {
     package static let all: [any ControlMethod.Type] = [
         InboxListMethod.self, InboxWakeMethod.self, InboxSleepMethod.self, InboxRebalanceMethod.self,
     ]
 }
 
-/// An inbox.
 package struct Inbox: JSONRecord, Hashable, Sendable {
-    /// Its client id.
+    /// Client id.
     package var inbox = ""
     /// `awake`, `sleeping` or `unused`.
     package var state = ""
     package var wakeReason: String?
     package var lastActivity: Timestamp?
-    /// It is not put to sleep to make room.
+    /// Never put to sleep to make room.
     package var protected = false
     package var conversation: String?
 
@@ -41,13 +39,11 @@ package struct Inbox: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `inbox.list`: lists the inboxes.
 package enum InboxListMethod: ControlMethod {
     package static let name = "inbox.list"
     package static let summary = "Lists the inboxes."
     package typealias Params = Nothing
 
-    /// What `inbox.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var inboxes: [Inbox] = []
 
@@ -61,7 +57,6 @@ package enum InboxListMethod: ControlMethod {
     }
 }
 
-/// `inbox.wake`: wakes an inbox.
 package enum InboxWakeMethod: ControlMethod {
     package static let name = "inbox.wake"
     package static let summary = "Wakes an inbox."
@@ -69,7 +64,6 @@ package enum InboxWakeMethod: ControlMethod {
     package typealias Params = InboxParams
 }
 
-/// `inbox.sleep`: puts an inbox to sleep.
 package enum InboxSleepMethod: ControlMethod {
     package static let name = "inbox.sleep"
     package static let summary = "Puts an inbox to sleep."
@@ -77,19 +71,17 @@ package enum InboxSleepMethod: ControlMethod {
     package typealias Params = InboxParams
 }
 
-/// `inbox.rebalance`: wakes the most recently active inboxes and puts the others to sleep.
 package enum InboxRebalanceMethod: ControlMethod {
     package static let name = "inbox.rebalance"
     package static let summary = "Wakes the most recently active inboxes and puts the others to sleep."
     package typealias Params = Nothing
 
-    /// What `inbox.rebalance` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// Inboxes that are woken for it.
+        /// Inboxes being woken.
         package var woken: Int = 0
-        /// Inboxes that were put to sleep for it.
+        /// Inboxes put to sleep.
         package var slept: Int = 0
-        /// How many are to be awake.
+        /// Target number of awake inboxes.
         package var capacity: Int = 0
 
         package init(woken: Int, slept: Int, capacity: Int) {

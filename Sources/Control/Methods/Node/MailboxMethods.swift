@@ -1,9 +1,8 @@
-/// Contents that a third node keeps for a member that is away.
 package enum MailboxMethods { package static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
 
-/// How our mailbox stands.
+/// State of our mailbox.
 package enum MailboxStanding: String, JSONChoice, Hashable, Sendable {
-    /// It keeps what comes for us.
+    /// The mailbox accepts contents for us.
     case granted
     case asking
     case unreachable
@@ -13,25 +12,25 @@ package enum MailboxStanding: String, JSONChoice, Hashable, Sendable {
     case unused
 }
 
-/// The peer that keeps what comes for this node while it is away.
+/// The peer that keeps contents for this node while it is offline.
 package struct OwnMailboxStatus: JSONRecord, Hashable, Sendable {
-    /// Its name in `peers.json`.
+    /// Name in `peers.json`.
     package var peer = ""
     package var state: MailboxStanding = .unused
-    /// Of a refusal: `notServing`, `unknownPeer`, `full`, `unavailable` or `other`.
+    /// `notServing`, `unknownPeer`, `full`, `unavailable` or `other`; only with `refused`.
     package var reason: String?
-    /// `state` in a phrase.
+    /// Describes `state`.
     package var message = ""
-    /// What to do about it; absent when there is nothing to do.
+    /// Advice; absent when no action is needed.
     package var hint: String?
-    /// Conversations for which a box is wanted.
+    /// Number of conversations that need a box.
     package var boxes: Int = 0
-    /// What it grants: boxes, of each slots and bytes, and for how long it keeps anything; absent unless it does.
+    /// Grant: maximum number of boxes, slots and bytes per box, and the longest lifetime. Absent without a grant.
     package var boxesMax: Int?
     package var slotsPerBox: Int?
     package var bytesPerBox: Int64?
     package var longest: Interval?
-    /// Slots that were taken since the start.
+    /// Slots fetched since the start.
     package var taken: Int64 = 0
 
     package init(peer: String, state: MailboxStanding, reason: String? = nil, message: String, hint: String? = nil) {
@@ -59,14 +58,14 @@ package struct OwnMailboxStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// A box that is kept for another node.
+/// A box kept for another node.
 package struct KeptBox: JSONRecord, Hashable, Sendable {
-    /// Its owner; absent when it is not a named peer any more.
+    /// Owner; absent when it is no longer a named peer.
     package var peer: String?
-    /// Slots that are used; absent until somebody has asked for the box since the start.
+    /// Used slots and bytes; absent until a first request for the box since the start.
     package var slots: Int?
     package var bytes: Int64?
-    /// When the owner last came.
+    /// The owner's last visit.
     package var lastSeen = Timestamp(milliseconds: 0)
 
     package init(peer: String?, slots: Int?, bytes: Int64?, lastSeen: Timestamp) {
@@ -86,35 +85,35 @@ package struct KeptBox: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// What this node keeps for others as a mailbox, and what it may keep at most.
+/// The boxes kept for other nodes, with the limits.
 package struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
-    /// Whether it takes anything; if not, it keeps what it has.
+    /// False stops new contents; kept ones stay.
     package var serving = false
-    /// Nodes for which it keeps boxes, now.
+    /// Number of nodes with boxes here.
     package var owners: Int = 0
     package var boxes: Int = 0
     package var boxesMax: Int = 0
-    /// Boxes for which nobody has asked since the start: what is in them is not counted.
+    /// Boxes without a request since the start; the figures below do not count their slots.
     package var boxesUnread: Int = 0
-    /// Slots that are used, of all boxes but those, and of one box at most.
+    /// Used slots in all other boxes, and the maximum per box.
     package var slots: Int = 0
     package var slotsPerBox: Int = 0
-    /// Bytes on the disk, and of one box at most, in memory included.
+    /// Bytes on disk, and the maximum per box including bytes in memory.
     package var bytes: Int64 = 0
     package var bytesPerBox: Int64 = 0
-    /// Bytes in memory alone, and of all boxes at most.
+    /// Bytes in memory, and the maximum over all boxes.
     package var memoryBytes: Int64 = 0
     package var memoryBytesMax: Int64 = 0
-    /// Nothing is kept for longer, but notices of explosions.
+    /// Longest lifetime in a box; explosion notices may stay longer.
     package var longest = Interval(milliseconds: 0)
     /// Slots since the start.
     package var put: Int64 = 0
     package var taken: Int64 = 0
     package var discarded: Int64 = 0
     package var expired: Int64 = 0
-    /// Requests that were refused since the start.
+    /// Requests refused since the start.
     package var refused: Int64 = 0
-    /// Each box; in `mailbox.status` alone.
+    /// Only in `mailbox.status`.
     package var kept: [KeptBox]?
 
     package init() {}
@@ -141,11 +140,10 @@ package struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// Mailboxes, from both sides.
 package struct MailboxStatus: JSONRecord, Hashable, Sendable {
     /// Null when no peer is our mailbox.
     package var own: OwnMailboxStatus?
-    /// Null when this node serves nobody as a mailbox and keeps nothing for others.
+    /// Null when this node is not a mailbox and keeps no boxes.
     package var service: MailboxServiceStatus?
 
     package init(own: OwnMailboxStatus?, service: MailboxServiceStatus?) {
@@ -161,7 +159,6 @@ package struct MailboxStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `mailbox.status`: tells how our mailbox stands, and what is kept here for others.
 package enum MailboxStatusMethod: ControlMethod {
     package static let name = "mailbox.status"
     package static let summary = "Tells how our mailbox stands, and what is kept here for others."

@@ -1,12 +1,10 @@
-/// `metrics`: tells the node's figures.
 package enum MetricsMethod: ControlMethod {
     package static let name = "metrics"
     package static let summary = "Tells the node's figures in Prometheus' text format."
     package typealias Params = Nothing
 
-    /// What `metrics` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// Prometheus' text format, version 0.0.4.
+        /// Prometheus text format, version 0.0.4.
         package var text = ""
 
         package init(text: String) { self.text = text }

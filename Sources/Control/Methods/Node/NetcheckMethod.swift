@@ -1,16 +1,16 @@
-/// What a rendezvous node has answered at one of its addresses.
+/// A rendezvous node's answer from one of its addresses.
 package struct NetcheckAnswer: JSONRecord, Hashable, Sendable {
-    /// Its name here; absent for one that a member uses.
+    /// Name of the peer; absent when only a member uses this rendezvous node.
     package var rendezvous: String?
-    /// Where it was asked.
+    /// Address queried.
     package var address = ""
     package var port: Int = 0
-    /// From where it has seen this node over UDP; absent when it has not answered.
+    /// Our UDP source address as the rendezvous node saw it; absent without an answer.
     package var seenAddress: String?
     package var seenPort: Int?
-    /// From the question to the answer.
+    /// Round trip in milliseconds.
     package var rttMs: Double?
-    /// How long a connection over TCP took; absent when there was none.
+    /// Time to connect over TCP, in milliseconds; absent without a connection.
     package var tcpMs: Double?
 
     package init(
@@ -39,23 +39,22 @@ package struct NetcheckAnswer: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// One address family, as `netcheck` found it.
 package struct NetcheckFamily: JSONRecord, Hashable, Sendable {
     /// `ipv4` or `ipv6`.
     package var family = ""
-    /// Whether there is a way to elsewhere.
+    /// Whether a route to other networks exists.
     package var route = false
-    /// Our address toward others.
+    /// Our local address on that route.
     package var local: String?
-    /// Whether UDP comes back, and whether TCP connects; null when nobody could be asked.
+    /// Whether UDP answers arrive, and whether TCP connects; null when there was no node to query.
     package var udp: Bool?
     package var tcp: Bool?
     /// `none`, `endpoint-independent`, `symmetric` or `unknown`.
     package var nat = ""
-    /// What the outer port depends on (RFC 4787): `endpoint-independent`, `address-dependent`, `address-and-port-dependent`,
+    /// NAT mapping behaviour (RFC 4787): `endpoint-independent`, `address-dependent`, `address-and-port-dependent`,
     /// `destination-dependent` (one of the two before) or `unknown`.
     package var mapping = ""
-    /// Whether the outer port is the node's own; null when that is not known.
+    /// Whether the outer port equals the local one; null when unknown.
     package var portPreserved: Bool?
     package var answers: [NetcheckAnswer] = []
 
@@ -89,18 +88,16 @@ package struct NetcheckFamily: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `netcheck`: tells what this network lets through.
 package enum NetcheckMethod: ControlMethod {
     package static let name = "netcheck"
     package static let summary = "Asks the rendezvous nodes from where they see this node, and tells what that means."
 
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `netcheck` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// After which it tells what it knows by then; more than nothing. If absent 10 s, or 30 s with `mapPorts`.
+        /// Answers with partial results after this time; greater than 0. Absent means 10 s, or 30 s with `mapPorts`.
         package var timeout: Interval?
-        /// Ask gateways for a mapping, which is removed at once, where they are not asked anyway; no if absent.
+        /// Ask gateways for a test mapping and remove it at once, if port mapping is off. Absent means false.
         package var mapPorts: Bool?
 
         package init(timeout: Interval? = nil, mapPorts: Bool? = nil) {
@@ -116,20 +113,19 @@ package enum NetcheckMethod: ControlMethod {
         }
     }
 
-    /// What `netcheck` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var families: [NetcheckFamily] = []
-        /// Whether this node has links over UDP at all.
+        /// Whether this node uses UDP links.
         package var datagrams = false
-        /// Absent when gateways were not asked.
+        /// Absent when gateways were not queried.
         package var portMappings: [PortMappingStatus]?
-        /// Networks on which members are looked for; `off` when that is off.
+        /// Networks searched for members, or `off`.
         package var discovery = ""
-        /// Whether ways through NATs can be made: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
+        /// UDP hole punching: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
         package var punching = ""
-        /// Whether a rendezvous node was reached; null when none is known.
+        /// Whether a rendezvous node answered; null when none is known.
         package var reached: Bool?
-        /// What it means, in sentences.
+        /// Sentences for people.
         package var advice: [String] = []
 
         package init(

@@ -1,4 +1,3 @@
-/// The node as a whole.
 package enum NodeMethods {
     package static let all: [any ControlMethod.Type] = [
         StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
@@ -6,12 +5,11 @@ package enum NodeMethods {
     ]
 }
 
-/// How many inboxes are in which state.
 package struct InboxCounts: JSONRecord, Hashable, Sendable {
     package var awake: Int = 0
     package var sleeping: Int = 0
     package var unused: Int = 0
-    /// What unread contents that are in memory only take, and may take in all; what is beyond it stays with its senders.
+    /// Bytes of unread contents that are in memory only, and the maximum. Beyond it, senders keep their contents.
     package var unreadBytes: Int = 0
     package var unreadBytesMaximum: Int = 0
 
@@ -34,7 +32,6 @@ package struct InboxCounts: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// How a check of `doctor` came out.
 package enum CheckState: String, JSONChoice, Hashable, Sendable {
     case ok
     case warning
@@ -43,12 +40,12 @@ package enum CheckState: String, JSONChoice, Hashable, Sendable {
 
 /// One line of `doctor`.
 package struct HealthCheck: JSONRecord, Hashable, Sendable {
-    /// What was looked at: `clock`, `listen`, `erasure`…
+    /// `clock`, `listen`, `erasure`…
     package var name = ""
     package var state: CheckState = .ok
-    /// What was found, in one phrase.
+    /// The finding, in one phrase.
     package var message = ""
-    /// What to do about it.
+    /// Advice.
     package var hint: String?
 
     package init(name: String, state: CheckState, message: String, hint: String? = nil) {
@@ -68,17 +65,15 @@ package struct HealthCheck: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The programs that are started when something happens.
+/// Runs of hook programs.
 package struct HookCounts: JSONRecord, Hashable, Sendable {
-    /// Started and not ended.
     package var running: Int = 0
-    /// Waiting to be started.
     package var queued: Int = 0
-    /// Ended with exit code 0.
+    /// Exit code 0.
     package var done: Int = 0
-    /// Ended otherwise, killed after their time, or not started at all.
+    /// Another exit code, killed after a timeout, or not started.
     package var failed: Int = 0
-    /// Not started because too many were waiting.
+    /// Not started, because the queue was full.
     package var dropped: Int = 0
 
     package init(running: Int, queued: Int, done: Int, failed: Int, dropped: Int) {
@@ -100,29 +95,29 @@ package struct HookCounts: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// What a rendezvous node does for others, and what it may do at most.
+/// The load of a rendezvous node, with its limits.
 package struct RendezvousCounts: JSONRecord, Hashable, Sendable {
-    /// Nodes that others reach through this one, now.
+    /// Nodes reachable through this one.
     package var users: Int = 0
     package var usersMax: Int = 0
-    /// Inboxes of theirs, now, and of one of them at most.
+    /// Reserved inboxes in all, and the maximum per user.
     package var reservations: Int = 0
     package var reservationsPerUser: Int = 0
-    /// Streams that are passed on, now.
+    /// Relayed streams.
     package var streams: Int = 0
     package var streamsMax: Int = 0
     package var streamsPerUser: Int = 0
     package var streamsPerReservation: Int = 0
-    /// In one direction of a stream, and of all.
+    /// Limits: per direction of a stream, and in total.
     package var bytesPerSecond: Int = 0
     package var bytesPerSecondTotal: Int = 0
-    /// Since the start: streams that were opened, and bytes that were passed on.
+    /// Since the start: opened streams, and relayed bytes.
     package var opened: Int64 = 0
     package var bytes: Int64 = 0
-    /// Since the start: requests that were refused, and streams that were ended for what one end sent.
+    /// Since the start: refused requests, and streams closed for a protocol violation.
     package var refused: Int64 = 0
     package var violations: Int64 = 0
-    /// Whether everybody who holds the card is served, not only named peers.
+    /// True serves all holders of the card, false only named peers.
     package var everybody = false
 
     package init(
@@ -168,15 +163,13 @@ package struct RendezvousCounts: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// How a port mapping stands.
 package enum PortMappingStanding: String, JSONChoice, Hashable, Sendable {
-    /// Others get in.
+    /// The gateway forwards connections to us.
     case mapped
-    /// The gateway is being asked.
     case asking
-    /// There is none; `reason` says why. It is tried again.
+    /// Not mapped; `reason` says why. The node retries.
     case failed
-    /// In `netcheck` alone: the gateway has made one, and it was removed at once.
+    /// Only in `netcheck`: the gateway made a mapping, and the node removed it at once.
     case possible
 }
 
@@ -185,13 +178,13 @@ package struct PortMappingStatus: JSONRecord, Hashable, Sendable {
     /// `ipv4` or `ipv6`.
     package var family = ""
     package var state: PortMappingStanding = .mapped
-    /// `pcp`, `nat-pmp` or `upnp`; absent unless it is mapped.
+    /// `pcp`, `nat-pmp` or `upnp`; absent unless mapped.
     package var method: String?
-    /// Where others reach us by it: `tcp://ADDRESS:PORT`, for UDP, too.
+    /// Our outer address, `tcp://ADDRESS:PORT`; valid for UDP too.
     package var outer: [String] = []
-    /// When it ends, should it not be renewed.
+    /// Expiry unless renewed.
     package var until: Timestamp?
-    /// Why there is none.
+    /// Why the mapping is missing.
     package var reason: String?
 
     package init(
@@ -218,41 +211,40 @@ package struct PortMappingStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// The answer of `status`.
 package struct NodeStatus: JSONRecord, Hashable, Sendable {
-    /// Always true in an answer of the node; the command line says false when there is none.
+    /// Always true in an answer of the node; the command line reports false without a node.
     package var running = false
     package var version = ""
     package var pid: Int?
     package var home: String?
-    /// Endpoints in use, with the ports really taken.
+    /// Endpoints in use, with the actual ports.
     package var listen: [String] = []
-    /// The storage needs its passphrase.
+    /// The storage waits for its passphrase.
     package var locked = false
-    /// What destroying means on this disk: `in-place`, `best-effort` or `ram`.
+    /// Erasure on this disk: `in-place`, `best-effort` or `ram`.
     package var erasure = ""
-    /// What protects the keys at rest: `passphrase` or `key file`.
+    /// Protection of the keys at rest: `passphrase` or `key file`.
     package var protection: String?
     package var inboxes = InboxCounts()
     /// Open links to other inboxes.
     package var links: Int = 0
-    /// Messages not yet acknowledged.
+    /// Unacknowledged messages.
     package var outbox: Int = 0
-    /// When the next thing is destroyed; null when nothing expires.
+    /// Next destruction; null when nothing expires.
     package var nextExpiry: Timestamp?
-    /// What the node knows to be worth a look; for `doctor`.
+    /// Findings of the node, for `doctor`.
     package var checks: [HealthCheck]?
-    /// Absent when the node has no hooks.
+    /// Absent without hooks.
     package var hooks: HookCounts?
-    /// Networks on which members are looked for, as `--discover` has them; absent when that is off.
+    /// Networks searched for members, as in `--discover`; absent when off.
     package var discovery: String?
-    /// What it does for others as a rendezvous node; absent when it is none.
+    /// Absent unless the node is a rendezvous node.
     package var rendezvous: RendezvousCounts?
-    /// Its mailbox, and what it keeps for others as one; absent without both.
+    /// Absent without a mailbox and without boxes for others.
     package var mailbox: MailboxStatus?
-    /// What gateways let in, for each address of ours toward one; absent when they are not asked.
+    /// One for each local address that leads to a gateway; absent when port mapping is off.
     package var portMappings: [PortMappingStatus]?
-    /// Where the figures are served over HTTP; absent when they are not.
+    /// HTTP address of the metrics; absent when off.
     package var metrics: String?
 
     package init(
@@ -308,7 +300,6 @@ package struct NodeStatus: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `status`: tells how the node is.
 package enum StatusMethod: ControlMethod {
     package static let name = "status"
     package static let summary = "Tells how the node is."
@@ -316,17 +307,15 @@ package enum StatusMethod: ControlMethod {
     package typealias Result = NodeStatus
 }
 
-/// `stop`: stops the node cleanly.
 package enum StopMethod: ControlMethod {
     package static let name = "stop"
     package static let summary = "Stops the node cleanly."
     package typealias Params = Nothing
 
-    /// What `stop` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         /// Always `true`.
         package var ok = false
-        /// Messages of others that nobody has read and that were in memory only: they are gone.
+        /// Unread messages of other members that were in memory only and are now gone.
         package var forgotten: Int = 0
 
         package init(forgotten: Int) {
@@ -343,7 +332,6 @@ package enum StopMethod: ControlMethod {
     }
 }
 
-/// `lock`: forgets the storage keys until unlock.
 package enum LockMethod: ControlMethod {
     package static let name = "lock"
     package static let summary = "Forgets the storage keys until unlock."
@@ -351,16 +339,14 @@ package enum LockMethod: ControlMethod {
     package typealias Result = Acknowledged
 }
 
-/// `unlock`: opens the storage with its passphrase.
 package enum UnlockMethod: ControlMethod {
     package static let name = "unlock"
     package static let summary = "Opens the storage with its passphrase."
     package typealias Result = Acknowledged
 
-    /// They are done one after the other, each with a slow derivation of a key.
+    /// Unlocks run one at a time, each with a slow key derivation.
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `unlock` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
 
@@ -374,7 +360,6 @@ package enum UnlockMethod: ControlMethod {
     }
 }
 
-/// `reap`: destroys everything that is due now.
 package enum ReapMethod: ControlMethod {
     package static let name = "reap"
     package static let summary = "Destroys everything that is due now."
@@ -382,13 +367,11 @@ package enum ReapMethod: ControlMethod {
     package typealias Result = Acknowledged
 }
 
-/// `version`: tells the version of the node.
 package enum VersionMethod: ControlMethod {
     package static let name = "version"
     package static let summary = "Tells the version of the node."
     package typealias Params = Nothing
 
-    /// What `version` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var version = ""
 
@@ -402,7 +385,6 @@ package enum VersionMethod: ControlMethod {
     }
 }
 
-/// `schema`: lists methods, events and failures.
 package enum SchemaMethod: ControlMethod {
     package static let name = "schema"
     package static let summary = "Lists methods, events and failures."

@@ -1,15 +1,13 @@
-/// What protects the keys at rest, and how it is changed.
 package enum PassphraseMethods {
     package static let all: [any ControlMethod.Type] = [
         PassphraseChangeMethod.self, PassphraseSetMethod.self, PassphraseDropMethod.self,
     ]
 }
 
-/// What the methods that change the protection answer.
 package struct ProtectionResult: JSONRecord, Hashable, Sendable {
     /// `passphrase` or `key file`, as in `status`.
     package var protection = ""
-    /// What overwriting the old one is worth on this disk: `in-place`, `best-effort` or `ram`.
+    /// Erasure of the old protection on this disk: `in-place`, `best-effort` or `ram`.
     package var erasure = ""
 
     package init(protection: String, erasure: String) {
@@ -25,16 +23,14 @@ package struct ProtectionResult: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `passphrase.change`: replaces the passphrase.
 package enum PassphraseChangeMethod: ControlMethod {
     package static let name = "passphrase.change"
     package static let summary = "Replaces the passphrase; the old one opens nothing any more."
     package typealias Result = ProtectionResult
 
-    /// They are done one after the other, each with a slow derivation of a key.
+    /// Changes run one at a time, each with a slow key derivation.
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `passphrase.change` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
         package var newPassphrase = ""
@@ -53,16 +49,14 @@ package enum PassphraseChangeMethod: ControlMethod {
     }
 }
 
-/// `passphrase.set`: protects a home that has a key file with a passphrase.
 package enum PassphraseSetMethod: ControlMethod {
     package static let name = "passphrase.set"
     package static let summary = "Protects a home that has a key file with a passphrase, and destroys the key file."
     package typealias Result = ProtectionResult
 
-    /// They are done one after the other, each with a slow derivation of a key.
+    /// Changes run one at a time, each with a slow key derivation.
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `passphrase.set` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var newPassphrase = ""
 
@@ -76,16 +70,14 @@ package enum PassphraseSetMethod: ControlMethod {
     }
 }
 
-/// `passphrase.drop`: puts a key file in place of the passphrase.
 package enum PassphraseDropMethod: ControlMethod {
     package static let name = "passphrase.drop"
     package static let summary = "Puts a key file in place of the passphrase."
     package typealias Result = ProtectionResult
 
-    /// They are done one after the other, each with a slow derivation of a key.
+    /// Changes run one at a time, each with a slow key derivation.
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `passphrase.drop` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var passphrase = ""
 

@@ -1,4 +1,3 @@
-/// Nodes known by name.
 package enum PeerMethods {
     package static let all: [any ControlMethod.Type] = [
         PeerAddMethod.self, PeerListMethod.self, PeerShowMethod.self, PeerRemoveMethod.self, PeerPingMethod.self,
@@ -7,29 +6,28 @@ package enum PeerMethods {
     ]
 }
 
-/// A node known by name.
 package struct Peer: JSONRecord, Hashable, Sendable {
     package var name = ""
-    /// `tcp://host:port`; over UDP it is reached at the same one.
+    /// `tcp://host:port`; the same port serves UDP.
     package var endpoints: [String] = []
-    /// The card of its contact inbox; null when only endpoints are known.
+    /// Card of the contact inbox; null when only endpoints are known.
     package var contact: String?
     package var blocked = false
-    /// What is done with its invitations: `ask`, `accept` or `refuse`.
+    /// Policy for the peer's invitations: `ask`, `accept` or `refuse`.
     package var invitations = ""
-    /// There is a link to it now: to its contact inbox, or to a member that came by an invite that was sent to it.
+    /// A link is open: to the peer's contact inbox, or to a member that joined by an invite sent to the peer.
     package var online = false
-    /// Now, while there is a link.
+    /// The present time while a link is open.
     package var lastSeen: Timestamp?
-    /// How it was reached when it was last heard: `lan`, `direct`, `relayed` or `punched`.
+    /// The path of the last contact: `lan`, `direct`, `relayed` or `punched`.
     package var path: String?
     /// Last measured round trip, in milliseconds.
     package var rttMs: Double?
-    /// The link over which it was last heard.
+    /// The link of the last contact.
     package var link: Link?
-    /// Whether others may reach this node through it.
+    /// Whether this node uses the peer as a rendezvous node.
     package var rendezvous = false
-    /// Whether it keeps what comes for this node while it is away.
+    /// Whether this node uses the peer as its mailbox.
     package var mailbox = false
 
     package init(
@@ -69,16 +67,14 @@ package struct Peer: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// `peer.add`: names a node, by its card or its endpoints.
 package enum PeerAddMethod: ControlMethod {
     package static let name = "peer.add"
     package static let summary = "Names a node, by its card or its endpoints."
     package typealias Result = Peer
 
-    /// What `peer.add` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name = ""
-        /// The contact card it printed with `peer card`.
+        /// Contact card, as `peer card` prints it.
         package var card: String?
         package var endpoints: [String]?
 
@@ -98,13 +94,11 @@ package enum PeerAddMethod: ControlMethod {
     }
 }
 
-/// `peer.list`: lists the named nodes.
 package enum PeerListMethod: ControlMethod {
     package static let name = "peer.list"
     package static let summary = "Lists the named nodes."
     package typealias Params = Nothing
 
-    /// What `peer.list` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var peers: [Peer] = []
 
@@ -118,7 +112,6 @@ package enum PeerListMethod: ControlMethod {
     }
 }
 
-/// `peer.show`: shows one named node.
 package enum PeerShowMethod: ControlMethod {
     package static let name = "peer.show"
     package static let summary = "Shows one named node."
@@ -126,7 +119,6 @@ package enum PeerShowMethod: ControlMethod {
     package typealias Params = PeerParams
 }
 
-/// `peer.remove`: forgets a named node.
 package enum PeerRemoveMethod: ControlMethod {
     package static let name = "peer.remove"
     package static let summary = "Forgets a named node."
@@ -134,7 +126,6 @@ package enum PeerRemoveMethod: ControlMethod {
     package typealias Params = PeerParams
 }
 
-/// `peer.ping`: reaches a named node and measures the round trip.
 package enum PeerPingMethod: ControlMethod {
     package static let name = "peer.ping"
     package static let summary = "Reaches a named node and measures the round trip."
@@ -142,7 +133,6 @@ package enum PeerPingMethod: ControlMethod {
 
     package static func waits(_ params: Params) -> Bool { true }
 
-    /// What `peer.ping` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name = ""
         package var timeout: Interval?
@@ -161,7 +151,6 @@ package enum PeerPingMethod: ControlMethod {
     }
 }
 
-/// `peer.block`: refuses pings and invitations of a named node.
 package enum PeerBlockMethod: ControlMethod {
     package static let name = "peer.block"
     package static let summary = "Refuses pings and invitations of a named node."
@@ -169,7 +158,6 @@ package enum PeerBlockMethod: ControlMethod {
     package typealias Params = PeerParams
 }
 
-/// `peer.unblock`: accepts pings and invitations of a named node again.
 package enum PeerUnblockMethod: ControlMethod {
     package static let name = "peer.unblock"
     package static let summary = "Accepts pings and invitations of a named node again."
@@ -177,13 +165,11 @@ package enum PeerUnblockMethod: ControlMethod {
     package typealias Params = PeerParams
 }
 
-/// `peer.set`: changes one property of a named node.
 package enum PeerSetMethod: ControlMethod {
     package static let name = "peer.set"
     package static let summary = "Changes one property of a named node."
     package typealias Result = Peer
 
-    /// What `peer.set` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var name = ""
         /// `invitations`, `endpoints`, `rendezvous` or `mailbox`.
@@ -206,13 +192,11 @@ package enum PeerSetMethod: ControlMethod {
     }
 }
 
-/// `peer.card`: shows the card by which others can name this node.
 package enum PeerCardMethod: ControlMethod {
     package static let name = "peer.card"
     package static let summary = "Shows the card by which others can name this node."
     package typealias Params = Nothing
 
-    /// What `peer.card` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
         package var name: String?
         package var endpoints: [String] = []
@@ -234,14 +218,12 @@ package enum PeerCardMethod: ControlMethod {
     }
 }
 
-/// `peer.import`: adds the nodes of a peers file.
 package enum PeerImportMethod: ControlMethod {
     package static let name = "peer.import"
     package static let summary = "Adds the nodes of a peers file."
 
-    /// What `peer.import` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
-        /// The content of a peers.json file.
+        /// Content of a peers.json file.
         package var document: JSONValue = .null
 
         package init(document: JSONValue) { self.document = document }
@@ -253,9 +235,8 @@ package enum PeerImportMethod: ControlMethod {
         }
     }
 
-    /// What `peer.import` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// The nodes added or changed.
+        /// The peers added or changed.
         package var peers: [Peer] = []
 
         package init(peers: [Peer]) { self.peers = peers }
@@ -268,15 +249,13 @@ package enum PeerImportMethod: ControlMethod {
     }
 }
 
-/// `peer.export`: writes the named nodes as a peers file.
 package enum PeerExportMethod: ControlMethod {
     package static let name = "peer.export"
     package static let summary = "Writes the named nodes as a peers file."
     package typealias Params = Nothing
 
-    /// What `peer.export` answers.
     package struct Result: JSONRecord, Hashable, Sendable {
-        /// The content of a peers.json file.
+        /// Content of a peers.json file.
         package var document: JSONValue = .null
 
         package init(document: JSONValue) { self.document = document }
