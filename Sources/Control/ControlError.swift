@@ -1,22 +1,20 @@
-/// Why a command did not do what was asked: the closed list behind the exit codes of the command line.
+/// Kind of a failure: a closed list that determines the exit code of the command line.
 package enum FailureKind: String, JSONChoice, Hashable, Sendable {
-    /// Anything that has no kind of its own.
+    /// Any other failure.
     case failed
-    /// The request itself is wrong: unknown method, missing or malformed field.
+    /// The request is wrong: unknown method, missing or malformed field.
     case usage
-    /// The other side said no: join failed, lifetime rejected.
+    /// The other side refused: join failed, lifetime rejected.
     case refused
-    /// Too late: the invitation, message or conversation has expired or exploded.
+    /// The invitation, message or conversation has expired or exploded.
     case expired
-    /// The time given was not enough.
     case timedOut
-    /// The peer could not be reached.
     case unreachable
     /// The node is locked and needs its passphrase.
     case locked
-    /// There is no such conversation, message, peer, inbox or join.
+    /// No such conversation, message, peer, inbox or join.
     case notFound
-    /// No node is running here.
+    /// No node is running in this home.
     case noNode
 
     /// The exit code of the command line. Success is 0.
@@ -34,7 +32,7 @@ package enum FailureKind: String, JSONChoice, Hashable, Sendable {
         }
     }
 
-    /// The JSON-RPC error code: the one that JSON-RPC 2.0 reserves for wrong parameters, or -32000 − exit code.
+    /// JSON-RPC 2.0 error code: invalid params for `usage`, otherwise -32000 − exit code.
     package var rpcCode: Int64 {
         switch self {
         case .usage: -32602
@@ -43,17 +41,16 @@ package enum FailureKind: String, JSONChoice, Hashable, Sendable {
     }
 }
 
-/// A typed failure, the same on both ends of the control socket.
 package struct ControlError: Error, Hashable, Sendable {
-    /// The JSON-RPC 2.0 error code (section 5.1).
+    /// JSON-RPC 2.0 error code (section 5.1).
     package let code: Int64
-    /// What scripts branch on.
+    /// Stable for scripts.
     package let kind: FailureKind
-    /// What was wrong, and where: one lower-case phrase without a full stop.
+    /// One lower-case phrase without a full stop.
     package let message: String
-    /// What to do next, when there is something to do.
+    /// Advice.
     package let hint: String?
-    /// The parameter that was wrong, when one was.
+    /// The invalid parameter.
     package let field: String?
 
     package init(_ kind: FailureKind, _ message: String, hint: String? = nil, field: String? = nil, code: Int64? = nil)
@@ -84,35 +81,31 @@ extension ControlError {
         ControlError(.usage, "unknown method `\(method)`", hint: "`mayfly schema` lists the methods", code: -32601)
     }
 
-    /// The method is known, but the node that answers does not have it.
+    /// The method exists, but not in this version of the node.
     package static func unsupportedMethod(_ method: String) -> ControlError {
         ControlError(.failed, "`\(method)` is not supported by this version", code: -32601)
     }
 
-    /// A parameter is missing, unknown, or of the wrong type.
     package static func invalidParameter(_ mismatch: JSONMismatch) -> ControlError {
         guard !mismatch.field.isEmpty else { return ControlError(.usage, "invalid parameters: \(mismatch.message)") }
         return ControlError(.usage, "invalid parameter `\(mismatch.field)`: \(mismatch.message)", field: mismatch.field)
     }
 
-    /// Our own fault.
     package static func internalFailure(_ reason: String) -> ControlError {
         ControlError(.failed, reason, code: -32603)
     }
 
-    /// No node listens on the control socket of `home`.
     package static func noNode(home: String) -> ControlError {
         ControlError(.noNode, "no node is running in \(home)", hint: "start it with `mayfly run`")
     }
 
-    /// There is no such directory.
     package static func noHome(_ home: String) -> ControlError {
         ControlError(.noNode, "there is no home in \(home)", hint: "make it with `mayfly init`, then `mayfly run`")
     }
 }
 
 extension ControlError {
-    /// The JSON-RPC 2.0 error object, with our kind and hint in `data`.
+    /// The JSON-RPC 2.0 error object, with kind and hint in `data`.
     package var jsonValue: JSONValue {
         var data: [String: JSONValue] = ["kind": .string(kind.rawValue)]
         if let hint { data["hint"] = .string(hint) }
@@ -128,7 +121,7 @@ extension ControlError {
         return ["error": .object(report)]
     }
 
-    /// Reads an error object. A kind from a newer node reads as `failed`.
+    /// A kind of a newer node reads as `failed`.
     package init(jsonValue value: JSONValue) {
         let data = value["data"] ?? .null
         self.init(

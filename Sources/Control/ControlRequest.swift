@@ -1,6 +1,6 @@
 import NIOCore
 
-/// The id of a request (JSON-RPC 2.0, section 4): a string, a whole number or null. Responses carry it back.
+/// Id of a request (JSON-RPC 2.0, section 4), which its response repeats.
 package enum RequestID: Hashable, Sendable {
     case integer(Int64)
     case string(String)
@@ -15,7 +15,7 @@ package enum RequestID: Hashable, Sendable {
     }
 }
 
-/// One request, or one notification from a client, which has no ``id`` and gets no response.
+/// A request, or without ``id`` a notification, which gets no response.
 package struct ControlRequest: Hashable, Sendable {
     /// The two methods that change what comes on a connection.
     package static let subscribe = "subscribe"
@@ -23,9 +23,9 @@ package struct ControlRequest: Hashable, Sendable {
 
     package let id: RequestID?
     package let method: String
-    /// An object; empty when the request has no parameters.
+    /// An object; empty without parameters.
     package let params: JSONValue
-    /// So many bytes follow the newline of the request as they are.
+    /// Bytes of the body, which follows the newline.
     package let bodyByteCount: Int
 
     package init(id: RequestID?, method: String, params: JSONValue = [:], bodyByteCount: Int = 0) {
@@ -35,7 +35,6 @@ package struct ControlRequest: Hashable, Sendable {
         self.bodyByteCount = bodyByteCount
     }
 
-    /// The request as one JSON value.
     package var jsonValue: JSONValue {
         var members: [String: JSONValue] = ["jsonrpc": "2.0", "method": .string(method)]
         if let id { members["id"] = id.jsonValue }
@@ -45,11 +44,11 @@ package struct ControlRequest: Hashable, Sendable {
     }
 }
 
-/// A request that could not be read. It is answered with ``id``, or with a null id when none could be read.
+/// An invalid request. The answer has its ``id``, or a null id when the id is unreadable.
 package struct UnreadableRequest: Error, Hashable, Sendable {
     package let id: RequestID
     package let error: ControlError
-    /// Nobody knows where the next request begins.
+    /// The start of the next request is unknown, so the connection closes.
     let endsStream: Bool
 
     init(id: RequestID, error: ControlError, endsStream: Bool = false) {
@@ -59,17 +58,17 @@ package struct UnreadableRequest: Error, Hashable, Sendable {
     }
 }
 
-/// One line of the socket as a request: its envelope is checked, its parameters are read by who knows their type.
+/// Parses one request line: it checks the envelope, and the caller reads the parameters.
 enum RequestLine {
-    /// What stands around the parameters of a request.
+    /// The envelope without the parameters.
     struct Head {
         let id: RequestID?
         let method: String
         let bodyByteCount: Int
     }
 
-    /// Reads a line, without its newline.
-    /// - Parameter body: reads one value from the parameters, an object.
+    /// Parses a line without its newline.
+    /// - Parameter body: reads one value from the reader, the object of parameters.
     static func read<Value>(
         _ line: UnsafeBufferPointer<UInt8>, _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
     ) throws(UnreadableRequest) -> Value {
@@ -120,7 +119,7 @@ enum RequestLine {
         }
     }
 
-    /// Whether a body may follow a line that cannot be read: its bytes must not be taken for requests.
+    /// Whether a body may follow an invalid line. Its bytes must not be parsed as requests.
     private static func mayHaveBody(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         let name = Array(#""body""#.utf8)
         return line.indices.dropLast(name.count - 1).contains { line[$0...].starts(with: name) }
@@ -135,7 +134,6 @@ enum RequestLine {
     }
 }
 
-/// What every request has.
 private struct Envelope {
     enum ID {
         case absent
@@ -145,7 +143,7 @@ private struct Envelope {
 
     enum Params {
         case absent
-        /// It stands there.
+        /// Offset of the object.
         case object(Int)
         case other
     }
@@ -154,7 +152,7 @@ private struct Envelope {
     var version: String?
     var method: String?
     var params = Params.absent
-    /// `nil` for none that can be.
+    /// `nil` for an invalid value.
     var bodyByteCount: Int? = 0
 }
 
@@ -207,7 +205,7 @@ extension JSONReader {
 }
 
 extension ControlRequest {
-    /// Reads one line of the socket, without its newline.
+    /// Parses one line of the socket, without its newline.
     package init(line: some Collection<UInt8>) throws(UnreadableRequest) {
         let contiguous = ContiguousArray(line)
         var outcome: Result<ControlRequest, UnreadableRequest>?
@@ -225,20 +223,20 @@ extension ControlRequest {
     }
 }
 
-/// What the server sends: an answer to one request, or a notification (an event, or the end of a stream).
+/// An answer to one request, or a notification: an event, or the end of a stream.
 package enum ControlResponse: Hashable, Sendable {
     case success(id: RequestID, result: JSONValue)
     case failure(id: RequestID, error: ControlError)
     case notification(method: String, params: JSONValue)
 
-    /// The notification that carries one event of a subscription.
+    /// Carries one event of a subscription.
     package static let eventMethod = "event"
-    /// The notification that ends a subscription whose reader is too slow.
+    /// Ends the subscription of a slow reader.
     package static let droppedMethod = "subscription.dropped"
 
-    /// How the line of a notification begins, and no other: keys are sorted.
+    /// Start of every notification line and of no other line, because keys are sorted.
     static let notificationStart = #"{"jsonrpc":"2.0","method":"#
-    /// How the line of the notification begins that ends a subscription.
+    /// Start of the line that ends a subscription.
     static let droppedStart = #"\#(notificationStart)"\#(droppedMethod)""#
 
     /// One line of the socket, with its newline.
@@ -255,7 +253,7 @@ package enum ControlResponse: Hashable, Sendable {
         return Array(writer.buffer.readableBytesView)
     }
 
-    /// Reads one line of the socket, without its newline.
+    /// Parses one line of the socket, without its newline.
     package init(line: some Collection<UInt8>) throws(ControlError) {
         let value: JSONValue
         do { value = try JSONReader.read(line) } catch {
@@ -279,9 +277,9 @@ package enum ControlResponse: Hashable, Sendable {
     }
 }
 
-// Lines as the server writes them; the members of an object are sorted by name.
+// Server lines. The members of an object are sorted by name.
 extension JSONWriter {
-    /// Begins the line of a result, which is written next; ``endLine()`` follows.
+    /// Starts a result line. Write the result next, then ``endLine()``.
     mutating func beginSuccess(_ id: RequestID) {
         literal(#"{"id":"#)
         id.write(to: &self)

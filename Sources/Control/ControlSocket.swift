@@ -1,8 +1,7 @@
 import Glibc
 
-/// The Unix socket of a node: `HOME/control.sock`, mode 0600, for the same user and root only.
+/// The Unix socket of a node, `HOME/control.sock`, mode 0600: only the same user and root connect.
 package struct ControlSocket: Hashable, Sendable {
-    /// The node's home directory.
     package let home: String
 
     package init(home: String) { self.home = home }
@@ -11,10 +10,10 @@ package struct ControlSocket: Hashable, Sendable {
 
     package static let fileName = "control.sock"
 
-    /// `SO_PEERCRED`, for the server's channel.
+    /// For the server's channel.
     static var peerCredentialsOption: Int32 { SO_PEERCRED }
 
-    /// Who is on the other end, as the kernel says (`SO_PEERCRED`, unix(7)). Laid out as `struct ucred`.
+    /// The kernel's credentials of the peer process (`SO_PEERCRED`, unix(7)), in the layout of `struct ucred`.
     package struct PeerCredentials: Hashable, Sendable {
         package let process: Int32
         package let user: UInt32
@@ -26,11 +25,11 @@ package struct ControlSocket: Hashable, Sendable {
             self.group = group
         }
 
-        /// Only the user who runs the node, and root, may command it.
+        /// Only the node's user and root may send commands.
         package func mayCommand(nodeOf user: UInt32) -> Bool { self.user == user || self.user == 0 }
     }
 
-    /// An open descriptor, closed at the end of its life unless released.
+    /// A file descriptor, closed on deinit unless released.
     struct Descriptor: ~Copyable {
         let number: Int32
 
@@ -43,15 +42,14 @@ package struct ControlSocket: Hashable, Sendable {
         }
     }
 
-    /// A fresh stream socket, closed on exec.
-    /// - Parameter flags: more than that, such as `SOCK_NONBLOCK`.
+    /// - Parameter flags: in addition to `SOCK_CLOEXEC`, such as `SOCK_NONBLOCK`.
     static func makeSocket(flags: Int32 = 0) throws(ControlError) -> Descriptor {
         let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | flags, 0)
         guard number >= 0 else { throw .system("cannot create a socket") }
         return Descriptor(number: number)
     }
 
-    /// The home directory itself, as a descriptor.
+    /// A descriptor of the home directory.
     func openHome() throws(ControlError) -> Descriptor {
         let number = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard number >= 0 else {
@@ -61,8 +59,8 @@ package struct ControlSocket: Hashable, Sendable {
         return Descriptor(number: number)
     }
 
-    /// Calls `body` with the address of the socket. A path that does not fit into `sun_path` is reached through the
-    /// directory's descriptor: `/proc/self/fd/N/control.sock`.
+    /// Calls `body` with the socket's address. A path too long for `sun_path` becomes `/proc/self/fd/N/control.sock`,
+    /// with the directory's descriptor.
     func withAddress(in directory: borrowing Descriptor, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
         throws(ControlError) -> Int32
     {
@@ -86,10 +84,10 @@ package struct ControlSocket: Hashable, Sendable {
         }
     }
 
-    /// Connects to the node; the socket does not block.
+    /// Connects a non-blocking socket to the node.
     /// - Parameter deadline: `nil` waits for ever.
-    /// - Throws: `noNode` when the home or the socket is missing, or nobody answers it; `timedOut` when more clients wait
-    ///   than the node takes.
+    /// - Throws: `noNode` when the home or the socket is missing, or no process listens; `timedOut` when the accept
+    ///   queue stays full.
     func connect(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Descriptor {
         guard access(home, F_OK) == 0 else {
             switch errno {
@@ -110,7 +108,7 @@ package struct ControlSocket: Hashable, Sendable {
             if outcome == 0 { return socket }
             switch errno {
             case EINTR: continue
-            // The queue of the listener is full; nothing tells when it is not any more (connect(2), unix(7)).
+            // The accept queue is full, and no event reports a free place (connect(2), unix(7)).
             case EAGAIN:
                 if let deadline, deadline <= .now {
                     throw ControlError(.timedOut, "the node in \(home) takes no more clients", hint: "see its log")
@@ -126,16 +124,16 @@ package struct ControlSocket: Hashable, Sendable {
 
     private static let retryMicroseconds: UInt32 = 10_000
 
-    /// Listens. A leftover socket of a node that is gone is replaced; that of a living one is not.
+    /// Binds and listens. Replaces the leftover socket of a dead node, not that of a live one.
     ///
-    /// Two nodes that start at once are kept apart by a lock on the directory, held while probing and binding.
+    /// A lock on the directory, held while probing and binding, excludes a second node that starts at the same time.
     /// - Throws: `failed`, "home in use", when a node answers.
     func listen() throws(ControlError) -> Int32 {
         let directory = try openHome()
         guard flock(directory.number, LOCK_EX | LOCK_NB) == 0 else { throw .homeInUse(home) }
         try removeLeftover(in: directory)
         let socket = try Self.makeSocket()
-        // On Linux the mode of the socket before bind is that of the file, so there is no moment at which it is wider.
+        // Linux gives the file the mode of the unbound socket, so the file never has a wider mode.
         guard fchmod(socket.number, 0o600) == 0 else { throw .system("cannot restrict the control socket") }
         let bound = try withAddress(in: directory) { address, byteCount in bind(socket.number, address, byteCount) }
         guard bound == 0 else { throw cannotMakeSocket }
@@ -145,7 +143,7 @@ package struct ControlSocket: Hashable, Sendable {
         return socket.release()
     }
 
-    /// Why bind(2) or unlink(2) failed, as `errno` has it.
+    /// The error of bind(2) or unlink(2), from `errno`.
     private var cannotMakeSocket: ControlError {
         switch errno {
         case EROFS:
@@ -180,7 +178,7 @@ package struct ControlSocket: Hashable, Sendable {
         guard unlinkat(directory.number, Self.fileName, 0) == 0 else { throw cannotMakeSocket }
     }
 
-    /// Which file the socket is, so that a closing node removes only its own.
+    /// Identifies the socket file, so that a closing node removes only its own.
     var fileIdentity: FileIdentity? {
         var status = stat()
         guard lstat(path, &status) == 0 else { return nil }
@@ -195,13 +193,13 @@ package struct ControlSocket: Hashable, Sendable {
     /// Removes the socket if it is still `identity`.
     func remove(_ identity: FileIdentity) {
         guard fileIdentity == identity else { return }
-        // Nobody is waiting for the outcome: a leftover is replaced at the next start.
+        // Best effort: the next start replaces a leftover.
         _ = unlink(path)
     }
 }
 
 extension ControlError {
-    /// A system call failed; `errno` says how, or `code`.
+    /// An error for a failed system call, from `errno` or `code`.
     static func system(_ what: String, _ code: Int32 = errno) -> ControlError {
         let reason = String(cString: strerror(code))
         return ControlError(.failed, "\(what): \(reason.lowercased())", code: -32603)

@@ -5,18 +5,17 @@ import NIOCore
 import Store
 import Transport
 
-/// The shell: owns the protocol core, the store and the links, feeds the one with what happens on the others, and
-/// performs its actions.
+/// The shell around the protocol core: feeds it events of links, store and timers, and performs its actions.
 ///
-/// Everything runs on one event loop, which is the actor's executor: a frame is read, decided and answered without a
-/// thread in between. Commits have a thread of their own; what the loop itself makes durable is bounded (Store.md, "What the
+/// Everything runs on one event loop, the actor's executor. A frame is received, processed and answered without a
+/// change of thread. Commits run on a thread of their own; blocking writes on the loop are bounded (Store.md, "What the
 /// caller waits for").
 ///
-/// The state is in the objects that ``NodeAssembly`` makes. The node starts and stops them, and hands requests on to them.
+/// ``NodeAssembly`` makes the objects that hold the state. The node starts and stops them, and forwards requests to
+/// them.
 package actor Node {
     package typealias Options = NodeOptions
 
-    /// The event loop on which everything runs; the executor of the actor.
     nonisolated package let loop: any EventLoop
     nonisolated package let options: NodeOptions
     nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
@@ -38,10 +37,10 @@ package actor Node {
     var store: Store { services.store }
     var storage: StorageHealth { services.storage }
 
-    /// Work on the node's loop that waits until the loop has asked its sockets.
+    /// Work deferred until the loop has polled its sockets.
     package var turns: TurnQueue { services.turns }
 
-    /// Called once when the home is found to be gone.
+    /// Called once when the home has disappeared.
     package var homeGone: (() -> Void)? {
         get { timer.homeGone }
         set { timer.homeGone = newValue }
@@ -49,7 +48,7 @@ package actor Node {
 
     // MARK: Starting and stopping
 
-    /// Opens the home and locks it to this process; destroys what is overdue before anything can be served.
+    /// Opens and locks the home. Destroys overdue data before it serves anything.
     package static func open(_ options: NodeOptions, on loop: any EventLoop, log: Logger) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)
         let book = try PeerBook(home: options.home)
@@ -60,7 +59,7 @@ package actor Node {
         return node
     }
 
-    /// As ``open(_:on:log:)``, with what the files of the home would have said, and in an environment of the caller's.
+    /// ``open(_:on:log:)`` with given configuration, peers and environment.
     package init(
         _ options: NodeOptions, configuration: NodeConfiguration, peers file: PeersFile,
         environment: Environment = Environment(), loop: any EventLoop, log: Logger
@@ -100,7 +99,7 @@ package actor Node {
         try begin()
     }
 
-    /// ``start(passphrase:)`` as far as the listeners: destroys what is due and unlocks.
+    /// The first half of ``start(passphrase:)``: destroys overdue data and unlocks.
     @discardableResult package func prepare(passphrase: consuming SecretBytes?) throws -> LinkTransport {
         let now = services.now
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
@@ -109,8 +108,8 @@ package actor Node {
         return network.listening.makeTransport()
     }
 
-    /// ``start(passphrase:)`` from the listeners on: takes up what is stored, and dials.
-    /// - Parameter more: listeners that the caller has made.
+    /// The second half of ``start(passphrase:)``: loads the stored state, and dials.
+    /// - Parameter more: listeners that the caller has bound.
     package func begin(listeners more: [TCPListener] = []) throws {
         network.listening.add(more)
         network.start()
@@ -118,17 +117,17 @@ package actor Node {
         timer.tick()
     }
 
-    /// Stops: makes durable what was said to be, closes the links, wipes the keys.
+    /// Stops the node: finishes pending commits, closes the links, wipes the keys.
     package func stop() async { await withCheckedContinuation { continuation in stop { continuation.resume() } } }
 
-    /// ``stop()`` for who cannot suspend.
-    /// - Parameter whenStopped: on the node's loop.
+    /// ``stop()`` for callers that cannot suspend.
+    /// - Parameter whenStopped: called on the node's loop.
     package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
         guard !services.isStopped else { return whenStopped() }
         codes.stop()
         codeJoins.stop()
         held.writer.saveActivity()
-        // What was asked for in this turn is answered.
+        // Sends the answers to requests of this turn.
         held.writer.commits.hurry()
         services.stop()
         timer.stop()
@@ -139,7 +138,7 @@ package actor Node {
         store.commit { [self] _ in
             loop.execute {
                 self.assumeIsolated { node in node.close() }
-                // Whoever waits for this may shut the loop down, of which a listener's thread still wants something.
+                // The caller may shut the loop down, but a listener's thread still needs the loop.
                 closed.whenComplete { _ in whenStopped() }
             }
         }

@@ -1,8 +1,8 @@
 import Crypto
 import Messaging
 
-/// Makes the objects of a node. Each is given the objects that it uses, all made before it. A call to an object that is made
-/// later is a closure, set at the end.
+/// Makes the objects of a node. Each gets the objects that it uses, all made earlier. Calls to later objects go through
+/// closures, set at the end.
 struct NodeAssembly {
     let core: ProtocolCore
     let directory: ConversationDirectory
@@ -25,7 +25,7 @@ struct NodeAssembly {
         let core = ProtocolCore(services, book, addresses)
         let events = NodeEvents(core, endings)
 
-        // Inboxes and what is written of them.
+        // Inboxes and their persistence.
         let routes = Routes(core, endings)
         let aliases = Aliases(core, unread, book)
         let writer = InboxWriter(core, routes, aliases)
@@ -38,7 +38,6 @@ struct NodeAssembly {
         let removal = InboxRemoval(core, routes, output, held, uploads)
         let explosions = Explosions(core, endings, unread, routes, writer, removal)
 
-        // Links.
         let streams = RelayStreams(core, routes, output, listening)
         let mailboxLinks = MailboxLinks(core, routes, listening)
         let dials = Dials(core, routes, counters, streams, mailboxLinks, listening, addresses)
@@ -50,7 +49,7 @@ struct NodeAssembly {
         let links = LinkEvents(core, routes, counters, sleep, dials, streams, output, transfers, peers, mailboxLinks)
         let network = NodeNetwork(core, listening, addresses, routes, streams, rendezvous, punching, book)
 
-        // What is done at the start, at an unlock, and with time.
+        // Start, unlock and timed work.
         let summaries = InboxSummaries(core, routes)
         let loading = InboxLoading(
             core, endings, unread, routes, sleep, held, uploads, links, removal, explosions, summaries, rendezvous,

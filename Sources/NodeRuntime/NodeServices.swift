@@ -4,10 +4,10 @@ import NIOCore
 import Store
 import Transport
 
-/// What every object of a node uses: the event loop, the disk, the clock, the log and the settings. On the node's loop alone.
+/// The services that every object of a node uses: event loop, disk, clock, log and settings. On the node's loop alone.
 final class NodeServices {
     private static let editAttempts = 16
-    /// Longer than the timer leaves the node without a turn.
+    /// A longer gap between clock readings means that the process or the machine was suspended.
     private static let longestPause: Milliseconds = 15 * .second
 
     let loop: any EventLoop
@@ -15,27 +15,22 @@ final class NodeServices {
     let environment: Environment
     let store: Store
     let log: Logger
-    /// By the system's clock, wherever the node's own is.
+    /// By the system's clock, which may differ from the node's.
     let startedAt: Timestamp
     let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
     var counters = NodeCounters()
-    /// Work that waits until the loop has asked its sockets.
     let turns: TurnQueue
     private var clock: NodeClock
-    /// The last reading, and `CLOCK_BOOTTIME` then.
     private var lastReading: (at: Timestamp, boottime: Milliseconds)?
-    /// Called when the node finds that it has not run since a moment, with the machine or alone.
+    /// Called when the node detects that it was suspended, with the machine or alone.
     var stoodStill: ((_ since: Timestamp) -> Void)?
-    /// When the clock's mark was last saved, or could not be.
     private var lastMark: Timestamp?
-    /// The node has stopped: no turn begins, and no task of the loop does anything.
+    /// After the stop no turn begins, and tasks on the loop do nothing.
     private(set) var isStopped = false
-    /// When ``say(_:of:)`` last wrote each of its texts.
     private var saidAt: [String: Timestamp] = [:]
 
-    /// Opens the store.
     init(
         _ options: NodeOptions, configuration: NodeConfiguration, environment: Environment, loop: any EventLoop,
         log: Logger
@@ -62,8 +57,8 @@ final class NodeServices {
 
     // MARK: Time
 
-    /// Saves the clock's mark when the last one is a minute old: at the reading itself, since a step forward may have made the
-    /// minute pass at once, and what it hides stays hidden after a power cut.
+    /// Saves the clock mark once a minute, during the reading: a forward step can complete the minute at once. Data
+    /// hidden by that step must stay hidden after a power cut.
     func readClock() -> NodeClock.Reading {
         let boottime = environment.boottime()
         let reading = clock.read(realtime: environment.realtime(), boottime: boottime)
@@ -82,7 +77,6 @@ final class NodeServices {
         }
     }
 
-    /// The time of everything the node does.
     var now: Timestamp { readClock().confirmed }
 
     // MARK: Settings
@@ -93,19 +87,18 @@ final class NodeServices {
 
     var sendsReadReceipts: Bool { configuration.readReceipts ?? false }
 
-    /// Largest file that is sent or taken, in bytes.
+    /// Largest file that is sent or accepted, in bytes.
     var attachmentByteCount: Int64 {
         min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
     }
 
-    /// What was said of looking for others on this machine's networks; `nil` if nothing was.
+    /// The LAN discovery setting; `nil` if unset.
     var discovery: DiscoverySetting? { options.discover ?? configuration.discover.flatMap { DiscoverySetting($0) } }
 
-    /// From now on this holds.
     func take(_ configuration: NodeConfiguration) { self.configuration = configuration }
 
-    /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since it was
-    /// read holds from the next start, or reload, on. What could not be saved does not hold.
+    /// Changes `config.json` and keeps other edits of the file. Edits of the file apply at the next start or reload. A
+    /// change that cannot be saved does not apply.
     func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {
         let path = "\(options.home)/\(NodeConfiguration.fileName)"
         do throws(HomeFileError) {
@@ -126,24 +119,22 @@ final class NodeServices {
 
     // MARK: The log
 
-    /// Logs an error that is tried again all the time, at most once a minute: a disk that stays as it is must not be filled
-    /// with lines.
+    /// Logs a recurring error at most once a minute, so that a disk that keeps failing does not fill the log.
     func say(_ text: String, of error: any Error) {
         guard saidAt[text].map({ now - $0 >= .minute }) ?? true else { return }
         saidAt[text] = now
         log.error("\(text)", metadata: ["error": "\(error)"])
     }
 
-    /// Writes a line of the log, if its level is enabled.
     func note(_ occurrence: @autoclosure () -> Occurrence) {
-        // Trace and debug lines are many: a line whose level is disabled is not made.
+        // Trace and debug lines are frequent: a line of a disabled level is not built.
         guard log.logLevel <= .notice else { return }
         let line = LogLine(occurrence())
         log.log(level: line.level, line.text, metadata: line.metadata)
     }
 }
 
-/// An object of a node, on the node's loop alone. It reaches the services by their own names.
+/// An object of a node, on the node's loop alone. Forwards the services' properties.
 protocol NodePart: AnyObject { var services: NodeServices { get } }
 
 extension NodePart {
@@ -155,7 +146,6 @@ extension NodePart {
     var storage: StorageHealth { services.storage }
     var configuration: NodeConfiguration { services.configuration }
     var isStopped: Bool { services.isStopped }
-    /// The time of everything the node does.
     var now: Timestamp { services.now }
 
     func readClock() -> NodeClock.Reading { services.readClock() }

@@ -3,7 +3,6 @@ import CLinux
 import Control
 import Glibc
 
-/// The one executable: the node and everything that talks to it.
 package struct Mayfly: ParsableCommand {
     package static let configuration = CommandConfiguration(
         commandName: "mayfly", abstract: "Messages between machines that leave nothing behind.",
@@ -60,22 +59,22 @@ package struct Mayfly: ParsableCommand {
         } catch { finish(error, arguments) }
     }
 
-    /// Passphrases, texts and keys pass through all of the commands.
+    /// Passphrases, texts and keys pass through every command, so core dumps are off.
     private static func leaveNoCoreDump() {
         _ = process_set_undumpable()
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
     }
 
-    /// A standard stream that is closed keeps its number: what is opened next would get it, and then the words for a person
-    /// would go into a socket or a file of the home. Using it fails as before.
+    /// Opens /dev/null on closed standard streams, so that a file or socket opened later cannot get descriptor 0, 1 or
+    /// 2 and receive output for the user. The access mode makes their use fail as before.
     private static func holdStandardStreams() {
         for number in STDIN_FILENO...STDERR_FILENO where fcntl(number, F_GETFD) < 0 {
             _ = open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
         }
     }
 
-    /// What is not UTF-8 would be changed without a word: a text that is sent, the name of a file or of a home.
+    /// Swift would silently repair invalid UTF-8 in a text to send or in a file name.
     private static func checkText() throws(ControlError) {
         for index in 1..<max(1, Int(CommandLine.argc)) {
             if let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil {
@@ -86,7 +85,7 @@ package struct Mayfly: ParsableCommand {
         }
     }
 
-    /// Ends with the error's exit code; a wrong use is 64 and, with `--json`, an error object like any other.
+    /// Exits with the error's code. Wrong usage is 64 and, with `--json`, an error object.
     private static func finish(_ error: any Error, _ arguments: [String]) -> Never {
         let terminal = Terminal(json: arguments.prefix { $0 != "--" }.contains("--json"))
         if let error = error as? ControlError {
@@ -95,7 +94,6 @@ package struct Mayfly: ParsableCommand {
         }
         guard !(error is ExitCode) else { exit(withError: error) }
         if exitCode(for: error) == .success {
-            // Help, the version or a completion script was asked for.
             let text = fullMessage(for: error)
             if !text.isEmpty { terminal.result(text) }
             exit(withError: ExitCode.success)
@@ -118,7 +116,7 @@ package struct Mayfly: ParsableCommand {
         exit(withError: ExitCode.validationFailure)
     }
 
-    /// What is wrong, and what could be instead, without the usage that follows.
+    /// The error message and the allowed values, without the usage text.
     private static func oneLine(_ message: String) -> String {
         let lines = message.split(separator: "\n").prefix { !$0.hasPrefix("Help:") && !$0.hasPrefix("Usage:") }
         var words = lines.filter { !$0.hasPrefix("  - ") }.map(String.init)

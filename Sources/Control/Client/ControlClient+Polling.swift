@@ -1,14 +1,14 @@
 import Glibc
 
-/// For a program that waits for other things beside the node: nothing here waits.
+/// Non-blocking calls, for a program that polls several descriptors.
 extension ControlClient {
-    /// Becomes readable when something has come.
+    /// Readable when the node sent bytes.
     package var descriptor: Int32 { socket.number }
-    /// The socket did not take all that was posted: ``sendPosted()`` when it can be written to again.
+    /// True when the socket buffer is full. Call ``sendPosted()`` when the descriptor becomes writable.
     package var hasUnsent: Bool { !unsent.isEmpty }
 
-    /// Posts a request, and sends what the socket takes.
-    /// - Returns: the id that its answer has.
+    /// Queues a request and sends as much as the socket takes.
+    /// - Returns: the id of the coming answer.
     package func post(_ method: String, _ params: JSONValue) throws(ControlError) -> RequestID {
         let id = takeID()
         let request = ControlRequest(id: id, method: method, params: params)
@@ -18,12 +18,12 @@ extension ControlClient {
     }
 
     package func sendPosted() throws(ControlError) {
-        // When nobody reads any more, reading tells why.
+        // After EPIPE, reading yields the reason.
         _ = try sendSome()
     }
 
-    /// What has come.
-    /// - Throws: `noNode` when the node has gone; what it had sent before is lost then.
+    /// The responses received so far.
+    /// - Throws: `noNode` when the node closed the connection; earlier responses of this call are lost then.
     package func responses() throws(ControlError) -> [ControlResponse] {
         var polled = pollfd(fd: socket.number, events: Int16(POLLIN), revents: 0)
         guard poll(&polled, 1, 0) > 0 else { return [] }

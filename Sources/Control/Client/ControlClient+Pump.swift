@@ -1,11 +1,12 @@
 import Glibc
 
 extension ControlClient {
-    /// Carries lines both ways until the node closes: `input` to the node, the node's answers to `output`.
+    /// Copies lines from `input` to the node and answers to `output`, until the node closes.
     ///
-    /// After the end of `input` the node still answers what it was asked. What it takes no more is not read from `input`
-    /// either, and its answers are read meanwhile: it reads no more requests while too many of its answers wait.
-    /// - Throws: `noNode` when it goes away before it has answered everything, or while `input` or a subscription goes on.
+    /// After the end of `input` the node still answers the outstanding requests. Backpressure: while the node's socket
+    /// is full, `input` is not read. Answers are read meanwhile, because the node stops reading at too many unread
+    /// answers.
+    /// - Throws: `noNode` when the node closes with answers outstanding, or while `input` or a subscription is open.
     package func pump(from input: Int32, to output: Int32) throws(ControlError) {
         var owed = OwedAnswers()
         var inputIsOpen = true
@@ -60,22 +61,22 @@ extension ControlClient {
         }
     }
 
-    /// Whether nothing more comes from `input`, as far as it can be told without waiting.
+    /// Whether `input` is at its end, as far as a poll without waiting can tell.
     private func hasEnded(_ input: Int32) throws(ControlError) -> Bool {
         var polled = pollfd(fd: input, events: Int16(POLLIN), revents: 0)
         return poll(&polled, 1, 0) > 0 ? try Self.readSome(from: input).isEmpty : false
     }
 }
 
-/// What a node still owes to a stream of requests, as the lines themselves say.
+/// The answers that a node still owes, derived from the lines in both directions.
 struct OwedAnswers {
     /// Requests without an answer.
     private(set) var count = 0
-    /// Events are being sent, with no end but the node's.
+    /// True while a subscription is open.
     private(set) var isStreaming = false
     /// A failure of the connection, not of a request.
     private(set) var closingError: ControlError?
-    /// Requests to subscribe that are not answered yet.
+    /// Unanswered `subscribe` requests.
     private var subscribing: Set<RequestID> = []
     private var outgoing = LineCollector(byteLimit: ControlLimits.requestByteCount)
     private var incoming = LineCollector(byteLimit: ControlLimits.responseByteCount)
@@ -87,7 +88,7 @@ struct OwedAnswers {
         while let line = outgoing.next() { asked(line) }
     }
 
-    /// The last line need not end with a newline.
+    /// The last line may lack a newline.
     mutating func inputEnded() { if let line = outgoing.rest() { asked(line) } }
 
     mutating func received(_ bytes: [UInt8]) {
@@ -97,7 +98,7 @@ struct OwedAnswers {
 
     private mutating func asked(_ line: ArraySlice<UInt8>) {
         guard line != [UInt8(ascii: "\r")] else { return }
-        // What cannot be read is answered, too.
+        // The node answers a line that it cannot parse, too.
         guard let request = try? ControlRequest(line: line) else {
             count += 1
             return
@@ -131,7 +132,7 @@ struct OwedAnswers {
     }
 }
 
-/// Cuts a stream into lines. Of a line that is longer than the limit the end is forgotten: it is still one line.
+/// Splits a stream into lines. A line over the limit loses its end but still counts as one line.
 private struct LineCollector {
     let byteLimit: Int
     private var piece: ArraySlice<UInt8> = []
@@ -141,10 +142,10 @@ private struct LineCollector {
 
     init(byteLimit: Int) { self.byteLimit = byteLimit }
 
-    /// Only when ``next()`` has no more.
+    /// Call it only after ``next()`` returned `nil`.
     mutating func append(_ bytes: [UInt8]) { piece = bytes[...] }
 
-    /// The next whole line, without its newline; empty ones are left out.
+    /// The next whole line, without its newline. Empty lines are skipped.
     mutating func next() -> ArraySlice<UInt8>? {
         let skipped = min(skippedByteCount, piece.count)
         skippedByteCount -= skipped
@@ -164,10 +165,10 @@ private struct LineCollector {
         return nil
     }
 
-    /// The next bytes are no lines. Only after a whole line.
+    /// Skips bytes of a body. Call it only after a whole line.
     mutating func skip(_ byteCount: Int) { skippedByteCount += byteCount }
 
-    /// What has come after the last newline.
+    /// Bytes after the last newline.
     mutating func rest() -> ArraySlice<UInt8>? {
         defer { begun = [] }
         return begun.isEmpty ? nil : begun[...]

@@ -1,32 +1,31 @@
 import Glibc
 
-/// A client of the control socket: blocking, without an event loop, because a command's start-up time counts.
+/// A blocking client of the control socket. It has no event loop, to keep the start-up time of a command short.
 ///
-/// Not for use from several threads at once.
+/// Not thread-safe.
 package final class ControlClient {
     let home: String
     let socket: ControlSocket.Descriptor
-    /// Bytes for the node that its socket has not taken: of a call that was given up, too, since a line must be whole.
+    /// Unsent bytes. They include the rest of an abandoned call, because a line must be completed.
     var unsent: ArraySlice<UInt8> = []
     private var received: [UInt8] = []
-    /// Bytes of ``received`` already given out.
+    /// Bytes of ``received`` already returned.
     private var consumedByteCount = 0
     /// Bytes of ``received`` known to hold no newline.
     private var searchedByteCount = 0
     private var nextID: Int64 = 1
-    /// Events that came while an answer was awaited.
+    /// Events received while waiting for an answer.
     private var waitingNotifications: [ControlResponse] = []
-    /// Why the node has closed the connection, if it has said so.
+    /// The node's reason for closing the connection, if it sent one.
     var closingError: ControlError?
 
-    /// Connects to the node of `home`.
-    /// - Throws: `noNode` when none is running there; `timedOut` when it does not take us in `timeout`.
+    /// - Throws: `noNode` when no node runs in `home`; `timedOut` when the node does not accept within `timeout`.
     package init(home: String, timeout: Duration? = .seconds(30)) throws(ControlError) {
         self.home = home
         self.socket = try ControlSocket(home: home).connect(until: timeout.map { ContinuousClock.now + $0 })
     }
 
-    /// The process of the node, as the kernel says; `nil` if it is not to be seen from here, as from a container.
+    /// Process id of the node, from `SO_PEERCRED`; `nil` in another PID namespace, such as a container.
     package var process: Int32? {
         var credentials = ControlSocket.PeerCredentials(process: 0, user: 0, group: 0)
         var byteCount = socklen_t(MemoryLayout<ControlSocket.PeerCredentials>.size)
@@ -37,8 +36,8 @@ package final class ControlClient {
     }
 
     /// Calls a method and waits for its answer.
-    /// - Parameter timeout: for the whole call; `nil` waits for ever. A method that waits itself gets longer than that.
-    /// - Throws: the node's error, `timedOut`, or `noNode` when the node goes away.
+    /// - Parameter timeout: for the whole call; `nil` waits for ever. Give more than the method's own timeout.
+    /// - Throws: the node's error, `timedOut`, or `noNode` when the node closes the connection.
     package func call(_ method: String, _ params: JSONValue = [:], timeout: Duration? = .seconds(30))
         throws(ControlError) -> JSONValue
     {
@@ -51,17 +50,15 @@ package final class ControlClient {
         return nextID
     }
 
-    /// The id of the next request.
     func takeID() -> RequestID { .integer(takeNumber()) }
 
-    /// A request whose answer is awaited later.
     package struct PendingCall {
         fileprivate let number: Int64
         fileprivate let method: String
 
         fileprivate var id: RequestID { .integer(number) }
 
-        /// Whether a failure ends the wait for this one: its own, one of the connection, or that of a later request.
+        /// Ends the wait: a failure of this request, of the connection (a null id), or of a later request.
         fileprivate func isEnded(byFailureOf id: RequestID) -> Bool {
             switch id {
             case .integer(let other): other >= number
@@ -76,21 +73,21 @@ package final class ControlClient {
     }
 
     /// Sends a request without waiting for its answer.
-    /// - Parameter body: what follows the request as it is; at most ``ControlLimits/bodyByteCount`` bytes.
+    /// - Parameter body: bytes after the request line; at most ``ControlLimits/bodyByteCount``.
     package func send(
         _ method: String, _ params: JSONValue, body: [UInt8] = [], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
         let call = PendingCall(number: takeNumber(), method: method)
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
-        // Together: of a request that was given up the rest is sent with the next one.
+        // Queued together: the next request first sends the rest of an abandoned one.
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
         unsent += body
         guard try sendUnsent(until: deadline) else { throw call.timedOut }
         return call
     }
 
-    /// Waits for the answer to the first of the requests that have none yet.
-    /// - Throws: also the failure of one of the others, which may come first.
+    /// Waits for the answer to the oldest unanswered request.
+    /// - Throws: also the failure of a later request, which may arrive first.
     package func answer(to call: PendingCall, until deadline: ContinuousClock.Instant?) throws(ControlError)
         -> JSONValue
     {
@@ -101,7 +98,7 @@ package final class ControlClient {
             case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
                 if answered == .null { closingError = error }
                 throw error
-            case .success, .failure: continue  // the late answer of a call that was given up
+            case .success, .failure: continue  // late answer of an abandoned call
             case .notification(let name, let params):
                 waitingNotifications.append(.notification(method: name, params: params))
             }
@@ -109,7 +106,7 @@ package final class ControlClient {
     }
 
     /// Calls a method of the catalogue.
-    /// - Returns: the result as the node sent it, fields of newer versions included; see ``JSONValue/decoded(as:)``.
+    /// - Returns: the raw result, with fields of newer versions; see ``JSONValue/decoded(as:)``.
     package func call<Method: ControlMethod>(
         _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30)
     ) throws(ControlError) -> JSONValue {
@@ -117,20 +114,18 @@ package final class ControlClient {
         return try call(method.name, encoded, timeout: timeout)
     }
 
-    /// What a subscription yields.
     package enum StreamStep: Hashable, Sendable {
         case event(JSONValue)
-        /// We read too slowly: nothing more comes until the next `subscribe`, which takes up after the last cursor.
+        /// We read too slowly. Events resume with a new `subscribe`, after the last cursor.
         case dropped(ControlError)
-        /// The deadline has passed.
         case timedOut
-        /// Nobody reads any more what is made of the events.
+        /// The reader of our output closed it.
         case unread
     }
 
     /// Waits for the next event of a subscription.
-    /// - Parameter output: where the events go, a pipe perhaps whose reader ends.
-    /// - Throws: `noNode` when the node goes away.
+    /// - Parameter output: descriptor for the events. The wait ends when its reader closes.
+    /// - Throws: `noNode` when the node closes the connection.
     package func nextEvent(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
         -> StreamStep
     {
@@ -159,23 +154,22 @@ package final class ControlClient {
 }
 
 extension ControlClient {
-    /// Sends a request of the catalogue without waiting for its answer.
     package func send<Method: ControlMethod>(
         _ method: Method.Type, _ params: Method.Params, body: [UInt8], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall { try send(method.name, JSONValue(of: params), body: body, until: deadline) }
 
-    /// - Returns: false when `deadline` passes before all of ``unsent`` is sent.
+    /// - Returns: false when `deadline` passes before ``unsent`` is empty.
     private func sendUnsent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
         while true {
-            // When nobody reads any more, the node may have said why before it closed: reading tells.
+            // After EPIPE the caller reads, because the node may have sent the reason before it closed.
             guard try sendSome() else { return true }
             if unsent.isEmpty { return true }
             guard try wait(for: POLLOUT, until: deadline) == .ready else { return false }
         }
     }
 
-    /// Sends what the socket takes now.
-    /// - Returns: false when the node reads nothing any more.
+    /// Sends as much as the socket takes now.
+    /// - Returns: false when the node no longer reads.
     func sendSome() throws(ControlError) -> Bool {
         while !unsent.isEmpty {
             let count = unsent.withUnsafeBytes { buffer in
@@ -195,7 +189,7 @@ extension ControlClient {
         return true
     }
 
-    /// The lines that are whole now.
+    /// Appends `bytes` and returns the complete lines.
     func lines(after bytes: [UInt8]) throws(ControlError) -> [ArraySlice<UInt8>] {
         received.append(contentsOf: bytes)
         var lines: [ArraySlice<UInt8>] = []
@@ -203,7 +197,7 @@ extension ControlClient {
         return lines
     }
 
-    /// The next line of what was received; `nil` if there is none yet.
+    /// The next received line; `nil` when none is complete.
     private func nextLine() throws(ControlError) -> ArraySlice<UInt8>? {
         if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
             let line = received[consumedByteCount..<newline]
@@ -226,7 +220,7 @@ extension ControlClient {
         case unread
     }
 
-    /// The next line, if it comes before `deadline` and the end of who reads `output`.
+    /// The next line. Ends early at `deadline`, or when the reader of `output` closes.
     private func readLine(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
         -> ReadStep
     {
@@ -243,7 +237,6 @@ extension ControlClient {
         }
     }
 
-    /// The node has closed the connection.
     var hasGone: ControlError {
         closingError ?? ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
     }
@@ -259,7 +252,7 @@ extension ControlClient {
         throws(ControlError) -> WaitEnd
     {
         while true {
-            // What has a negative number is left out.
+            // poll(2) ignores negative descriptors.
             var polled = [
                 pollfd(fd: socket.number, events: Int16(event), revents: 0),
                 pollfd(fd: output ?? -1, events: 0, revents: 0),
@@ -275,9 +268,9 @@ extension ControlClient {
         }
     }
 
-    /// How long poll(2) may wait at a time, in milliseconds: 24 days at most, whatever is left.
+    /// Timeout for poll(2) in milliseconds, at most 24 days.
     package static func pollTime(left: Duration) -> Int32 {
-        // Rounded up, so that the last fraction of a millisecond is not spent spinning.
+        // Rounded up, to avoid spinning in the last fraction of a millisecond.
         Int32(clamping: Int64((max(.zero, left) / .milliseconds(1)).rounded(.up)))
     }
 

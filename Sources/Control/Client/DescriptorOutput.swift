@@ -1,10 +1,8 @@
 import Glibc
 
-/// Writing to a file, a pipe or a terminal, whole.
 package enum DescriptorOutput {
-    /// Writes all of `bytes`, and waits where the descriptor does not block and has no room: it may be shared with a
-    /// program that wants it so.
-    /// - Returns: the error number that ended it; `nil` when all is written.
+    /// Writes all of `bytes`. Waits on a full non-blocking descriptor: another process may have set O_NONBLOCK on it.
+    /// - Returns: the errno of a failure; `nil` after success.
     package static func write(_ bytes: some Collection<UInt8>, to descriptor: Int32) -> Int32? {
         var rest = ArraySlice(bytes)
         while !rest.isEmpty {

@@ -3,14 +3,14 @@ package struct FieldSchema: Hashable, Sendable {
     package let name: String
     /// `string`, `boolean`, `integer`, `number`, `timestamp`, `interval`, `any`, `object`, or one of these in brackets.
     package let type: String
-    /// The field may be absent, or null.
+    /// The field may be absent or null.
     package let isOptional: Bool
     /// The values of an enumeration.
     package let values: [String]
     /// The fields of an object, or of the objects in an array.
     package let fields: [FieldSchema]
 
-    /// The kind of a value, whatever its name.
+    /// The schema of a value without its name.
     package struct Shape: Hashable, Sendable {
         package var type: String
         package var values: [String] = []
@@ -25,11 +25,10 @@ package struct FieldSchema: Hashable, Sendable {
         self.fields = shape.fields
     }
 
-    /// The fields of a record; none of anything else.
+    /// The fields of a record; empty for other types.
     package static func fields<Value: JSONConvertible>(of type: Value.Type) -> [FieldSchema] { type.schema.fields }
 }
 
-/// Collects the fields that a record shows.
 struct FieldCollector: FieldVisitor {
     var found: [FieldSchema] = []
 

@@ -1,29 +1,29 @@
-/// A value that is written to bytes with nothing in between.
+/// A value that writes itself as JSON, without an intermediate tree.
 package protocol JSONWritable { func write(to writer: inout JSONWriter) }
 
-/// A value with one form in JSON, which is read from bytes and written to bytes with nothing in between.
+/// A value that is read from and written to JSON bytes, without an intermediate tree.
 package protocol JSONConvertible: JSONWritable {
     init(from reader: inout JSONReader) throws(JSONMismatch)
-    /// What `mayfly schema` says of it.
+    /// Description in `mayfly schema`.
     static var schema: FieldSchema.Shape { get }
 }
 
-/// An object with named fields. One function says which they are: it reads, writes and describes them.
+/// An object with named fields. ``visit(_:)`` serves reading, writing and the schema.
 package protocol JSONRecord: JSONConvertible {
-    /// What it is before its fields are read.
+    /// Default values, which decoding overwrites.
     init()
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure)
 }
 
-/// What a record shows its fields to.
+/// Receives the fields of a record.
 package protocol FieldVisitor {
     associatedtype Failure: Error
 
-    /// A field that is always there.
+    /// A required field.
     mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) throws(Failure)
-    /// A field that is left out when it has no value; null reads as absent.
+    /// An optional field, omitted without a value. Null reads as absent.
     mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(Failure)
-    /// A field that is null when it has no value, so that a script can test for it; absent reads as null.
+    /// An optional field, null without a value, so that scripts can test for it. Absent reads as null.
     mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(Failure)
 }
 
@@ -95,7 +95,6 @@ extension Array: JSONConvertible where Element: JSONConvertible {
     }
 }
 
-/// An enumeration whose cases are texts.
 package protocol JSONChoice: JSONConvertible, CaseIterable, RawRepresentable<String> {}
 
 extension JSONChoice {

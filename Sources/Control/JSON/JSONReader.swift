@@ -1,8 +1,7 @@
-/// Why a value does not fit the type asked for.
+/// A value that does not fit the requested type.
 package struct JSONMismatch: Error, Hashable, Sendable {
-    /// Where, as a person writes it: `timeout`, `with[2]`, `file.name`. Empty for the value itself.
+    /// Path such as `timeout`, `with[2]` or `file.name`; empty for the value itself.
     package let field: String
-    /// What is wrong with it.
     package let message: String
 
     package init(_ field: String, _ message: String) {
@@ -10,23 +9,23 @@ package struct JSONMismatch: Error, Hashable, Sendable {
         self.message = message
     }
 
-    /// The same, seen from the object or array that holds the value.
+    /// The same mismatch, with `outer` before its path.
     func inside(_ outer: String) -> JSONMismatch {
         guard !field.isEmpty else { return JSONMismatch(outer, message) }
         return JSONMismatch(field.hasPrefix("[") ? outer + field : "\(outer).\(field)", message)
     }
 }
 
-/// Reads values straight from the bytes of a text that ``JSONSyntax`` has passed.
+/// Reads values from bytes that ``JSONSyntax`` has validated.
 ///
-/// On other bytes it reads anything, but never outside of them.
+/// Unvalidated input gives a meaningless result but no out-of-bounds read.
 package struct JSONReader {
     private let bytes: UnsafeBufferPointer<UInt8>
     private var offset: Int
-    /// Members of the objects that are being read; an object knows where its own begin.
+    /// A stack: the members of all objects being read. Each object keeps the index of its first.
     private var members: [MemberPlace] = []
 
-    /// Where a member of an object stands.
+    /// Offsets of a member.
     private struct MemberPlace {
         /// Without the quotation marks.
         var name: Range<Int>
@@ -35,13 +34,13 @@ package struct JSONReader {
         var isRead = false
     }
 
-    /// - Parameter bytes: one JSON text that was checked.
+    /// - Parameter bytes: one validated JSON text.
     init(checked bytes: UnsafeBufferPointer<UInt8>, at offset: Int = 0) {
         self.bytes = bytes
         self.offset = offset
     }
 
-    /// Checks `text` and reads it.
+    /// Validates `text` and reads it.
     package static func read<Value>(
         _ text: some Collection<UInt8>, depthLimit: Int = ControlLimits.nestingDepth,
         _ body: (inout JSONReader) throws(JSONMismatch) -> Value
@@ -65,7 +64,7 @@ package struct JSONReader {
     enum Kind {
         case null, bool, number, string, array, object
 
-        /// What a person calls it.
+        /// Name for error messages.
         var name: String {
             switch self {
             case .null: "null"
@@ -78,7 +77,7 @@ package struct JSONReader {
         }
     }
 
-    /// Of the value that comes next.
+    /// Kind of the next value.
     mutating func kind() -> Kind {
         skipSpace()
         switch current {
@@ -91,7 +90,7 @@ package struct JSONReader {
         }
     }
 
-    /// The value that comes next is none of what was expected.
+    /// The error for a next value of another kind.
     mutating func mismatch(_ expected: String, found: String? = nil) -> JSONMismatch {
         JSONMismatch("", "expected \(expected), found \(found ?? kind().name)")
     }
@@ -102,7 +101,7 @@ package struct JSONReader {
         return hasEscapes ? JSONString.unescaped(bytes[content]) : String(decoding: bytes[content], as: UTF8.self)
     }
 
-    /// The bytes of a string that has nothing escaped, without its quotation marks; `nil` for one that has.
+    /// The content of a string without escapes; `nil` for a string with escapes.
     mutating func plainString<Value>(_ body: (UnsafeBufferPointer<UInt8>) -> Value?) throws(JSONMismatch) -> Value? {
         guard kind() == .string else { throw mismatch("a string") }
         let (content, hasEscapes) = skipString()
@@ -116,14 +115,14 @@ package struct JSONReader {
         return value
     }
 
-    /// Takes a null, if that is what comes next.
+    /// Consumes a null, if it comes next.
     mutating func null() -> Bool {
         guard kind() == .null else { return false }
         skipWord()
         return true
     }
 
-    /// A number: whole if it has neither fraction nor exponent and fits, which most do.
+    /// An integer if the number has neither fraction nor exponent and fits in 64 bits.
     enum Number {
         case integer(Int64)
         case double(Double)
@@ -173,7 +172,7 @@ package struct JSONReader {
         }
     }
 
-    /// Calls `body` before each element, which it has to read.
+    /// Calls `body` before each element. It must consume the element.
     mutating func array(_ body: (inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
         guard kind() == .array else { throw mismatch("an array") }
         offset += 1
@@ -197,7 +196,7 @@ package struct JSONReader {
 
     // MARK: Objects
 
-    /// Reads the members that the record has. Others are left out.
+    /// Reads the members of the record and ignores others.
     mutating func record<Record: JSONRecord>(_ record: inout Record) throws(JSONMismatch) {
         let first = try openObject()
         let end = offset
@@ -209,8 +208,8 @@ package struct JSONReader {
         offset = end
     }
 
-    /// Reads the members that the record has.
-    /// - Throws: also when there is another one; its name is `field`.
+    /// Reads the members of the record.
+    /// - Throws: also for an unknown member, with its name in `field`.
     mutating func strictRecord<Record: JSONRecord>(_ record: inout Record, unknown: (String) -> String)
         throws(JSONMismatch)
     {
@@ -224,7 +223,7 @@ package struct JSONReader {
         if let other = others.min() { throw JSONMismatch(other, unknown(other)) }
     }
 
-    /// Shows `body` the members of the object that comes next.
+    /// Passes the members of the next object to `body`.
     mutating func visitObject(_ body: (inout RecordReader) -> Void) {
         guard kind() == .object, let first = try? openObject() else { return }
         let end = offset
@@ -236,7 +235,7 @@ package struct JSONReader {
         offset = end
     }
 
-    /// Calls `body` before the value of each member, which it has to read.
+    /// Calls `body` before the value of each member. It must consume the value.
     mutating func object(_ body: (String, inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
         let first = try openObject()
         let end = offset
@@ -250,8 +249,8 @@ package struct JSONReader {
         offset = end
     }
 
-    /// Finds the members of the object that comes next, and takes it.
-    /// - Returns: where they begin among ``members``.
+    /// Consumes the next object and records its members.
+    /// - Returns: index of its first member in ``members``.
     private mutating func openObject() throws(JSONMismatch) -> Int {
         guard kind() == .object else { throw mismatch("an object") }
         let first = members.count
@@ -279,7 +278,7 @@ package struct JSONReader {
             ? JSONString.unescaped(bytes[member.name]) : String(decoding: bytes[member.name], as: UTF8.self)
     }
 
-    /// The place of the value of a member; `nil` if it is absent.
+    /// Offset of a member's value; `nil` if the member is absent.
     fileprivate mutating func find(_ name: StaticString, after first: Int) -> Int? {
         for index in members.indices[first...] where isNamed(name, members[index]) {
             members[index].isRead = true
@@ -297,10 +296,9 @@ package struct JSONReader {
         return true
     }
 
-    /// Where the value stands that comes next.
+    /// Offset of the next value.
     var place: Int { offset }
 
-    /// Goes on from another place.
     mutating func move(to place: Int) { offset = place }
 
     // MARK: Bytes
@@ -316,7 +314,7 @@ package struct JSONReader {
         }
     }
 
-    /// Past a number, `true`, `false` or `null`.
+    /// Skips a number, `true`, `false` or `null`.
     private mutating func skipWord() {
         while offset < bytes.count {
             switch bytes[offset] {
@@ -326,7 +324,7 @@ package struct JSONReader {
         }
     }
 
-    /// - Returns: where its content stands.
+    /// - Returns: the range between the quotation marks.
     private mutating func skipString() -> (content: Range<Int>, hasEscapes: Bool) {
         offset += 1
         let start = offset
@@ -345,7 +343,7 @@ package struct JSONReader {
         return (start..<offset, hasEscapes)
     }
 
-    /// Past the value that comes next.
+    /// Skips the next value.
     mutating func skip() {
         var depth = 0
         repeat {
@@ -366,7 +364,7 @@ package struct JSONReader {
     }
 }
 
-/// Gives a record its fields, one after the other, from an object that was found.
+/// Fills the fields of a record from an object's members.
 struct RecordReader: FieldVisitor {
     /// Valid while the object is read.
     fileprivate let reader: UnsafeMutablePointer<JSONReader>
@@ -390,7 +388,7 @@ struct RecordReader: FieldVisitor {
         try field(name, &value)
     }
 
-    /// What `read` makes of a member that may be anything; `nil` when it is absent.
+    /// The result of `read` for a member of any type; `nil` when the member is absent.
     mutating func value<Value>(of name: StaticString, _ read: (inout JSONReader) -> Value) -> Value? {
         guard let place = reader.pointee.find(name, after: first) else { return nil }
         reader.pointee.move(to: place)

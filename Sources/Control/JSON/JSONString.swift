@@ -1,18 +1,18 @@
-/// Texts of strings that were checked.
+/// Decodes validated strings.
 enum JSONString {
-    /// The text of a checked string that stands there with its quotation marks.
+    /// Decodes a string with its quotation marks.
     static func quoted(_ quoted: Slice<UnsafeBufferPointer<UInt8>>) -> String {
         unescaped(quoted.dropFirst().dropLast())
     }
 
-    /// The text of a checked string, without its quotation marks.
+    /// Decodes a string without its quotation marks.
     static func unescaped(_ content: Slice<UnsafeBufferPointer<UInt8>>) -> String {
         let bytes = UnsafeBufferPointer(rebasing: content)
-        // An escape is never shorter than what it stands for.
+        // An escape is never shorter than the bytes it decodes to.
         return String(unsafeUninitializedCapacity: bytes.count) { unescape(bytes, into: $0) }
     }
 
-    /// - Returns: how many bytes were written.
+    /// - Returns: the number of bytes written.
     private static func unescape(_ bytes: UnsafeBufferPointer<UInt8>, into decoded: UnsafeMutableBufferPointer<UInt8>)
         -> Int
     {
@@ -55,7 +55,6 @@ enum JSONString {
     }
 }
 
-/// A digit of a hexadecimal text.
 enum HexDigit {
     @inline(__always) static func value(_ byte: UInt8) -> UInt8? {
         switch byte {

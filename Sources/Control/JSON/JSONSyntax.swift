@@ -1,4 +1,4 @@
-/// Why a text is not JSON that we accept. `offset` counts bytes from the start of the text.
+/// A reason to reject a text. `offset` counts bytes from the start of the text.
 package enum JSONSyntaxError: Error, Hashable, Sendable {
     case unexpectedEnd
     case unexpectedByte(offset: Int)
@@ -22,18 +22,18 @@ package enum JSONSyntaxError: Error, Hashable, Sendable {
     }
 }
 
-/// A strict check that bytes are one JSON text (RFC 8259): UTF-8, no byte order mark, no duplicate members, bounded
-/// nesting. It builds no values; A reader goes over what it has passed.
+/// Strict validation of one JSON text (RFC 8259): UTF-8, no byte order mark, no duplicate members, bounded nesting. It
+/// builds no values; ``JSONReader`` reads the validated bytes.
 ///
-/// The caller bounds the length; recursion is at most `depthLimit` frames.
+/// The caller bounds the length. Recursion is at most `depthLimit` frames.
 struct JSONSyntax {
     private let bytes: UnsafeBufferPointer<UInt8>
     private let depthLimit: Int
     private var offset = 0
-    /// Names of the members of all objects that are open; an object knows where its own begin.
+    /// A stack: the member names of all open objects. Each object keeps the index of its first.
     private var names: [Range<Int>] = []
 
-    /// Objects with more members than this find duplicates by a set of the decoded names.
+    /// Larger objects find duplicates with a set of the decoded names.
     private static let linearNameCount = 32
 
     private init(bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int) {
@@ -95,7 +95,7 @@ struct JSONSyntax {
         }
     }
 
-    /// - Throws: when the object has a member of that name.
+    /// - Throws: when the object already has a member of that name.
     private mutating func note(_ name: Range<Int>, after first: Int, _ decoded: inout Set<String>?)
         throws(JSONSyntaxError)
     {
@@ -170,7 +170,7 @@ struct JSONSyntax {
             }
             guard skipDigits() > 0 else { throw .invalidNumber(offset: start) }
         }
-        // An integer of so few digits is finite.
+        // An integer of at most 300 digits is finite as a `Double`.
         if isInteger, integerDigits <= 300 { return }
         let text = String(decoding: bytes[start..<offset], as: UTF8.self)
         guard let value = Double(text), value.isFinite else { throw .invalidNumber(offset: start) }
@@ -207,11 +207,11 @@ struct JSONSyntax {
     }
 
     private static func isUTF8(_ bytes: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
-        // A string of up to 15 bytes takes no memory; a longer one is freed at once.
+        // A string of up to 15 bytes needs no allocation; a longer one is freed at once.
         String(validating: bytes, as: UTF8.self) != nil
     }
 
-    /// Behind the backslash.
+    /// The offset is behind the backslash.
     private mutating func checkEscape() throws(JSONSyntaxError) {
         let start = offset
         let byte = try peek()

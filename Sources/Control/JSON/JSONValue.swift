@@ -1,8 +1,8 @@
 import NIOCore
 
-/// One JSON value (RFC 8259). Integers that fit in 64 bits stay exact; every other number is a `Double`.
+/// One JSON value (RFC 8259). Integers that fit in 64 bits stay exact; other numbers are `Double`.
 ///
-/// Objects are written with their keys sorted, so that equal values have equal text.
+/// Keys are written sorted, so that equal values have equal text.
 package enum JSONValue: Hashable, Sendable {
     case null
     case bool(Bool)
@@ -12,19 +12,18 @@ package enum JSONValue: Hashable, Sendable {
     case array([JSONValue])
     case object([String: JSONValue])
 
-    /// The member `name` of an object; `nil` for other values and for absent members.
+    /// `nil` for other values and for absent members.
     package subscript(_ name: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }
         return members[name]
     }
 
-    /// The text of a string value.
     package var stringValue: String? {
         guard case .string(let text) = self else { return nil }
         return text
     }
 
-    /// The value of an integer, or of a number without a fraction.
+    /// Also for a number without a fraction.
     package var integerValue: Int64? {
         switch self {
         case .integer(let value): value
@@ -33,7 +32,6 @@ package enum JSONValue: Hashable, Sendable {
         }
     }
 
-    /// The elements of an array value.
     package var arrayValue: [JSONValue]? {
         guard case .array(let elements) = self else { return nil }
         return elements
@@ -53,7 +51,7 @@ extension JSONValue: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, Ex
 }
 
 extension JSONValue: JSONConvertible {
-    /// Reads whatever comes next. A checked text is nested no deeper than its check allows.
+    /// Reads any value. Recursion is bounded by the depth limit of the validation.
     package init(from reader: inout JSONReader) {
         do throws(JSONMismatch) { self = try Self.read(&reader) } catch { self = .null }
     }
@@ -94,10 +92,9 @@ extension JSONValue: JSONConvertible {
 }
 
 extension JSONValue {
-    /// The JSON form of a value.
     package init(of value: some JSONWritable) { self = (try? JSONReader.read(JSONWriter.bytes(of: value))) ?? .null }
 
-    /// Reads this value as a `Value`; says which field does not fit.
+    /// Decodes this value. The error names the field that does not fit.
     package func decoded<Value: JSONConvertible>(as type: Value.Type) throws(JSONMismatch) -> Value {
         let read: Result<Value, JSONMismatch>
         do throws(JSONSyntaxError) {
@@ -107,15 +104,13 @@ extension JSONValue {
         return try read.get()
     }
 
-    /// The compact text of this value; see ``JSONWriter``.
+    /// Compact text; see ``JSONWriter``.
     package var text: String { String(decoding: utf8, as: UTF8.self) }
 
-    /// ``text`` as bytes.
     package var utf8: [UInt8] { JSONWriter.bytes(of: self) }
 }
 
 extension JSONReader {
-    /// Reads the one value in `text`.
     package static func read(_ text: some Collection<UInt8>, depthLimit: Int = ControlLimits.nestingDepth)
         throws(JSONSyntaxError) -> JSONValue
     {
@@ -127,7 +122,7 @@ extension JSONReader {
 }
 
 extension JSONWriter {
-    /// An object with names that are known only now.
+    /// Writes an object with names computed at run time.
     fileprivate mutating func object(sorted members: [(key: String, value: JSONValue)]) {
         buffer.writeInteger(UInt8(ascii: "{"))
         for (index, member) in members.enumerated() {

@@ -1,25 +1,23 @@
 import NIOCore
 
-/// Writes values straight into a buffer: compact, on one line, the members of objects sorted by name, so that equal values
-/// have equal text.
+/// Writes compact JSON on one line, with members sorted by name, so that equal values have equal text.
 ///
-/// What a terminal obeys instead of showing it is escaped, since lines end there and texts are a peer's: control
-/// characters, line separators, and what changes the direction of writing.
+/// Texts come from peers and may reach a terminal. Control characters, line separators and bidirectional controls are
+/// therefore escaped.
 package struct JSONWriter {
     package var buffer: ByteBuffer
-    /// Members of the objects that are being written; an object knows where its own begin.
+    /// A stack: the members of all objects being written. Each object keeps the index of its first.
     private var members: [MemberPlace] = []
 
     private struct MemberPlace {
         /// The name, without its quotation marks.
         var name: Range<Int>
-        /// The name, the colon and the value, without the comma in front.
+        /// Name, colon and value, without the preceding comma.
         var bytes: Range<Int>
     }
 
     package init(_ buffer: ByteBuffer = ByteBuffer()) { self.buffer = buffer }
 
-    /// The text of a value.
     package static func bytes(of value: some JSONWritable) -> [UInt8] {
         var writer = JSONWriter()
         value.write(to: &writer)
@@ -35,7 +33,7 @@ package struct JSONWriter {
             buffer.writeString(String(value))
             return
         }
-        // Nineteen digits at most, from the last to the first.
+        // At most 19 digits, written from the last to the first.
         buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 20) { target in
             var digits = 1
             var bound = value / 10
@@ -58,7 +56,7 @@ package struct JSONWriter {
         } else if value.isFinite {
             buffer.writeString(value.description)
         } else {
-            // JSON has no infinities; a value that is not a number reads as absent.
+            // JSON has no infinities or NaN; they become null, which reads as absent.
             literal("null")
         }
     }
@@ -70,7 +68,7 @@ package struct JSONWriter {
         buffer.writeInteger(UInt8(ascii: "\""))
     }
 
-    /// Bytes as lower-case hexadecimal.
+    /// Lower-case hexadecimal.
     @inline(__always) mutating func quotedHex(_ byteCount: Int, _ byte: (Int) -> UInt8) {
         buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 2 * byteCount + 2) { target in
             target[0] = UInt8(ascii: "\"")
@@ -110,7 +108,7 @@ package struct JSONWriter {
         }
     }
 
-    /// An object with the members that `body` shows.
+    /// Writes an object with the members that `body` adds.
     package mutating func object(_ body: (inout RecordWriter) -> Void) {
         buffer.writeInteger(UInt8(ascii: "{"))
         let first = members.count
@@ -123,7 +121,7 @@ package struct JSONWriter {
         buffer.writeInteger(UInt8(ascii: "}"))
     }
 
-    /// Writes a member, unless it is one that is there and may be there once only.
+    /// Writes a member. With `isOnce`, an existing name is not repeated.
     fileprivate mutating func member(
         _ name: UnsafeBufferPointer<UInt8>, after first: Int, isOnce: Bool, _ write: (inout JSONWriter) -> Void
     ) {
@@ -152,14 +150,14 @@ package struct JSONWriter {
             }
     }
 
-    /// Puts the members in the order of their names, unless they are.
+    /// Sorts the members by name, unless they are sorted already.
     private mutating func sortMembers(from first: Int) {
         guard members.count > first + 1, let start = members[first...].first?.bytes.lowerBound,
             (first + 1..<members.count).contains(where: { precedes(members[$0].name, members[$0 - 1].name) })
         else { return }
         let sorted = members[first...].sorted { precedes($0.name, $1.name) }
         guard var moved = buffer.getSlice(at: start, length: buffer.writerIndex - start) else { return }
-        // A copy: a slice shares the storage that is written to.
+        // A copy, because a slice shares the storage being written.
         moved = ByteBuffer(bytes: moved.readableBytesView)
         var place = start
         for (index, member) in sorted.enumerated() {
@@ -181,7 +179,7 @@ package struct JSONWriter {
     // MARK: Texts
 
     private mutating func escaped(_ text: UnsafeBufferPointer<UInt8>) {
-        // Most texts have nothing to escape: they are copied as they are.
+        // Texts without special bytes are copied whole.
         var start = text.startIndex
         let isSpecial = Self.isSpecial
         while let special = text[start...].firstIndex(where: { isSpecial[Int($0)] }) {
@@ -207,14 +205,14 @@ package struct JSONWriter {
         buffer.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(text)[start...]))
     }
 
-    /// Bytes with which something begins that may have to be escaped.
+    /// Bytes that may begin a character to escape.
     private static let isSpecial: [Bool] = (UInt8.min...UInt8.max).map { byte in
         byte < 0x20 || byte == 0x7F || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
             // U+0080…U+00BF, U+0600…U+063F, U+2000…U+2FFF
             || byte == 0xC2 || byte == 0xD8 || byte == 0xE2
     }
 
-    /// Not a character to be seen: C1 controls, line and paragraph separator, marks of direction.
+    /// C1 controls, line and paragraph separators, bidirectional controls.
     private static func isObeyed(_ unit: UInt16) -> Bool {
         switch unit {
         case 0x80...0x9F, 0x2028, 0x2029: true
@@ -222,7 +220,7 @@ package struct JSONWriter {
         }
     }
 
-    /// The character of two or three bytes that begins there, and how many they are.
+    /// The UTF-16 unit of the two- or three-byte sequence at `position`, and its length.
     private static func character(at position: Int, in text: UnsafeBufferPointer<UInt8>) -> (
         unit: UInt16?, byteCount: Int
     ) {
@@ -243,12 +241,12 @@ package struct JSONWriter {
     }
 }
 
-/// Takes the fields of a record, one after the other, into an object that was begun.
+/// Writes the fields of a record as members of an open object.
 package struct RecordWriter: FieldVisitor {
     /// Valid while the object is written.
     private let writer: UnsafeMutablePointer<JSONWriter>
     private let first: Int
-    /// Of several members of one name only the first is written.
+    /// Duplicate names: only the first is written.
     package var leavesOutDuplicates = false
 
     fileprivate init(writer: UnsafeMutablePointer<JSONWriter>, first: Int) {
@@ -278,7 +276,7 @@ package struct RecordWriter: FieldVisitor {
         writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
     }
 
-    /// - Parameter name: with nothing that would have to be escaped.
+    /// - Parameter name: without characters that need escaping.
     package mutating func member(_ name: String, _ value: some JSONWritable) {
         var name = name
         name.withUTF8 { bytes in
@@ -288,7 +286,7 @@ package struct RecordWriter: FieldVisitor {
 }
 
 extension Unicode.Scalar {
-    /// Changes the direction of writing of what follows (UAX #9), and is not seen itself.
+    /// An invisible bidirectional control (UAX #9).
     package var changesDirection: Bool {
         switch value {
         case 0x061C, 0x200E, 0x200F, 0x202A...0x202E, 0x2066...0x2069: true

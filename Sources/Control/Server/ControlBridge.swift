@@ -1,26 +1,26 @@
 import DequeModule
 import NIOCore
 
-/// Carries requests from the control loop to the service's loop and answers back: one hop for all requests that one read
-/// brought, one hop for all answers that one turn of the service's loop made.
+/// Moves batches between the two event loops: one hop per socket read for requests, one hop per turn of the service's
+/// loop for answers.
 final class ControlBridge: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the service's loop alone, which is checked.
+    // @unchecked: mutable state is confined to the service's loop, which is asserted.
 
-    /// Bytes of requests that the service performs in one turn of its loop. The rest waits, so that clients with many
-    /// requests do not keep the loop from its links, and its disk works meanwhile.
+    /// Bytes of requests executed per turn of the service's loop. The rest is deferred, so that a busy client does not
+    /// starve the links, and disk writes proceed meanwhile.
     private static let turnByteCount = 32 << 10
 
-    /// What the control loop has for the service.
+    /// Control loop to service.
     private enum Arrival {
         case call(ControlCall)
-        /// The client has gone: behind its calls.
+        /// The client disconnected; queued behind its calls.
         case end(ControlSession)
     }
 
-    /// What the service has for the control loop, in order.
+    /// Service to control loop, in order.
     enum Delivery {
         case answer(ControlCall)
-        /// - Parameter isCounted: the line is part of the backlog of its connection.
+        /// - Parameter isCounted: the line counts in the backlog of its connection.
         case event(ControlConnection, ByteBuffer, isCounted: Bool)
         case streamBegan(ControlConnection)
         case streamEnded(ControlConnection)
@@ -30,7 +30,7 @@ final class ControlBridge: @unchecked Sendable {
     let serviceLoop: any EventLoop
     private let later: @Sendable (@escaping () -> Void) -> Void
     private let service: any ControlService
-    /// What waits for its turn, in order.
+    /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
     private var outgoing: [Delivery] = []
@@ -47,13 +47,13 @@ final class ControlBridge: @unchecked Sendable {
         self.service = service
     }
 
-    /// Gives calls to the service. On the control loop.
+    /// Passes calls to the service. On the control loop.
     func submit(_ calls: [ControlCall]) {
         controlLoop.assertInEventLoop()
         serviceLoop.execute { self.take(calls.lazy.map(Arrival.call)) }
     }
 
-    /// Tells the service that a client has gone. On the control loop.
+    /// Reports a disconnected client to the service. On the control loop.
     func end(_ session: ControlSession) {
         controlLoop.assertInEventLoop()
         serviceLoop.execute {
@@ -61,7 +61,7 @@ final class ControlBridge: @unchecked Sendable {
         }
     }
 
-    /// Drops what waits and what comes from now on. On the service's loop.
+    /// Drops queued and future calls. On the service's loop.
     func close() {
         serviceLoop.assertInEventLoop()
         isClosed = true
@@ -77,7 +77,7 @@ final class ControlBridge: @unchecked Sendable {
         if isIdle { performSome() }
     }
 
-    /// Performs the first calls of what waits, and tells of sessions that end behind them.
+    /// Executes the first queued calls, then ends the sessions that follow them.
     private func performSome() {
         var calls: [ControlCall] = []
         var byteCount = 0
@@ -116,9 +116,9 @@ final class ControlBridge: @unchecked Sendable {
         controlLoop.execute { batch.deliver() }
     }
 
-    /// What one turn of the service made.
+    /// The deliveries of one turn of the service's loop.
     private struct Batch: @unchecked Sendable {
-        // @unchecked: the service's loop gives it away.
+        // @unchecked: the service's loop hands the batch over and keeps no reference.
         let deliveries: [Delivery]
 
         func deliver() {

@@ -1,23 +1,22 @@
 import NIOCore
 
-/// One request under way, the one object that a request costs. It crosses to the loop of the service with its parameters
-/// and comes back to the control loop with its answer.
+/// A request in progress, the only allocation per request. The control loop creates it, the service's loop runs it and
+/// hands it back with its answer.
 package class ControlCall: @unchecked Sendable {
-    // @unchecked: one loop has a call at a time. The control loop makes it and gives it away, the service's loop performs
-    // and settles it and gives it back.
+    // @unchecked: one loop at a time owns a call. The control loop creates it and hands it over. The service's loop
+    // runs and settles it, then hands it back.
 
-    /// Of the client that asked.
+    /// The client that sent the request.
     package let session: ControlSession
     package let method: String
     /// `nil` for a notification, which gets no answer.
     let id: RequestID?
-    /// Whether a body may follow the request.
     let takesBody: Bool
-    /// Whether the answer may take long; see ``ControlMethod/waits(_:)``.
+    /// See ``ControlMethod/waits(_:)``.
     let waits: Bool
-    /// Of the request's line.
+    /// Bytes of the request line.
     final var byteCount = 0
-    /// What followed the request, as it came.
+    /// Raw bytes after the request line.
     package final var body: ByteBuffer?
     private(set) var failure: ControlError?
     private var isSettled = false
@@ -30,28 +29,28 @@ package class ControlCall: @unchecked Sendable {
         self.session = session
     }
 
-    /// Does what was asked. On the service's loop, which settles the call then or later.
+    /// Runs the method, which settles the call now or later. On the service's loop.
     package func perform() { preconditionFailure("a call has a method") }
 
     /// On the control loop, after a success.
     func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
 
-    /// The result is there. On the service's loop; the first word counts.
+    /// Delivers the result. Only the first call has an effect. On the service's loop.
     package final func settle() {
         guard !isSettled else { return }
         isSettled = true
         session.deliver(.answer(self))
     }
 
-    /// There will be no result. On the service's loop.
+    /// Delivers a failure. On the service's loop.
     package final func fail(_ error: any Error) {
         guard !isSettled else { return }
-        // What a foreign error says may name files or addresses: it is the node's to log, not ours to pass on.
+        // An error of another type may name files or addresses, which must not reach the client.
         failure = error as? ControlError ?? .internalFailure("`\(method)` failed inside the node")
         settle()
     }
 
-    /// The line that the client gets.
+    /// Writes the response line.
     final func writeAnswer(to writer: inout JSONWriter) {
         guard let id else { return }
         if let failure {
@@ -68,12 +67,12 @@ package class ControlCall: @unchecked Sendable {
 package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked Sendable {
     package typealias Body = @Sendable (MethodCall<Method>) -> Void
 
-    /// Only until the body returns: a text is not kept for as long as its message is on its way.
+    /// Cleared when the body returns, so that a text does not stay in memory until its message is delivered.
     package private(set) var params: Method.Params
     private let answer: Body
     private var result: Method.Result?
 
-    /// - Parameter name: of the method, as it was asked for.
+    /// - Parameter name: the requested method name.
     package init(
         id: RequestID?, name: String = Method.name, session: ControlSession, params: Method.Params, body: @escaping Body
     ) {
@@ -88,14 +87,14 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
         body = nil
     }
 
-    /// Answers. On the service's loop.
+    /// Delivers a result. On the service's loop.
     package func succeed(_ result: Method.Result) {
         guard self.result == nil else { return }
         self.result = result
         settle()
     }
 
-    /// Answers with what `body` returns or throws. On the service's loop.
+    /// Delivers a result or a failure. On the service's loop.
     package func complete(_ outcome: Result<Method.Result, any Error>) {
         switch outcome {
         case .success(let result): succeed(result)

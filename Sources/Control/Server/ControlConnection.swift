@@ -1,35 +1,34 @@
 import NIOCore
 import Synchronization
 
-/// What one connection of the control socket has still to send.
+/// Output buffer of one connection.
 ///
-/// Used on the control loop only; ``backlogByteCount`` also by the service.
+/// Used on the control loop; the two atomic counters also on the service's loop.
 final class ControlConnection: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the control loop alone.
+    // @unchecked: mutable state is confined to the control loop.
 
     private let channel: any Channel
-    /// Lines that wait for ``flush()``.
+    /// Lines queued for ``flush()``.
     private var pending = JSONWriter()
     private var pendingCallCount = 0
     private var pendingEventByteCount = 0
     private var isTouched = false
-    /// Writes that the kernel has not taken.
+    /// Writes without a completion.
     private var writesInFlight = 0
-    /// Bytes of events that the service gave away and the kernel has not taken.
+    /// Bytes of events between the service and the kernel.
     let backlogByteCount = Atomic(0)
-    /// What ends with the client: uploads, and calls that wait. Counted by the service.
+    /// Uploads and waiting calls, which end with the client. The service counts them.
     let dependentCount = Atomic(0)
-    /// Events are wanted.
+    /// True while a subscription is open.
     var isStreaming = false
-    /// Called when the kernel has the answers of that many calls. For the handler of the connection.
+    /// For the connection's handler: the kernel took the answers of that many calls.
     var written: ((_ callCount: Int) -> Void)?
 
     init(channel: any Channel) { self.channel = channel }
 
-    /// Lines wait, here or in the channel.
     var hasUnwritten: Bool { writesInFlight > 0 || pending.buffer.readableBytes > 0 }
 
-    /// - Returns: whether it is the first time since ``flush()``.
+    /// - Returns: true on the first call since ``flush()``.
     func touch() -> Bool {
         defer { isTouched = true }
         return !isTouched
@@ -40,13 +39,12 @@ final class ControlConnection: @unchecked Sendable {
         pendingCallCount += 1
     }
 
-    /// Adds the answer to a request of which no call could be made.
     func add(_ failure: UnreadableRequest) {
         pending.failure(failure.id, failure.error)
         pendingCallCount += 1
     }
 
-    /// A notification that cannot be performed gets no answer.
+    /// Counts a notification that failed: it gets no answer.
     func addNothing() { pendingCallCount += 1 }
 
     func add(_ line: ByteBuffer, isCounted: Bool) {
@@ -54,13 +52,13 @@ final class ControlConnection: @unchecked Sendable {
         if isCounted { pendingEventByteCount += line.readableBytes }
     }
 
-    /// Gives all lines to the channel at once. A request counts as under way until the kernel has its answer.
+    /// Writes all queued lines at once. A request stays in flight until the kernel takes its answer.
     func flush() {
         isTouched = false
         let calls = pendingCallCount
         let events = pendingEventByteCount
         let lines = pending.buffer
-        // A new buffer: what an answer said is overwritten when its memory is freed, not kept for the next.
+        // A new buffer: freed memory is overwritten, so the text of an answer does not linger.
         pending = JSONWriter()
         pendingCallCount = 0
         pendingEventByteCount = 0

@@ -6,20 +6,19 @@ import Synchronization
 ///     accepted ──credentials──▶ serving ──end of input──▶ draining ──last answer──▶ closed
 ///         └──refused──▶ closed     └──oversize line──▶ closed
 ///
-/// While ``ControlLimits/requestsInFlight`` requests are under way nothing is read, so a client that pipelines without
-/// reading its answers is stopped by its own socket. All requests that one read brought cross to the service in one hop.
+/// Backpressure: the handler stops reading at ``ControlLimits/requestsInFlight`` requests. All requests of one read
+/// cross to the service in one hop.
 final class ControlConnectionHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
     private enum State {
-        /// Waiting for the kernel's word on who is there.
+        /// Waits for the peer's credentials.
         case accepted
         case serving
-        /// The client has sent all it will send; what is under way is still answered.
+        /// The client ended its input; outstanding requests are still answered.
         case draining
-        /// Nothing is read or answered any more.
         case closed
     }
 
@@ -27,28 +26,28 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private let session: ControlSession
     private let bridge: ControlBridge
     private let connections: ControlConnections
-    /// Whose processes are served, besides root's.
+    /// Processes of this user, and of root, are served.
     private let user: UInt32
-    /// Called after requests were read.
+    /// Runs after requests were read.
     private let whenRead: @Sendable () -> Void
     private var state = State.accepted
     private var splitter = LineSplitter(byteLimit: ControlLimits.requestByteCount)
     private var requestsInFlight = 0
     private var isReadHeld = false
     private var isDispatching = false
-    /// More may come before the end of this read.
+    /// True until the end of this read.
     private var isReading = false
-    /// The body that comes next, and whose it is; of no call when the request has been refused already.
+    /// The expected body and its call; the call is `nil` when the request was refused.
     private var awaitedBody: (call: ControlCall?, byteCount: Int)?
     /// Calls for the next hop.
     private var calls: [ControlCall] = []
-    /// Answers to what was no call wait.
+    /// Failures wait for a flush.
     private var needsFlush = false
-    /// The client has sent all it will send before it is known who it is.
+    /// The input ended before the credentials arrived.
     private var hasInputEnded = false
-    /// A call has been taken that may wait, and ``isIdle`` has not been seen since.
+    /// True from a call that may wait until the connection ``isIdle`` again.
     private var mayWait = false
-    /// When the last request was answered, or the connection was made.
+    /// Time of the last answer, at first of the connect.
     private(set) var activeAt = NIODeadline.now()
     private(set) var wasAnswered = false
 
@@ -139,17 +138,17 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // The client has gone (reset, broken pipe); there is nobody left to tell.
+        // The client disconnected (reset, broken pipe), so no error can be reported.
         state = .closed
         context.close(promise: nil)
     }
 
-    /// Reads every request that has arrived, as far as the limit allows.
+    /// Parses the received requests, up to the limit.
     private func dispatch() {
         guard !isDispatching else { return }
         isDispatching = true
         defer { isDispatching = false }
-        // The body first: its request counts against the limit already.
+        // The body first: its request already counts against the limit.
         while isServing, takeBody(), requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
             do { line = try nextLine() } catch {
@@ -165,7 +164,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         finishIfDrained()
     }
 
-    /// - Returns: false when more of a body has to come.
+    /// - Returns: false when the body is incomplete.
     private func takeBody() -> Bool {
         guard let (call, byteCount) = awaitedBody else { return true }
         guard let body = splitter.takeBytes(byteCount) else {
@@ -193,7 +192,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
 
     private func nextLine() throws(LineSplitter.LineTooLong) -> ByteBuffer? {
         if let line = try splitter.nextLine() { return line }
-        // Nothing more comes: what is left is a line, too.
+        // After the end of input, the rest is a line.
         if case .draining = state { return splitter.takeRest() }
         return nil
     }
@@ -205,7 +204,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
     }
 
-    /// Makes a call of a line, or answers that there is none to be made.
+    /// Parses a line into a call, or queues the failure.
     private func read(_ line: ByteBuffer) {
         line.withUnsafeReadableBytes { bytes in
             do throws(UnreadableRequest) {
@@ -240,7 +239,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
     }
 
-    /// Gives the calls to the service, and the answers to what was none to the client.
+    /// Submits the calls and flushes the failures.
     private func submit() {
         if !calls.isEmpty {
             bridge.submit(calls)
@@ -253,7 +252,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
     }
 
-    /// No request is under way, no event is wanted, and nothing ends with the client.
+    /// No request, subscription, upload or waiting call depends on the connection.
     var isIdle: Bool {
         requestsInFlight == 0 && !connection.isStreaming && !connection.hasUnwritten
             && connection.dependentCount.load(ordering: .relaxed) == 0
@@ -271,7 +270,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         mayWait = true
     }
 
-    /// Ends the connection, which ``isIdle``, for another.
+    /// Closes this idle connection to make room for another.
     func giveUp() {
         refuse(
             ControlError(
@@ -280,7 +279,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                 hint: "connect again"))
     }
 
-    /// The kernel has the answers of so many requests.
+    /// The kernel took the answers of `count` requests.
     private func finish(_ count: Int) {
         requestsInFlight -= count
         activeAt = .now()
@@ -293,7 +292,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
     }
 
-    /// After the end of input: closes when every answer is out, unless events are still wanted.
+    /// After the end of input: closes once all answers are written, unless a subscription is open.
     private func finishIfDrained() {
         guard case .draining = state, requestsInFlight == 0, !connection.isStreaming, !connection.hasUnwritten else {
             return

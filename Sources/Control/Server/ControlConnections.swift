@@ -1,11 +1,11 @@
 import Glibc
 import NIOCore
 
-/// The connections of the control socket. An idle connection is closed for the next, so that a short call always gets in.
+/// The open connections. An idle one is closed to make room, so a short call always gets in.
 ///
 /// Used on the control loop only.
 final class ControlConnections {
-    /// A client that has connected may take so long to ask.
+    /// Grace period of a new client before its first request.
     private static let idleTime = TimeAmount.seconds(1)
 
     private struct Entry {
@@ -24,7 +24,7 @@ final class ControlConnections {
 
     var waitingCount: Int { entries.values.count { $0.handler.isWaiting } }
 
-    /// Whether one more may be accepted: there is room, or a connection to be closed for it.
+    /// Whether a connection can be accepted, perhaps by closing an idle one.
     var hasRoom: Bool { entries.count < ControlLimits.connections || idlest != nil }
 
     func add(_ channel: any Channel, _ handler: ControlConnectionHandler) {
@@ -38,7 +38,7 @@ final class ControlConnections {
     }
 
     /// Frees a descriptor for the next connection, when the process has none left.
-    /// - Returns: whether there is one now.
+    /// - Returns: whether one is free now.
     func freeDescriptor() -> Bool {
         if closeIdlest() { return true }
         guard let descriptor = spareDescriptors.popLast() else { return false }
@@ -46,7 +46,7 @@ final class ControlConnections {
         return true
     }
 
-    /// The connection that has been idle for longest.
+    /// The longest idle connection.
     private var idlest: (key: ObjectIdentifier, entry: Entry)? {
         let idle = entries.filter { $0.value.handler.isIdle }.min {
             $0.value.handler.activeAt < $1.value.handler.activeAt
@@ -60,7 +60,7 @@ final class ControlConnections {
         guard let (key, entry) = idlest else { return false }
         entries[key] = nil
         entry.handler.giveUp()
-        // Its client may read nothing more.
+        // Closes even if the client never reads.
         let channel = entry.channel
         channel.eventLoop.assumeIsolated().scheduleTask(in: Self.idleTime) { channel.close(promise: nil) }
         return true
@@ -75,7 +75,7 @@ final class ControlConnections {
     }
 }
 
-/// Accepts connections while there is room for them, and pauses otherwise: the next ones wait in the kernel.
+/// Accepts connections while there is room, otherwise pauses: further ones wait in the kernel.
 final class ControlAcceptHandler: ChannelDuplexHandler {
     typealias InboundIn = any Channel
     typealias OutboundIn = any Channel
@@ -109,7 +109,7 @@ final class ControlAcceptHandler: ChannelDuplexHandler {
     }
 }
 
-/// accept(2) that fails for want of a descriptor would fail at once again, since the listener stays readable: it pauses.
+/// Pauses after accept(2) failed without a free descriptor. The listener stays readable, so a retry would fail at once.
 package final class AcceptPause: ChannelInboundHandler {
     package typealias InboundIn = Channel
 
@@ -130,7 +130,7 @@ package final class AcceptPause: ChannelInboundHandler {
         }
     }
 
-    /// Any other error is of that one connection, which is gone.
+    /// Other errors concern a single connection that is already gone.
     static func isExhaustion(_ code: CInt) -> Bool { [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(code) }
 
     package func channelInactive(context: ChannelHandlerContext) {

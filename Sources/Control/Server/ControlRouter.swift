@@ -1,15 +1,15 @@
-/// What answers the requests of the control socket.
+/// Answers the requests of the control socket.
 package protocol ControlService: Sendable {
-    /// Makes a call of a request. On the control loop.
-    /// - Parameter params: of which the service reads one value; an empty object when the request has none.
+    /// Creates a call. On the control loop.
+    /// - Parameter params: the service reads one value; an empty object when the request has no parameters.
     func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
         -> ControlCall
 
-    /// Performs all calls that one read of a connection brought, in their order. On the service's loop.
+    /// Runs the calls of one socket read, in order. On the service's loop.
     func perform(_ calls: [ControlCall])
 }
 
-/// The node's table of methods: parameters are read on the control loop, bodies run on the loop of the node.
+/// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
 ///
 ///     var router = ControlRouter()
 ///     router.on(StatusMethod.self) { call in call.succeed(status) }
@@ -20,7 +20,7 @@ package struct ControlRouter: ControlService {
 
     /// - Parameters:
     ///   - isDescribed: whether the schema has a method of this name.
-    ///   - batch: runs its argument, which performs a batch of calls, on the service's loop.
+    ///   - batch: runs its argument, which executes a batch of calls, on the service's loop.
     package init(
         isDescribed: @escaping @Sendable (String) -> Bool = { _ in false },
         batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }
@@ -29,7 +29,7 @@ package struct ControlRouter: ControlService {
         self.batch = batch
     }
 
-    /// Answers `method` with `body`, which is called on the service's loop with parameters already checked.
+    /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
     package mutating func on<Method: ControlMethod>(_ method: Method.Type, _ body: @escaping MethodCall<Method>.Body) {
         methods[method.name] = MethodBody<Method>(body: body)
     }
@@ -46,7 +46,6 @@ package struct ControlRouter: ControlService {
     package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
 }
 
-/// A method with what answers it.
 private protocol ServedMethod: Sendable {
     func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
         -> ControlCall
@@ -60,7 +59,7 @@ private struct MethodBody<Method: ControlMethod>: ServedMethod {
     {
         var read = Method.Params()
         do throws(JSONMismatch) {
-            // A misspelled option is never ignored.
+            // Strict, so that a misspelled option fails.
             try params.strictRecord(&read) { _ in "`\(Method.name)` has no such parameter" }
         } catch { throw ControlError.invalidParameter(error) }
         return MethodCall<Method>(id: id, session: session, params: read, body: body)

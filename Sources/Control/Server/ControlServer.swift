@@ -2,7 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// The node's end of the control socket: JSON-RPC 2.0, one object a line, on an event loop of its own.
+/// The server of the control socket: JSON-RPC 2.0, one object per line, on its own event loop.
 package final class ControlServer: Sendable {
     private let socket: ControlSocket
     private let identity: ControlSocket.FileIdentity?
@@ -21,17 +21,17 @@ package final class ControlServer: Sendable {
         self.connections = connections
     }
 
-    /// Listens on the socket of `home` and serves it until ``close()``.
+    /// Serves the socket of `home` until ``close()``.
     ///
     /// - Parameters:
     ///   - home: the node's home directory; it must exist.
-    ///   - loop: the control loop, on which lines are read and written.
-    ///   - serviceLoop: the loop on which `service` performs calls.
-    ///   - later: runs its argument in a later turn of the service's loop, when the loop has asked its sockets. Called on
-    ///     the service's loop.
-    ///   - user: whose processes may command the node, besides root's.
-    ///   - whenRead: called on the control loop after requests were read.
-    /// - Returns: fails with a ``ControlError``: "home in use" when a living node answers on the socket.
+    ///   - loop: the control loop, which reads and writes lines.
+    ///   - serviceLoop: the loop on which `service` runs calls.
+    ///   - later: runs its argument in a later turn of the service's loop, after a poll of its sockets. Called on that
+    ///     loop.
+    ///   - user: processes of this user, and of root, may send commands.
+    ///   - whenRead: runs on the control loop after requests were read.
+    /// - Returns: fails with a ``ControlError``: "home in use" when a live node answers on the socket.
     package static func start(
         home: String, on loop: any EventLoop, for serviceLoop: any EventLoop,
         later: @escaping @Sendable (@escaping () -> Void) -> Void, user: UInt32 = geteuid(),
@@ -43,7 +43,8 @@ package final class ControlServer: Sendable {
             let descriptor = try socket.listen()
             let connections = NIOLoopBound(ControlConnections(), eventLoop: loop)
             return ServerBootstrap(group: loop)
-                // Another accept(2) after the last connection would fail when that had the last descriptor.
+                // With a higher value, a connection that took the last descriptor would be followed by a failing
+                // accept(2).
                 .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandlers(
@@ -82,19 +83,19 @@ package final class ControlServer: Sendable {
 
     /// Removes the socket, then closes the listener and every connection.
     ///
-    /// Responses already written are given to the kernel first; requests under way are dropped. When it completes, every
-    /// subscription has ended and every ``ControlSession/onClose(_:)`` was called.
+    /// Written answers are flushed first; requests in progress are dropped. On completion every subscription has ended
+    /// and every ``ControlSession/onClose(_:)`` action has run.
     package func close() -> EventLoopFuture<Void> {
         let loop = listener.eventLoop
-        // Answers that were made before this leave first.
+        // Flushes the answers made so far.
         return bridge.serviceLoop.submit { [bridge] in bridge.close() }.hop(to: loop).flatMap { [self] in
             if let identity { socket.remove(identity) }
-            // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
+            // Waits for closeFuture, because its callbacks run one turn after the close.
             let closing = ([listener] + connections.value.channels).map { channel in
                 channel.close(promise: nil)
                 return channel.closeFuture
             }
-            // The sessions learn of it in hops that were made before this one.
+            // The sessions are notified by hops queued before this one.
             return EventLoopFuture.whenAllComplete(closing, on: loop).flatMap { [bridge] _ in
                 bridge.serviceLoop.submit {}
             }

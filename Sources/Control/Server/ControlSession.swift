@@ -1,11 +1,11 @@
 import NIOCore
 import Synchronization
 
-/// One client of the control socket, as the service sees it: what ends with the client, and its stream of events.
+/// A client of the control socket: its cleanup actions and its event stream.
 ///
-/// Used on the service's loop only; that is checked.
+/// Confined to the service's loop, which is asserted.
 package final class ControlSession: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the service's loop alone, which each entry point asserts.
+    // @unchecked: mutable state is confined to the service's loop, which each entry point asserts.
 
     private let bridge: ControlBridge
     let connection: ControlConnection
@@ -13,15 +13,15 @@ package final class ControlSession: @unchecked Sendable {
     private var closeActions: [UInt64: () -> Void] = [:]
     private var nextCloseAction: UInt64 = 1
     private var isClosed = false
-    /// Ends what feeds the stream.
+    /// Ends the source of the stream.
     private var endSubscription: (() -> Void)?
 
     private enum Stream {
-        /// Not subscribed. May go to `open`.
+        /// Not subscribed. Next: `open`.
         case none
-        /// Subscribed. May go to `none`, when the client unsubscribes, and to `dropped`.
+        /// Subscribed. Next: `none` after `unsubscribe`, or `dropped`.
         case open
-        /// The client did not read fast enough and has been told so. May go to `open`.
+        /// The client read too slowly and was notified. Next: `open`.
         case dropped
     }
 
@@ -32,7 +32,6 @@ package final class ControlSession: @unchecked Sendable {
 
     package var eventLoop: any EventLoop { bridge.serviceLoop }
 
-    /// The connection is gone.
     func clientHasGone() {
         eventLoop.assertInEventLoop()
         isClosed = true
@@ -42,7 +41,7 @@ package final class ControlSession: @unchecked Sendable {
         for number in actions.keys.sorted() { actions[number]?() }
     }
 
-    /// Calls `body` when the client goes, unless it is taken back before; at once if it has gone.
+    /// Runs `body` when the client disconnects, unless removed before; at once if it has disconnected.
     package func onClose(_ body: @escaping () -> Void) -> UInt64 {
         eventLoop.assertInEventLoop()
         guard !isClosed else {
@@ -63,11 +62,9 @@ package final class ControlSession: @unchecked Sendable {
 
     // MARK: Events
 
-    /// From now on ``notify(_:)`` delivers. For `subscribe`.
-    ///
-    /// A connection has one subscription: the one before ends.
-    /// - Parameter whenEnded: called once, when the stream ends: by another subscription, by `unsubscribe`, because the
-    ///   client reads too slowly, or because it goes.
+    /// Starts delivery by ``notify(_:)``, for `subscribe`. A connection has one subscription; an earlier one ends.
+    /// - Parameter whenEnded: runs once, when the stream ends: by `subscribe`, `unsubscribe`, a slow client or a
+    ///   disconnect.
     package func startStream(whenEnded body: @escaping () -> Void = {}) {
         eventLoop.assertInEventLoop()
         endStream(as: .none)
@@ -91,24 +88,22 @@ package final class ControlSession: @unchecked Sendable {
         body?()
     }
 
-    /// What became of a notification.
     package enum NotifyOutcome: Hashable, Sendable {
         case queued
-        /// The client reads too slowly, or is not subscribed, or has gone: the caller forgets its subscription.
+        /// The client reads too slowly, is not subscribed or has disconnected. The caller drops its subscription.
         case dropped
     }
 
-    /// The line of an event.
     package static func line(of event: some JSONWritable) -> ByteBuffer {
         var writer = JSONWriter()
         writer.notification(ControlResponse.eventMethod, event)
         return writer.buffer
     }
 
-    /// Sends one event, of which ``line(of:)`` made the line.
+    /// Sends one event, a line of ``line(of:)``.
     ///
-    /// A client that leaves more than ``ControlLimits/eventBacklogByteCount`` unread is told with a
-    /// `subscription.dropped` notification and gets nothing more until it subscribes again, from its last cursor.
+    /// A client with more than ``ControlLimits/eventBacklogByteCount`` unread bytes gets a `subscription.dropped`
+    /// notification. It gets no further events until it subscribes again, from its last cursor.
     package func notify(_ line: ByteBuffer) -> NotifyOutcome {
         eventLoop.assertInEventLoop()
         guard stream == .open, !isClosed else { return .dropped }

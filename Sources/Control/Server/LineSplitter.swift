@@ -1,30 +1,27 @@
 import NIOCore
 
-/// Cuts a byte stream into lines, bounded.
-///
-/// Pure: it is given bytes and asked for lines.
+/// Splits a byte stream into lines of bounded length. It does no I/O.
 struct LineSplitter {
-    /// The stream carried a line longer than the limit. Nothing after it can be trusted to start a line.
+    /// The stream carried a line longer than the limit. The rest has no known line boundary.
     struct LineTooLong: Error, Hashable {}
 
     private let byteLimit: Int
     private var buffer = ByteBuffer()
-    /// Bytes of ``buffer`` known to hold no newline, so that a slow long line is not searched again and again.
+    /// Bytes of ``buffer`` known to hold no newline, so that a slow long line is searched once.
     private var searchedByteCount = 0
 
     init(byteLimit: Int) { self.byteLimit = byteLimit }
 
-    /// Whether part of a line has arrived.
     var holdsBytes: Bool { buffer.readableBytes > 0 }
 
-    /// Takes the bytes out of `bytes` and overwrites them there: a channel keeps its receive buffer for the next read, and
-    /// a connection may be idle for days after a request that carried a text.
+    /// Moves the bytes out and zeroes the source. NIO reuses the receive buffer, which could otherwise hold a message
+    /// text for days on an idle connection.
     mutating func append(_ bytes: inout ByteBuffer) {
         buffer.writeImmutableBuffer(bytes)
         bytes.wipeReadableBytes()
     }
 
-    /// The next whole line without its newline (LF or CR LF); `nil` when more bytes are needed. Empty lines are skipped.
+    /// The next whole line without its newline (LF or CR LF); `nil` when it is incomplete. Empty lines are skipped.
     mutating func nextLine() throws(LineTooLong) -> ByteBuffer? {
         while true {
             let view = buffer.readableBytesView.dropFirst(searchedByteCount)
@@ -42,11 +39,11 @@ struct LineSplitter {
         }
     }
 
-    /// The next bytes as they are, for a body; `nil` when more are needed. Only between two lines.
+    /// The next bytes, for a body; `nil` when it is incomplete. Call it only between two lines.
     mutating func takeBytes(_ count: Int) -> ByteBuffer? {
         searchedByteCount = 0
         guard buffer.readableBytes >= count else {
-            // The body grows in one place.
+            // One reservation, so that the body does not move as it grows.
             buffer.reserveCapacity(minimumWritableBytes: count - buffer.readableBytes)
             return nil
         }
@@ -60,14 +57,14 @@ struct LineSplitter {
         return taken
     }
 
-    /// Lets go of the storage that still holds the lines that were taken; freed, it is overwritten.
+    /// Frees the storage with the lines already taken; freed memory is overwritten.
     private mutating func forgetTakenLines() {
         guard buffer.readerIndex > 0 else { return }
         buffer = ByteBuffer(bytes: buffer.readableBytesView)
     }
 
-    /// What has come after the last newline, as a line: for the end of a stream, which need not end with one. Only when
-    /// ``nextLine()`` has no more, which also bounds it.
+    /// The bytes after the last newline, for a stream that ended without one. Call it only when ``nextLine()`` returned
+    /// `nil`, which also bounds the length.
     mutating func takeRest() -> ByteBuffer? {
         defer { searchedByteCount = 0 }
         return buffer.readSlice(length: buffer.readableBytes).flatMap(Self.withoutReturn)
@@ -82,8 +79,8 @@ struct LineSplitter {
 }
 
 extension ByteBuffer {
-    /// Overwrites the readable bytes where they are, and takes them as read. Unlike a write this reaches storage that is
-    /// shared with a channel's pool of receive buffers; no other reader of it may be left.
+    /// Overwrites the readable bytes in place and consumes them. Unlike a write this reaches storage shared with a
+    /// channel's receive buffers, so no other reader of it may remain.
     mutating func wipeReadableBytes() {
         withUnsafeReadableBytes { bytes in
             guard let base = bytes.baseAddress else { return }

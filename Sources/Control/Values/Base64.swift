@@ -1,4 +1,4 @@
-/// Base64 (RFC 4648, section 4), padded: how bytes travel in a line of the control socket.
+/// Padded Base64 (RFC 4648, section 4), the encoding of bytes on the control socket.
 package enum Base64 {
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
     private static let values: [UInt8] = {
@@ -29,7 +29,7 @@ package enum Base64 {
         }
     }
 
-    /// `nil` unless `text` is the one encoding of some bytes.
+    /// `nil` unless `text` is a canonical encoding.
     package static func decode(_ text: String) -> [UInt8]? {
         var text = text
         return text.withUTF8 { input in
@@ -62,7 +62,7 @@ package enum Base64 {
                         output[count] = UInt8(truncatingIfNeeded: word >> 10)
                         output[count + 1] = UInt8(truncatingIfNeeded: word >> 2)
                         count += 2
-                        // The bits that are left over are zero in the one encoding.
+                        // A canonical encoding has zero padding bits.
                         if word & 3 != 0 { isRight = false }
                     case 2:
                         output[count] = UInt8(truncatingIfNeeded: word >> 4)

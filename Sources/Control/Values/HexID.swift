@@ -1,12 +1,11 @@
 import NIOCore
 
-/// An identifier of 16 or 32 bytes: a hexadecimal text in JSON, words in memory.
+/// An identifier of 16 or 32 bytes: hexadecimal in JSON, words in memory.
 package struct HexID: Hashable, Sendable {
     private let words: (UInt64, UInt64, UInt64, UInt64)
     /// 16 or 32; 0 for none.
     private let byteCount: UInt8
 
-    /// No identifier.
     package init() {
         words = (0, 0, 0, 0)
         byteCount = 0

@@ -1,16 +1,15 @@
-/// The link to another inbox.
 package struct Link: JSONRecord, Hashable, Sendable {
-    /// `tcp` or `udp`; of a relayed one, what the link to the rendezvous node runs over.
+    /// `tcp` or `udp`; for a relayed link, the transport to the rendezvous node.
     package var transport = ""
     /// `ipv4` or `ipv6`.
     package var family = ""
-    /// Where the other side is, as seen from here.
+    /// The remote address as this node sees it.
     package var address = ""
-    /// When its handshake ended.
+    /// End of the handshake.
     package var since: Timestamp = Timestamp(milliseconds: 0)
-    /// Round trip as the transport measures it, in milliseconds; null before it has.
+    /// Round trip measured by the transport, in milliseconds; null before the first measurement.
     package var rttMs: Double?
-    /// Sealed bytes since then, in both directions.
+    /// Sealed bytes since the handshake, in each direction.
     package var bytesIn: Int64 = 0
     package var bytesOut: Int64 = 0
 
@@ -44,10 +43,9 @@ package struct Link: JSONRecord, Hashable, Sendable {
 package struct LostLink: JSONRecord, Hashable, Sendable {
     /// `tcp` or `udp`.
     package var transport = ""
-    /// `unacknowledged`: it took nothing for half a minute although the connection stood; or `connectionLost`.
+    /// `unacknowledged` (no acknowledgement for half a minute on an open connection) or `connectionLost`.
     package var reason = ""
 
-    /// For people.
     package var words: String {
         guard reason == "unacknowledged" else { return "the connection broke" }
         return "nothing that was sent was acknowledged, so the member is gone or the path drops large packets"

@@ -1,8 +1,8 @@
 import Messaging
 
-/// A moment on the wall clock, in milliseconds since 1970-01-01T00:00:00Z; in JSON an ISO 8601 string in UTC.
+/// Wall clock time in milliseconds since 1970-01-01T00:00:00Z; in JSON an ISO 8601 string in UTC.
 ///
-/// Only for showing and for what a person asks for: no two nodes' timestamps are ever compared.
+/// Only for display and user input. Timestamps of different nodes are never compared.
 package struct Timestamp: Hashable, Sendable, Comparable {
     package let milliseconds: Int64
 
@@ -13,8 +13,8 @@ package struct Timestamp: Hashable, Sendable, Comparable {
     /// `2026-11-21T06:53:53Z`, or with three decimals when the milliseconds are not zero.
     package var iso8601: String { Messaging.Timestamp(milliseconds: milliseconds).exactISO8601 }
 
-    /// Reads `2026-11-21T06:53:53[.123](Z|±hh:mm)`, the form of RFC 3339, which allows a blank for the `T` and a second
-    /// 60; years 1970 to 9999, in UTC as it is written.
+    /// Parses `2026-11-21T06:53:53[.123](Z|±hh:mm)` as in RFC 3339, which allows a space for `T` and second 60. The
+    /// year in UTC is 1970 to 9999.
     package init?(iso8601 text: String) {
         guard let time = Messaging.Timestamp(iso8601: text) else { return nil }
         self.init(milliseconds: time.milliseconds)
@@ -34,8 +34,8 @@ extension Timestamp: JSONConvertible {
     package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "timestamp") }
 }
 
-/// A length of time, in milliseconds; in JSON seconds, or a string with a unit: `90`, `"500ms"`, `"90s"`, `"5m"`,
-/// `"24h"`, `"7d"`. At most ten years.
+/// A duration in milliseconds; in JSON seconds, or a string with a unit: `90`, `"500ms"`, `"90s"`, `"5m"`, `"24h"`,
+/// `"7d"`. At most ten years.
 package struct Interval: Hashable, Sendable {
     package let milliseconds: Int64
 
@@ -43,7 +43,7 @@ package struct Interval: Hashable, Sendable {
 
     package var duration: Duration { .milliseconds(milliseconds) }
 
-    /// Reads a whole number, or one with decimals, and a unit; seconds without a unit.
+    /// Parses a number, perhaps with decimals, and a unit. The default unit is seconds.
     package init?(text: String) {
         let units: [(String, Double)] = [
             ("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000),

@@ -3,19 +3,17 @@ import Messaging
 import NIOCore
 import Transport
 
-/// What a code has led to.
+/// The invite that a code exchange returned.
 package struct CodeInvite: Hashable, Sendable {
-    /// The text of an invite.
     package let slug: String
-    /// Where its creator was reached. The invite may not say it: of a forwarded port its creator does not know.
+    /// Where the creator was reached. The invite may lack this endpoint: a creator does not know its forwarded ports.
     package let endpoint: Messaging.Endpoint
 }
 
-/// Codes that this node was told: asks for the invites that they lead to.
+/// The joining side of spoken codes: exchanges a code for an invite.
 final class CodeJoins: NodePart {
     let services: NodeServices
     private let listening: Listening
-    /// Those under way.
     private var searches: [CodeSearch] = []
 
     init(_ services: NodeServices, _ listening: Listening) {
@@ -23,9 +21,9 @@ final class CodeJoins: NodePart {
         self.listening = listening
     }
 
-    /// Goes through the exchange with the node that has the code open.
-    /// - Parameter endpoint: where it is; `nil` looks for it on this machine's networks.
-    /// - Returns: the text of an invite, and where its creator was reached; fails with ``NodeError/code(_:)``.
+    /// Runs the exchange with the node that opened the code.
+    /// - Parameter endpoint: that node's address; `nil` searches this machine's networks.
+    /// - Returns: the invite and its creator's endpoint; fails with ``NodeError/code(_:)``.
     func invite(for code: SpokenCode, at endpoint: Messaging.Endpoint?) -> EventLoopFuture<CodeInvite> {
         if let endpoint { return exchange(code, at: endpoint) }
         let search: CodeSearch
@@ -52,7 +50,6 @@ final class CodeJoins: NodePart {
         return exchange.promise.futureResult
     }
 
-    /// One exchange under way.
     private final class Exchange {
         private var machine: CodeJoinerStateMachine
         private let code: SpokenCode
@@ -90,7 +87,7 @@ final class CodeJoins: NodePart {
             guard closed == .notOpen, let failure else { return .code(.exchange(closed, slot: code.slot)) }
             switch failure {
             case .cancelled: return .stopping
-            // There was a connection, and no answer.
+            // The peer accepted the connection but did not answer.
             case .closedBeforeActTwo, .badAnswer, .authenticationFailed:
                 return .code(.exchange(.notOpen, slot: code.slot))
             case .refused, .timedOut, .unreachable, .unresolvable, .system:

@@ -2,8 +2,8 @@ import Messaging
 import NIOCore
 import Transport
 
-/// Answers questions for open codes on this machine's networks. Its sockets are open only while a code is, whether or not
-/// members are looked for, unless LAN discovery was turned off by name.
+/// Answers LAN searches for open codes. Its sockets are open only while a code is open. The responder also works
+/// without a LAN discovery setting, but not if the setting is `off`.
 final class CodeResponder: NodePart {
     let services: NodeServices
     private let listening: Listening
@@ -11,14 +11,13 @@ final class CodeResponder: NodePart {
     private var machine = LanCodeResponder()
     private var transport: LanTransport?
 
-    /// - Parameter isOpen: whether a code of this number is.
     init(_ services: NodeServices, _ listening: Listening, isOpen: @escaping (UInt16) -> Bool) {
         self.services = services
         self.listening = listening
         self.isOpen = isOpen
     }
 
-    /// Opens the sockets for the interfaces as they are now.
+    /// Opens sockets on the current interfaces.
     func look() {
         guard !isStopped, let network = environment.lan, let interfaces = services.interfaces(of: network) else {
             return
@@ -35,7 +34,7 @@ final class CodeResponder: NodePart {
             ?? LanTransport(
                 loop: loop, network: network, port: options.lanPort,
                 receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
-                // Tried again with the next look.
+                // The next call of `look` tries again.
                 troubled: { _, _ in })
         self.transport = transport
         transport.update(usable, places: machine.places)
@@ -53,8 +52,8 @@ final class CodeResponder: NodePart {
 }
 
 extension NodeServices {
-    /// The interfaces on which this node may be found: all, or those that LAN discovery is for.
-    /// - Returns: `nil` when LAN discovery was turned off by name.
+    /// The interfaces on which this node may be discovered: all, or those that the setting names.
+    /// - Returns: `nil` when the setting is `off`.
     func interfaces(of network: any LanNetwork) -> [LanInterface]? {
         switch discovery {
         case .off: nil

@@ -3,18 +3,17 @@ import Messaging
 import NIOCore
 import Transport
 
-/// One search for the node that has a code open, on this machine's networks: sockets for some seconds, and a timer.
+/// One LAN search for the node that opened a code: sockets that are open for some seconds, and a timer.
 final class CodeSearch: NodePart {
     let services: NodeServices
     private var machine: LanCodeSeeker
     private let slot: UInt16
     private var transport: LanTransport?
     private let promise: EventLoopPromise<Messaging.Endpoint>
-    /// Where the node takes connections; fails with ``NodeError``.
+    /// The node's address; fails with ``NodeError``.
     var result: EventLoopFuture<Messaging.Endpoint> { promise.futureResult }
 
-    /// Begins.
-    /// - Throws: ``NodeError/code(_:)`` when LAN discovery was turned off by name.
+    /// - Throws: ``NodeError/code(_:)`` when the setting turns LAN discovery `off`.
     init(_ slot: UInt16, _ services: NodeServices) throws(NodeError) {
         guard let network = services.environment.lan, let interfaces = services.interfaces(of: network) else {
             throw .code(.discoveryOff)
@@ -26,13 +25,12 @@ final class CodeSearch: NodePart {
         transport = LanTransport(
             loop: loop, network: network, port: options.lanPort,
             receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
-            // There are other interfaces, or nobody answers.
+            // Other interfaces may work; otherwise the search times out.
             troubled: { _, _ in })
         transport?.update([], places: machine.places)
         schedule()
     }
 
-    /// The node stops.
     func stop() { end(.failure(.stopping)) }
 
     private func schedule() {

@@ -4,8 +4,7 @@ import NIOCore
 import Store
 import Transport
 
-/// The codes to say aloud that are open here (SpokenCodes.md): their connections, the invites that they lead to, and who
-/// waits for their end. In memory only.
+/// The spoken codes opened by this node (SpokenCodes.md): connections, invites, and waiting requests. In memory only.
 final class Codes: CorePart {
     let core: ProtocolCore
     private let directory: ConversationDirectory
@@ -16,7 +15,6 @@ final class Codes: CorePart {
     private var codes = OpenCodes()
     private var connections: [CodeAttempt: CodeConnection] = [:]
     private var waiting: [OpenCodes.Number: [EventLoopPromise<CodeOutcome>]] = [:]
-    /// Invites that were made for codes and are not durable yet.
     private var invites: [OpenCodes.Number: InviteID] = [:]
     private lazy var responder = CodeResponder(core.services, listening) { [unowned self] slot in codes.isOpen(slot) }
     private var isWatching = false
@@ -35,8 +33,8 @@ final class Codes: CorePart {
 
     // MARK: Codes
 
-    /// Makes a code that leads to a single-use invite, made when the code is taken.
-    /// - Throws: also what would keep the invite from being made.
+    /// Opens a code for a single-use invite, which is made when the code is redeemed.
+    /// - Throws: also the errors of making an invite.
     func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
         let (client, conversation) = try directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
         var random = Randomness.system
@@ -56,7 +54,7 @@ final class Codes: CorePart {
 
     subscript(number: OpenCodes.Number) -> OpenCodes.Entry? { codes[number] }
 
-    /// - Returns: `nil` for a code that is not known.
+    /// - Returns: `nil` for an unknown code.
     func whenEnded(_ number: OpenCodes.Number) -> EventLoopFuture<CodeOutcome>? {
         if let outcome = codes.outcome(of: number) { return loop.makeSucceededFuture(outcome) }
         guard codes[number] != nil else { return nil }
@@ -65,14 +63,13 @@ final class Codes: CorePart {
         return promise.futureResult
     }
 
-    /// - Returns: whether there was one.
     @discardableResult func revoke(where isMeant: (OpenCodes.Entry) -> Bool) -> Bool {
         let count = codes.entries.count
         perform(codes.end { isMeant($0) ? .revoked : nil })
         return codes.entries.count < count
     }
 
-    /// Ends the codes of conversations that are gone or locked by now, and all of them in a node that is.
+    /// Ends codes whose conversation is gone or locked; ends all codes if the storage is locked.
     func look() {
         guard !codes.entries.isEmpty else { return }
         perform(codes.end { [self] in reason(toEnd: $0) })
@@ -81,7 +78,7 @@ final class Codes: CorePart {
     private func reason(toEnd entry: OpenCodes.Entry) -> CodeOutcome? {
         if store.isLocked { return .locked }
         guard core.machine.conversationID(entry.client) == entry.conversation else {
-            // One that sleeps does not change.
+            // A sleeping conversation does not change.
             return core.machine.isSleeping(entry.client) ? nil : .gone
         }
         guard let machine = core.machine.conversation(entry.client) else { return nil }
@@ -98,7 +95,7 @@ final class Codes: CorePart {
 
     var nextDeadline: Timestamp? { codes.nextDeadline }
 
-    /// - Parameter looks: also at the machine's interfaces; see ``Pace``.
+    /// - Parameter looks: also refresh the interfaces; see ``Pace``.
     func advance(looks: Bool) {
         guard !codes.entries.isEmpty else { return }
         perform(codes.advance(now: now))
@@ -118,7 +115,7 @@ final class Codes: CorePart {
         transport.events.codeEnded = { [weak self] connection in self?.ended(connection) }
     }
 
-    /// Without an open code of this number the connection is closed like any other with an unknown token.
+    /// `nil` if no code with this number is open: the transport closes the connection, as for any unknown token.
     private func expectation(_ token: RoutingToken) -> Int? {
         guard !isStopped, !codes.entries.isEmpty, let greeting = CodeExchange.Greeting(token.bytes) else { return nil }
         look()
@@ -154,7 +151,7 @@ final class Codes: CorePart {
                 connections[attempt]?.answer(share, expecting: CodeExchange.tagByteCount)
             case .deliver(let attempt, let message): connections[attempt]?.deliver(message)
             case .refuse(let attempt):
-                // Out of the table first: that it ends is no news.
+                // Removed first, so that the closing connection is not reported as a failure.
                 connections.removeValue(forKey: attempt)?.close()
             case .makeInvite: if let entry = action.entry { makeInvite(for: entry) }
             case .revokeInvite: if let entry = action.entry { revokeInvite(of: entry) }
@@ -176,7 +173,7 @@ final class Codes: CorePart {
         } catch { perform(codes.made(invite: nil, for: entry)) }
     }
 
-    /// A conversation that is gone, or locked, has no invites.
+    /// A locked or removed conversation has no invites.
     private func revokeInvite(of entry: OpenCodes.Entry) {
         guard let invite = invites[entry.number], !isStopped else { return }
         _ = try? directory.command(entry.conversation.description) { machine, _ throws(CommandError) in

@@ -1,27 +1,24 @@
 import Messaging
 import Transport
 
-/// Takes over `config.json` and `peers.json` while the node runs: wholly, or not at all.
+/// Reloads `config.json` and `peers.json` into the running node, completely or not at all.
 package enum ConfigurationReload {
-    /// What has become of the settings that are others than before.
+    /// The settings that differ from before.
     package struct Report: Sendable {
-        /// These hold now.
+        /// In force now.
         package var changed: [NodeConfiguration.CodingKeys] = []
-        /// These hold from the next start on.
+        /// In force from the next start on.
         package var pending: [NodeConfiguration.CodingKeys] = []
-        /// The command line of the node says something else, and that holds.
         package var overridden: [NodeConfiguration.CodingKeys] = []
-        /// `peers.json` was another, too.
         package var arePeersChanged = false
-        /// The whole file.
         package var configuration: NodeConfiguration
     }
 
-    /// How often a file that is written meanwhile is read again.
+    /// Retries when the file changes during the reload.
     private static let attempts = 4
 
-    /// - Parameter check: what the program wants of the configuration.
-    /// - Throws: ``HomeFileError``, a `ListenFailure`, or what `check` throws: then nothing has changed.
+    /// - Parameter check: additional checks of the program.
+    /// - Throws: ``HomeFileError``, a `ListenFailure`, or the error of `check`; then nothing has changed.
     package static func run(on node: isolated Node, checking check: @Sendable (NodeConfiguration) throws -> Void)
         async throws -> Report
     {
@@ -73,7 +70,7 @@ package enum ConfigurationReload {
         return report
     }
 
-    /// Nearly all settings are read where they are used.
+    /// Most settings are read at their use and need no action here.
     private static func perform(_ changed: [NodeConfiguration.CodingKeys], on node: isolated Node) {
         let services = node.services
         if changed.contains(.capacity) {
@@ -90,7 +87,6 @@ package enum ConfigurationReload {
 }
 
 extension NodeOptions {
-    /// Whether the command line has said what a setting is.
     func overrides(_ setting: NodeConfiguration.CodingKeys) -> Bool {
         switch setting {
         case .listen: listen != nil
@@ -108,7 +104,7 @@ extension NodeOptions {
 }
 
 extension NodeConfiguration.CodingKeys {
-    /// What is made once, at the start.
+    /// Settings that are read only at the start.
     var isFixed: Bool {
         switch self {
         case .discover, .datagrams, .mapPorts, .metrics: true

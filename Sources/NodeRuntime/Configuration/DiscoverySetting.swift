@@ -1,10 +1,8 @@
-/// Whether peers look for each other on the networks of this machine: `off`, `lan`, or `lan:` and the names of interfaces.
+/// LAN discovery of peers: `off`, `lan`, or `lan:` and interface names.
 package enum DiscoverySetting: Hashable, Sendable, CustomStringConvertible {
     case off
-    /// - Parameter interfaces: `nil` for all.
     case lan(interfaces: [String]?)
 
-    /// `nil` unless `text` is one of these.
     package init?(_ text: some StringProtocol) {
         switch text {
         case "off": self = .off
@@ -13,7 +11,7 @@ package enum DiscoverySetting: Hashable, Sendable, CustomStringConvertible {
             guard text.hasPrefix("lan:") else { return nil }
             let names = String(text).dropFirst(4).split(separator: ",", omittingEmptySubsequences: false).map(
                 String.init)
-            // IFNAMSIZ, and what an interface cannot be called.
+            // At most IFNAMSIZ - 1 bytes, and no character that Linux forbids in interface names.
             guard names.allSatisfy({ (1...15).contains($0.utf8.count) && $0.utf8.allSatisfy(Self.isAllowed) }) else {
                 return nil
             }

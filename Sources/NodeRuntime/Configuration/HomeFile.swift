@@ -2,7 +2,7 @@ import CLinux
 import FoundationEssentials
 import Glibc
 
-/// A file of the home that people may edit is not as it should be.
+/// A file of the home that people may edit is missing, malformed or unreadable.
 package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible {
     package enum Kind: Hashable, Sendable { case missing, malformed, system }
     package var kind: Kind
@@ -17,7 +17,7 @@ package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible
 enum HomeFile {
     private static let byteCountLimit = 1 << 20
 
-    /// What stat(2) says of a file, to notice that somebody has edited it without reading it.
+    /// File metadata of stat(2): detects an edit without reading the file.
     struct Stamp: Hashable, Sendable {
         private var device: UInt = 0
         private var inode: UInt = 0
@@ -26,18 +26,17 @@ enum HomeFile {
         /// Modification and status change, in nanoseconds since 1970.
         private var times: [Int] = []
 
-        /// The file is there.
         var isThere: Bool { inode != 0 }
 
-        /// Whether the file was changed so shortly before this time that a later change may have the same stamp: file systems
-        /// count in milliseconds to seconds.
+        /// Whether the file changed less than 3 s before `time`: a later edit may then have the same stamp, since file
+        /// systems count in milliseconds to seconds.
         /// - Parameter time: in milliseconds since 1970.
         func isRecent(at time: Int64) -> Bool {
             guard let changed = times.max() else { return false }
             return Int64(changed / 1_000_000) > time - 3_000
         }
 
-        /// - Returns: an empty stamp for a file that is absent or out of reach.
+        /// - Returns: an empty stamp for an absent or inaccessible file.
         init(_ path: String) {
             var status = stat()
             guard lstat(path, &status) == 0 else { return }
@@ -54,7 +53,6 @@ enum HomeFile {
         return try decode(type, try read(path), path: path)
     }
 
-    /// - Parameter path: for the error.
     static func decode<Value: Decodable>(_ type: Value.Type, _ bytes: [UInt8], path: String) throws(HomeFileError)
         -> Value
     {
@@ -67,7 +65,6 @@ enum HomeFile {
         try replace("\(home)/\(name)", with: encode(value), home: home)
     }
 
-    /// As it is written.
     static func encode(_ value: some Encodable) -> [UInt8] {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
@@ -75,11 +72,11 @@ enum HomeFile {
         return Array(data) + [0x0a]
     }
 
-    /// Replaces a file, durably, unless somebody has changed it since it was read: then it stays as they left it.
+    /// Replaces a file durably, unless it was edited since it was read; an edited file is kept.
     /// - Parameters:
-    ///   - old: what was read; `nil` if it was not there.
-    ///   - editFound: called when an edit was found and is not put back yet, for tests.
-    /// - Returns: whether it was replaced.
+    ///   - old: the bytes that were read; `nil` if the file was absent.
+    ///   - editFound: called before a detected edit is put back, for tests.
+    /// - Returns: whether the file was replaced.
     static func replace(
         _ name: String, with bytes: [UInt8], over old: [UInt8]?, home: String, editFound: () -> Void = {}
     ) throws(HomeFileError) -> Bool {
@@ -108,14 +105,12 @@ enum HomeFile {
         return isReplaced
     }
 
-    /// Why a file is not replaced.
     private enum TakeFailure: Error {
         case failed(HomeFileError)
-        /// The temporary file holds somebody's edit.
         case editLeft(HomeFileError)
     }
 
-    /// The bytes of a file; `nil` when it is too large or not a regular file, so not written by the node.
+    /// The bytes of a file; `nil` when the file is too large or not regular. The node writes neither.
     private static func contents(_ path: String) throws(HomeFileError) -> [UInt8]? {
         do throws(HomeFileError) { return try read(path) } catch {
             guard error.kind == .malformed else { throw error }
@@ -123,8 +118,8 @@ enum HomeFile {
         }
     }
 
-    /// Exchanges the two files, and compares the old file with `old` only then, so no edit falls between. An edit is put
-    /// back by another exchange. If that exchange takes out a still newer edit, this one is put back in turn.
+    /// Exchanges the two files and then compares the old one with `old`, so no edit is missed. A second exchange puts
+    /// an edit back. If that exchange takes out a newer edit, a further one puts the newer edit back.
     private static func take(
         _ temporary: String, _ bytes: [UInt8], as path: String, over old: [UInt8]?, _ editFound: () -> Void
     ) throws(TakeFailure) -> Bool {
@@ -138,7 +133,7 @@ enum HomeFile {
         }
         guard file_exchange(temporary, path) == 0 else {
             if errno == ENOENT { return false }
-            // A file system that cannot exchange names.
+            // The file system cannot exchange names.
             guard errno == EINVAL || errno == ENOSYS else { throw .failed(failure("replace")) }
             guard (try? read(path)) == old else { return false }
             guard rename(temporary, path) == 0 else { throw .failed(failure("replace")) }
@@ -151,7 +146,7 @@ enum HomeFile {
             editFound()
             while true {
                 guard file_exchange(temporary, path) == 0 else {
-                    // The editor has removed the file meanwhile.
+                    // The editor has removed the file.
                     if errno == ENOENT { return false }
                     throw failure("rename")
                 }
@@ -160,13 +155,13 @@ enum HomeFile {
                 (ours, edit) = (edit, taken)
             }
         } catch {
-            // Either file may be the edit: both stay.
+            // Either file may be the edit, so both stay.
             throw .editLeft(
                 HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)"))
         }
     }
 
-    /// The line on which a value of a file stands; `nil` if the file cannot be read any more.
+    /// The line of a value in a file; `nil` if the file is unreadable.
     static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
         guard let bytes = try? read("\(home)/\(name)") else { return nil }
         return line(of: path, in: bytes)
@@ -176,14 +171,14 @@ enum HomeFile {
         line(of: path.map { $0 as any CodingKey }, in: bytes)
     }
 
-    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
+    /// The line of the value at `path`, or of its innermost existing part.
     static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
         var scanner = JSONLocationScanner(bytes: bytes)
         return scanner.line(of: path[...])
     }
 
     static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
-        // Nonblocking, for a named pipe in the file's place would hold the node up until somebody writes to it.
+        // Nonblocking: opening a named pipe would block the node until a writer appears.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
         defer { close(descriptor) }
@@ -206,7 +201,7 @@ enum HomeFile {
         }
     }
 
-    /// Removes a file, durably. An absent one is no failure.
+    /// Removes a file durably. An absent file is no error.
     static func remove(_ name: String, home: String) throws(HomeFileError) {
         let path = "\(home)/\(name)"
         guard unlink(path) == 0 else {
@@ -234,7 +229,7 @@ enum HomeFile {
         try synchronizeDirectory(home)
     }
 
-    /// Durable when this returns; nothing is left of it when it fails.
+    /// Durable on return. On failure the file is removed.
     private static func write(_ bytes: [UInt8], to path: String) throws(HomeFileError) {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
@@ -243,7 +238,7 @@ enum HomeFile {
             while !rest.isEmpty {
                 let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
                 if count < 0, errno == EINTR { continue }
-                // Nothing written and no error: it would go on for ever.
+                // A write of 0 bytes without an error would loop forever.
                 if count == 0 { errno = EIO }
                 guard count > 0 else { throw HomeFileError(systemCall: "write", path: path) }
                 rest = rest.dropFirst(count)
@@ -307,7 +302,6 @@ extension HomeFileError {
     }
 }
 
-/// A name or an index on the way to a value.
 struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
     let stringValue: String
     let intValue: Int?
@@ -326,7 +320,7 @@ struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
 }
 
 extension KeyedDecodingContainer<FilePathKey> {
-    /// - Throws: a decoding error for the first name, in alphabetical order, that is none of `known`.
+    /// - Throws: a decoding error for the first name, in alphabetical order, that is not `known`.
     func refuseNames(besides known: [String]) throws {
         guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
         throw DecodingError.dataCorruptedError(

@@ -1,6 +1,6 @@
-// Where in a file of people's something stands or is wrong: the decoder does not say.
+// Line numbers for errors in edited files: JSONDecoder reports none.
 
-/// Walks through JSON that has been parsed before, to find where a value stands.
+/// Finds the line of a value in valid JSON.
 struct JSONLocationScanner {
     let bytes: [UInt8]
     var index = 0
@@ -80,7 +80,7 @@ struct JSONLocationScanner {
     }
 }
 
-/// Finds where a text stops being JSON (RFC 8259), for people: the decoder only says that it is none.
+/// Finds the first syntax error of a text (RFC 8259): JSONDecoder reports no position.
 struct JSONSyntaxChecker {
     private struct Unexpected: Error { let words: String }
     private static let depthLimit = 64

@@ -3,16 +3,16 @@ import Messaging
 import NIOCore
 import Transport
 
-/// Other listeners while the node runs: those that are wanted before and after stay open. New ones are bound first; only where
-/// one that goes has the port of a new one, it is closed before.
+/// Replaces listeners of the running node. Listeners in both lists stay open. New ones are bound first. An old listener
+/// closes before that only if a new one needs its port.
 struct ListenerChange {
     private let listening: Listening
     private var added: [Listening.Entry] = []
     private var removed: [Listening.Entry] = []
-    /// Of those that are removed.
+    /// The removed listeners that were closed to free their ports.
     private var closed: [Listening.Entry] = []
 
-    /// - Throws: `ListenFailure`: the listeners are as they were then.
+    /// - Throws: `ListenFailure`; the previous listeners are then restored.
     init(to wanted: [Messaging.Endpoint], on listening: Listening, isolation: isolated (any Actor)? = #isolation)
         async throws
     {
@@ -56,7 +56,6 @@ struct ListenerChange {
         }
     }
 
-    /// As it was before.
     func undo(isolation: isolated (any Actor)? = #isolation) async {
         for entry in added { await listening.close(entry) }
         for entry in closed {
@@ -68,7 +67,7 @@ struct ListenerChange {
         }
     }
 
-    /// The new ones take over.
+    /// Closes the removed listeners; the new ones take over.
     func end(isolation: isolated (any Actor)? = #isolation) async {
         for entry in removed {
             listening.remove(entry)

@@ -1,12 +1,11 @@
 import Messaging
 
-/// An address of this machine alone, and a TCP port: `127.0.0.1:9464` or `[::1]:9464`.
+/// A loopback address and a TCP port: `127.0.0.1:9464` or `[::1]:9464`.
 package struct LoopbackEndpoint: Hashable, Sendable, Codable, CustomStringConvertible {
     package let host: String
-    /// 0 for one that the system chooses.
     package let port: UInt16
 
-    /// - Returns: `nil` for a name, and for an address at which others could reach it.
+    /// - Returns: `nil` for host names and for non-loopback addresses.
     package init?(_ text: String) {
         guard let endpoint = Endpoint("tcp://\(text)") else { return nil }
         let parts = endpoint.host.split(separator: ".", omittingEmptySubsequences: false)

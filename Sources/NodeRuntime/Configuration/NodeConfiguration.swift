@@ -1,41 +1,38 @@
 import FoundationEssentials
 import Messaging
 
-/// `config.json` in the home: what `init` was told.
+/// `config.json` in the home, first written by `init`.
 package struct NodeConfiguration: Hashable, Sendable, Codable {
     package static let fileName = "config.json"
 
-    /// What `init --name` was given; shown with the contact card.
+    /// The name given to `init --name`; shown with the contact card.
     package var name: String?
-    /// Where the node listens.
     package var listen: [Endpoint]
-    /// The endpoints that others are told in place of `listen` (a port forwarding, a name); absent: none.
+    /// Endpoints that peers are told instead of `listen` (a port forwarding, a name); absent: none.
     package var advertise: [Endpoint]?
     package var advertised: [Endpoint] { advertise ?? [] }
-    /// The answer to proposals in conversations that have none of their own.
+    /// The default policy for proposals, for conversations without their own.
     package var policy: String
-    /// How many inboxes are awake at a time; absent: ``Limits/inboxCapacity``.
+    /// Number of awake inboxes; absent: ``Limits/inboxCapacity``.
     package var capacity: Int?
-    /// The bound on what is kept in conversations that have none of their own; absent: none.
+    /// The default cap on lifetimes, for conversations without their own; absent: none.
     package var cap: String?
-    /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
+    /// Largest file that is sent or accepted, in bytes; absent: ``Limits/attachmentByteCount``.
     package var attachmentByteCount: Int64?
-    /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
+    /// Whether to send read receipts in conversations without their own setting; absent: no.
     package var readReceipts: Bool?
-    /// Whether links run over UDP, too; yes if absent.
+    /// Whether links also use UDP; absent: yes.
     package var datagrams: Bool?
-    /// Whether gateways are asked to let others in; no if absent.
+    /// Whether gateways are asked for port mappings; absent: no.
     package var mapPorts: Bool?
-    /// What this node does for others as a rendezvous node; nothing if absent.
+    /// Service as a rendezvous node; absent: none.
     package var rendezvous: Rendezvous?
-    /// What this node does for others as a mailbox; nothing if absent.
+    /// Service as a mailbox; absent: none.
     package var mailbox: Mailbox?
-    /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
-    /// Limits of what peers send, in bytes.
+    /// Limits on stored content of peers, in bytes.
     package struct Storage: Hashable, Sendable, Codable {
-        /// A number of bytes that is not negative.
         package struct ByteCount: Hashable, Sendable, Codable {
             package var value: Int64
 
@@ -56,9 +53,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             }
         }
 
-        /// Of one inbox.
+        /// Per inbox.
         package var inboxByteCount: ByteCount
-        /// What stays free on the disk, or a twentieth of it if that is less.
+        /// Space that stays free on the disk; at most a twentieth of the disk.
         package var freeByteCount: ByteCount
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
@@ -83,44 +80,41 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
-    /// Whether peers look for each other on this network, as ``DiscoverySetting``; `off` if absent.
+    /// A ``DiscoverySetting``; absent: `off`.
     package var discover: String?
-    /// How much is logged, as `mayfly run --log-level`; absent for its default.
+    /// As `mayfly run --log-level`; absent: its default.
     package var logLevel: LogLevel?
 
-    /// Where the node's figures are served; nowhere if absent.
     package var metrics: Metrics?
 
-    /// Figures for the operator, over HTTP.
+    /// The HTTP address of the metrics; absent: none.
     package struct Metrics: Hashable, Sendable, Codable {
         package var listen: LoopbackEndpoint
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case listen }
     }
 
-    /// Those of swift-log.
     package enum LogLevel: String, Hashable, Sendable, Codable, CaseIterable {
         case trace, debug, info, notice, warning, error, critical
 
         package init(from decoder: any Decoder) throws { self = try decoder.choice() }
     }
 
-    /// A rendezvous node's part: whom it serves, and how much.
     package struct Rendezvous: Hashable, Sendable, Codable {
         package var serve: Bool?
-        /// `peers`, those in `peers.json`; or `everybody` who holds our card.
+        /// `peers`: those in `peers.json`; `everybody`: all holders of our card.
         package var admit: Admission?
-        /// Nodes that are served at one time.
+        /// Served nodes at a time.
         package var users: Int?
-        /// Inboxes of one of them.
+        /// Inboxes per user.
         package var reservationsPerUser: Int?
         package var streamsPerUser: Int?
         package var streamsPerReservation: Int?
         package var streams: Int?
-        /// In one direction of a stream, and of all.
+        /// In one direction of a stream; in total.
         package var bytesPerSecond: Int?
         package var bytesPerSecondTotal: Int?
-        /// After which a silent stream is ended.
+        /// Idle streams end after this time.
         package var idleSeconds: Int?
 
         package enum Admission: String, Hashable, Sendable, Codable, CaseIterable {
@@ -134,7 +128,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             case bytesPerSecond, bytesPerSecondTotal, idleSeconds
         }
 
-        /// Where a number is too small or too large.
+        /// The first number out of range.
         fileprivate var mistake: (name: String, reason: String)? {
             let numbers: [(String, Int?, ClosedRange<Int>)] = [
                 ("users", users, 1...4_096), ("reservationsPerUser", reservationsPerUser, 1...16_384),
@@ -167,23 +161,22 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
-    /// A mailbox's part: whether it serves its named peers, and how much it keeps.
+    /// A mailbox's limits; it serves named peers only.
     package struct Mailbox: Hashable, Sendable, Codable {
         package var serve: Bool?
-        /// Of all owners.
+        /// Over all owners.
         package var boxes: Int?
         package var slotsPerBox: Int?
         package var bytesPerBox: Int?
-        /// Bodies that no disk may see.
+        /// Bodies that must not be written to disk.
         package var bytesInMemory: Int?
-        /// Nothing is kept for longer, but notices of explosions.
+        /// Longest storage time, except for explosion notices.
         package var hours: Int?
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
             case serve, boxes, slotsPerBox, bytesPerBox, bytesInMemory, hours
         }
 
-        /// Where a number is too small or too large.
         fileprivate var mistake: (name: String, reason: String)? {
             let numbers: [(String, Int?, ClosedRange<Int>)] = [
                 ("boxes", boxes, 1...4_096), ("slotsPerBox", slotsPerBox, 1...512),
@@ -209,14 +202,11 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
-    /// Programs that are started when something happens; absent means none.
     package var hooks: [Hook]?
 
-    /// A program that is started when something happens.
     package struct Hook: Hashable, Sendable, Codable {
-        /// Names of events; absent means all.
         package var events: [String]?
-        /// The program, by its absolute path, and its arguments. No shell reads it.
+        /// The program's absolute path and its arguments; no shell is involved.
         package var command: [String]
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case events, command }
@@ -239,7 +229,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         return try parse(try HomeFile.read(path), path: path)
     }
 
-    /// - Parameter path: where `bytes` come from, for the error.
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> NodeConfiguration {
         _ = try HomeFile.decode(Names.self, bytes, path: path)
         let configuration = try HomeFile.decode(NodeConfiguration.self, bytes, path: path)
@@ -270,7 +259,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 kind: .malformed, path: path, line: HomeFile.line(of: ["policy"], in: bytes),
                 reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)")
         }
-        // Taken for none, it would be a bound that does not hold.
+        // An unknown cap must not count as none: the user expects a bound.
         if let cap = configuration.cap, LifetimeCap(cap) == nil {
             throw HomeFileError(
                 kind: .malformed, path: path, line: HomeFile.line(of: ["cap"], in: bytes),
@@ -281,14 +270,13 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         return configuration
     }
 
-    /// The settings, by their names in the file.
     package enum CodingKeys: String, CodingKey, CaseIterable, Sendable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
         case rendezvous, mailbox, mapPorts, logLevel, metrics
     }
 
-    /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
+    /// Only the names in the file: an unknown name is a typing error and is reported.
     private struct Names: Decodable {
         init(from decoder: any Decoder) throws {
             let file = try decoder.container(keyedBy: FilePathKey.self)
@@ -313,8 +301,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
-    /// What is wrong with the hooks: their number, commands and events.
-    /// - Parameter events: the names that there are.
+    /// Checks the hooks' number, commands and events.
+    /// - Parameter events: the known event names.
     package func checkHooks(events: [String], home: String) throws(HomeFileError) {
         func fail(_ path: [FilePathKey], _ place: String, _ reason: String) -> HomeFileError {
             HomeFileError(
@@ -342,21 +330,18 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
-    /// Most hooks of a node.
     package static let hookCount = 64
 
-    /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) { try HomeFile.save(self, Self.fileName, home: home) }
 
-    /// The same, unless somebody has changed the file since it was read.
-    /// - Returns: whether it was replaced.
+    /// ``save(home:)``, unless the file was edited since it was read.
+    /// - Returns: whether the file was replaced.
     package func save(home: String, over old: [UInt8]?) throws(HomeFileError) -> Bool {
         try HomeFile.replace(Self.fileName, with: HomeFile.encode(self), over: old, home: home)
     }
 }
 
 extension Decoder {
-    /// One of a few words.
     fileprivate func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
         let container = try singleValueContainer()
         let text = try container.decode(String.self)

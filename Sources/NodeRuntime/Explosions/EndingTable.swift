@@ -3,41 +3,38 @@ import Messaging
 import Store
 import Transport
 
-/// The endpoints and knock secrets by which the members of an exploded conversation are told. Sealed under a seven-day
-/// column: the inbox's own keys are gone.
+/// The fan-out list: endpoints and knock secrets for telling the members of an exploded conversation. Sealed under a
+/// seven-day column, since the inbox's own keys are gone.
 struct FanOut: Codable {
     struct Target: Codable {
         var remote: PublicKey
         var endpoints: [Messaging.Endpoint]
-        /// In hexadecimal.
+        /// Hexadecimal.
         var knock: String
     }
 
     var conversation: ConversationID
-    /// When the list goes.
+    /// When the list is deleted.
     var until: Timestamp
     var targets: [Target]
 }
 
-/// What the shell holds of one conversation that has exploded, or that is to explode at a time.
+/// The shell's state of a conversation that has exploded or has a scheduled explosion.
 struct Ending {
-    /// Whose conversation it was, since the start of the node: the tombstone does not know.
+    /// The conversation's inbox, known since the start of the node; the tombstone does not store it.
     var client: ClientID?
-    /// Its tombstone on the disk.
     var tombstone: TombstoneID?
-    /// The tombstone is not on the disk as it is now: the storage was locked, or full.
+    /// The tombstone on the disk is outdated: the storage was locked or full.
     var isTombstoneUnsaved = false
-    /// The prepared tombstone of an explosion to come.
+    /// The prepared tombstone of a scheduled explosion.
     var armed: ExplodeStateMachine.Record?
-    /// The list by which the members are told, once it was asked for.
     var fanOut: FanOut?
-    /// The list is not on the disk, or no commit has said so.
+    /// No commit has confirmed the list yet.
     var isFanOutUnsaved = false
-    /// By which our receipt is brought to the creator of a conversation that has just exploded.
+    /// Delivers our receipt to the creator of a conversation that has just exploded.
     var report: KnockSecret?
-    /// Why its key page could not be overwritten yet.
     var failure: StoreError?
-    /// The routing table's numbers of those who may knock at the tombstone.
+    /// Routing numbers of the peers that may knock at the tombstone.
     var routes: [Knocker: UInt64] = [:]
 
     fileprivate var isEmpty: Bool {
@@ -46,7 +43,7 @@ struct Ending {
     }
 }
 
-/// The endings of a node's conversations. An ending of which nothing is held takes no room. On the node's loop alone.
+/// The endings of the conversations; an empty ending is not stored. On the node's loop alone.
 final class EndingTable {
     private var endings: [ConversationID: Ending] = [:]
     private var unsavedTombstoneIDs: Set<ConversationID> = []
@@ -72,27 +69,25 @@ final class EndingTable {
 
     func remove(_ conversation: ConversationID) { self[conversation] = Ending() }
 
-    // Each list is in the order of the ids.
+    // Sorted by id.
 
     var unsavedTombstones: [ConversationID] { unsavedTombstoneIDs.sorted() }
     var unsavedFanOuts: [ConversationID] { unsavedFanOutIDs.sorted() }
 
-    /// Those that are prepared for a time.
     var armed: [ConversationID] { endings.filter { $0.value.armed != nil }.keys.sorted() }
 
-    /// Those that are prepared for a time that has come.
     func overdue(now: Timestamp) -> [ConversationID] {
         var result: [ConversationID] = []
         for (conversation, at) in ends.take(until: now) where queuedEnds[conversation] == at {
             queuedEnds[conversation] = nil
             guard let end = endings[conversation]?.armed?.explodedAt else { continue }
-            // It is listed until it is carried out.
+            // Stays queued until the explosion is performed.
             ends.set(conversation, end, queued: &queuedEnds[conversation])
             if end <= now { result.append(conversation) }
         }
         return result.sorted()
     }
 
-    /// No key page waits to be overwritten any more.
+    /// Call this when no key page waits to be overwritten.
     func clearFailures() { for conversation in failedIDs.sorted() { self[conversation].failure = nil } }
 }

@@ -8,16 +8,15 @@ import Synchronization
 import Transport
 import Wire
 
-/// How an explosion stands on this machine.
 package enum ExplosionProgress: Sendable {
-    /// The keys are gone; something that tells the others is not on the disk yet.
+    /// The keys are gone; the tombstone or the fan-out list is not durable yet.
     case exploding
     case exploded
-    /// The key page could not be overwritten; it is tried again.
+    /// The key page could not be overwritten; the node retries.
     case failed(StoreError)
 }
 
-/// Explosions (Explode.md): the tombstone, the list of whom to tell, and what is prepared for a scheduled one.
+/// Explosions (Explode.md): tombstones, fan-out lists and scheduled explosions.
 final class Explosions: CorePart {
     let core: ProtocolCore
     let endings: EndingTable
@@ -25,9 +24,8 @@ final class Explosions: CorePart {
     private let routes: Routes
     private let writer: InboxWriter
     private let removal: InboxRemoval
-    /// Inboxes with an ``Inbox/unarmedEnd``.
     private var unarmed: [Inbox] = []
-    /// Whose lists of members to tell are still on the disk, because it was locked.
+    /// Conversations whose fan-out list could not be removed while the storage was locked.
     private var removedWhileLocked: Set<ConversationID> = []
 
     init(
@@ -44,7 +42,8 @@ final class Explosions: CorePart {
 
     private var commits: CommitSchedule { writer.commits }
 
-    /// Keys first (Explode.md). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
+    /// Destroys the keys first (Explode.md). The tombstone records the intent: a start that finds it beside a live
+    /// inbox destroys the inbox.
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
@@ -59,7 +58,7 @@ final class Explosions: CorePart {
         if let creator = record.creator {
             endings[conversation].report = knock(client, key, creator, conversation, .initiator)
         }
-        // A token leads to the tombstone only when the route of an inbox has gone.
+        // Routes to the tombstone require that the inbox's routes are gone.
         for copy in [client] + record.earlierCopies.compactMap(\.client) {
             if let failure = removal.destroy(copy) { endings[conversation].failure = failure }
         }
@@ -67,10 +66,10 @@ final class Explosions: CorePart {
         commits.schedule()
     }
 
-    /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
-    /// there, and the store destroys the keys.
+    /// Prepares a scheduled explosion. Tombstone and list are stored in advance, so that at its time the store destroys
+    /// the keys without the core.
     func arm(_ client: ClientID, _ key: IdentityKey, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
-        // All copies of a conversation end with the latest one, which knows the members.
+        // The latest copy of a conversation knows the members; the earlier copies end with it.
         guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
         record.set(knocks(record, client, key), name: inboxes[client]?.notes.alias)
@@ -81,13 +80,13 @@ final class Explosions: CorePart {
         commits.schedule()
     }
 
-    /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
-    /// or cannot be read.
+    /// Performs due explosions of sleeping conversations that cannot be woken, because the storage is locked or
+    /// unreadable.
     func explodeAsleep(now: Timestamp) {
         for conversation in endings.overdue(now: now) {
             guard let record = endings[conversation].armed else { continue }
             let lost = unread.rows(of: conversation)
-            // The newest, if there are two: one that is awake ends the other with it.
+            // With two copies, the newest decides: an awake copy ends the others.
             guard core.machine.client(of: conversation).map(core.machine.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.machine.clients(of: conversation).filter(core.machine.isSleeping)
             endings[conversation].client = asleep.last
@@ -114,13 +113,13 @@ final class Explosions: CorePart {
             try store.scheduleDestruction(of: inbox.row, at: time.milliseconds)
             inbox.unarmedEnd = nil
         } catch {
-            // While this node runs the conversation ends at its time all the same.
+            // The conversation still ends on time while this node runs.
             say("a scheduled destruction could not be written", of: error)
         }
     }
 
-    /// By which `member` knocks here (responder), or we knock there (initiator). While the key is wiped it follows from the
-    /// routes, which outlive it.
+    /// The secret with which `member` knocks here (responder), or we knock there (initiator). If the key is wiped, the
+    /// secret comes from the routes, which outlive it.
     private func knock(
         _ client: ClientID, _ key: IdentityKey, _ member: PublicKey, _ conversation: ConversationID, _ role: Role
     ) -> KnockSecret? {
@@ -133,8 +132,8 @@ final class Explosions: CorePart {
         }
     }
 
-    /// By which members and holders of invites may knock here when the keys are gone. A tombstone from the disk has them;
-    /// the inbox that was found with it may be that of an earlier copy.
+    /// The secrets with which members and invite holders may knock after the keys are gone. A tombstone from the disk
+    /// has its own. The inbox found beside it may belong to an earlier copy.
     private func knocks(_ record: ExplodeStateMachine.Record, _ client: ClientID, _ key: IdentityKey)
         -> ExplodeStateMachine.KnockSecrets
     {
@@ -169,7 +168,7 @@ final class Explosions: CorePart {
             }
             endings[conversation].isTombstoneUnsaved = false
         } catch {
-            // The keys go all the same: forgetting is the promise, telling is the courtesy.
+            // Destroy the keys anyway: deletion is promised, telling the members is best effort.
             say("a tombstone could not be written", of: error)
         }
         if !record.isPrepared, record.confirmed.count == record.members.count { removeFanOut(conversation) }
@@ -183,14 +182,13 @@ final class Explosions: CorePart {
         if let tombstone { try? store.removeTombstone(tombstone) }
     }
 
-    // MARK: Whom to tell
+    // MARK: Fan-out lists
 
-    /// - Returns: whether there is a list, which the next commit makes durable.
     @discardableResult private func prepareFanOut(
         _ members: [Messaging.Member], _ conversation: ConversationID, _ client: ClientID, _ key: IdentityKey,
         until: Timestamp
     ) -> Bool {
-        // The store keeps the end of what it replaces.
+        // The store keeps the expiry of a list that it replaces.
         removeFanOut(conversation)
         guard !members.isEmpty else { return false }
         endings[conversation].fanOut = FanOut(
@@ -203,8 +201,8 @@ final class Explosions: CorePart {
         return saveFanOut(conversation)
     }
 
-    /// Waits for the disk: once the keys are gone, nobody can derive again whom to tell and how. A disk that hangs does
-    /// not keep the keys alive for it.
+    /// Waits for the disk: without the keys, targets and knock secrets cannot be derived again. The wait is bounded, so
+    /// a hanging disk does not keep the keys alive.
     private func makeDurable(_ conversation: ConversationID) {
         guard !store.isLocked else { return }
         let done = DispatchSemaphore(value: 0)
@@ -220,10 +218,10 @@ final class Explosions: CorePart {
 
     private final class Outcome: Sendable { let value = Mutex(false) }
 
-    /// - Returns: whether the store has taken it; the next commit makes it durable.
+    /// - Returns: whether the store accepted the list; the next commit makes it durable.
     private func saveFanOut(_ conversation: ConversationID) -> Bool {
         guard let fanOut = endings[conversation].fanOut else { return false }
-        // Until a commit says that it is there.
+        // Until a commit confirms the list.
         endings[conversation].isFanOutUnsaved = true
         guard !store.isLocked else { return false }
         do throws(StoreError) {
@@ -262,7 +260,7 @@ final class Explosions: CorePart {
         return fanOut
     }
 
-    /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
+    /// Retries writes that failed because the storage was locked or full.
     func saveWhatWasRefused() {
         guard !store.isLocked, !store.isReadOnly else { return }
         let removed = removedWhileLocked
@@ -281,17 +279,16 @@ final class Explosions: CorePart {
         }
     }
 
-    // MARK: How far it is
+    // MARK: Progress
 
-    /// Of a conversation that has a tombstone.
     func progress(of conversation: ConversationID) -> ExplosionProgress {
         let ending = endings[conversation]
         if let failure = ending.failure { return .failed(failure) }
         return ending.isTombstoneUnsaved || ending.isFanOutUnsaved ? .exploding : .exploded
     }
 
-    /// Whether a conversation's scheduled end has come by the clock that decides what is shown; its keys go when the
-    /// time is beyond doubt (``NodeClock``).
+    /// Whether the scheduled end has passed by the clock that hides content. The keys are destroyed once the time is
+    /// confirmed (``NodeClock``).
     func isOver(_ machine: ConversationStateMachine) -> Bool {
         machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
     }

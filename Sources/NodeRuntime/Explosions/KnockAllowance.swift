@@ -1,17 +1,16 @@
 import Messaging
 
-/// How many knocks of one kind a node lets cost it something: so many of one route, and so many of one network (Explode.md,
-/// "Limits of knocks").
+/// Rate limit for knocks of one kind, by route and by source network (Explode.md, "Limits of knocks").
 ///
-/// A route is a member's, or that of all holders of one invite; somebody who has overheard a token, or who holds the invite,
-/// may use up what the others have. So a network that has used up nothing may go on beyond it, at the expense of a reserve
-/// for all routes.
+/// A route belongs to one member, or to all holders of one invite. An attacker with an overheard token or the invite
+/// can exhaust it. So a network with a full bucket may exceed the route's limit, at the expense of a reserve shared by
+/// all routes.
 struct KnockAllowance {
     private struct Buckets {
         let interval: Milliseconds
         let burst: Int
         private var known: [UInt64: TokenBucket] = [:]
-        /// Of all that are too many to be known.
+        /// Shared by all names beyond the table's limit.
         private var others: TokenBucket
 
         init(interval: Milliseconds, burst: Int) {
@@ -32,7 +31,6 @@ struct KnockAllowance {
         func isSpent(_ name: UInt64, now: Timestamp) -> Bool { bucket(name, now: now).isSpent(now: now) }
         func isFull(_ name: UInt64, now: Timestamp) -> Bool { bucket(name, now: now).isFull(now: now) }
 
-        /// - Returns: whether there was one.
         mutating func take(_ name: UInt64, now: Timestamp) -> Bool {
             var bucket = bucket(name, now: now)
             let isTaken = bucket.take(now: now) == nil
@@ -52,13 +50,11 @@ struct KnockAllowance {
     private var sources: Buckets
     private var reserve = TokenBucket(interval: Limits.knockReserveInterval, burst: Limits.knockReserveBurst)
 
-    /// What does not hold.
     static var forged: KnockAllowance {
         let buckets = Buckets(interval: Limits.forgedKnockInterval, burst: Limits.forgedKnockBurst)
         return KnockAllowance(routes: buckets, sources: buckets)
     }
 
-    /// What is answered.
     static var answered: KnockAllowance {
         KnockAllowance(
             routes: Buckets(interval: Limits.answeredKnockInterval, burst: Limits.answeredKnockBurst),
@@ -70,12 +66,12 @@ struct KnockAllowance {
         self.sources = sources
     }
 
-    /// All that come through rendezvous nodes are of one network.
+    /// All knocks through rendezvous nodes count as one network.
     private static func name(_ source: UInt64?) -> UInt64 { source ?? .max }
 
-    /// Whether a knock may be looked at.
+    /// Whether a knock may be processed.
     /// - Parameters:
-    ///   - route: the number of its route.
+    ///   - route: its routing number.
     ///   - source: a /24 or /48; `nil` for none.
     func allows(_ route: UInt64, from source: UInt64?, now: Timestamp) -> Bool {
         let source = Self.name(source)
@@ -84,7 +80,6 @@ struct KnockAllowance {
         return sources.isFull(source, now: now) && !reserve.isSpent(now: now)
     }
 
-    /// It has cost something.
     mutating func charge(_ route: UInt64, from source: UInt64?, now: Timestamp) {
         _ = sources.take(Self.name(source), now: now)
         if !routes.take(route, now: now) { _ = reserve.take(now: now) }

@@ -4,16 +4,15 @@ import NIOCore
 import Store
 import Transport
 
-/// A knock on its way: one of a kind at a time.
+/// Identifies a knock in flight; at most one per name.
 enum KnockName: Hashable {
     case deliver(ConversationID, PublicKey)
     case ask(ClientID, PublicKey)
     case askByInvite(ClientID)
-    /// One of the receipts, by its number.
     case report(ConversationID, Int)
 }
 
-/// One with what it says, and where it goes next if nobody takes it there.
+/// A knock in flight, and the remaining attempts.
 struct PendingKnock {
     enum Content {
         case question
@@ -21,8 +20,7 @@ struct PendingKnock {
         case sealed([UInt8])
     }
 
-    /// A place, and by which token it is tried there: that of the day, or that of any day, which is good at any difference of
-    /// clocks.
+    /// An endpoint, and the token to try there: of the day, or of any day, which works despite clock differences.
     struct Attempt {
         var endpoint: Messaging.Endpoint
         var isOfAnyDay: Bool
@@ -37,7 +35,7 @@ struct PendingKnock {
     var rest: [Attempt]
 }
 
-/// Knocks (Explode.md): sealed words without a handshake, to tell of an explosion and to ask for one.
+/// Knocks (Explode.md): sealed messages without a handshake, which announce an explosion or ask about one.
 final class Knocks: CorePart {
     let core: ProtocolCore
     private let endings: EndingTable
@@ -47,7 +45,6 @@ final class Knocks: CorePart {
     private let streams: RelayStreams
     private let listening: Listening
     private var knocking: Set<KnockName> = []
-    /// How many knocks of others may cost us something.
     private var forgedKnocks = KnockAllowance.forged
     private var answeredKnocks = KnockAllowance.answered
 
@@ -64,7 +61,7 @@ final class Knocks: CorePart {
         self.listening = listening
     }
 
-    /// The first byte of a knock's sealed bytes, and of its answer, says what it is.
+    /// The first byte of a knock's sealed bytes, and of its answer.
     private enum KnockKind {
         static let notice: UInt8 = 1
         static let question: UInt8 = 2
@@ -74,8 +71,8 @@ final class Knocks: CorePart {
 
     // MARK: Incoming
 
-    /// - Parameter source: the network that it came from, a /24 or /48.
-    /// - Returns: the answer; `nil` for silence.
+    /// - Parameter source: the sender's network, a /24 or /48.
+    /// - Returns: the answer; `nil` for none.
     func receive(_ token: RoutingToken, _ payload: [UInt8], from source: UInt64?) -> [UInt8]? {
         guard let match = routes.match(token), match.isKnock, let kind = payload.first else { return nil }
         let sealed = Array(payload.dropFirst())
@@ -89,7 +86,7 @@ final class Knocks: CorePart {
                 receiveReceipt(sealed, of: conversation, number, from: source)
                 return nil
             }
-            // Nobody is made to send more than was sent to them.
+            // No amplification: an answer is never longer than the knock.
             guard sealed.count >= Limits.noticeByteCount, answeredKnocks.allows(number, from: source, now: now),
                 let answer = answer(kind, sealed, token, conversation, knocker)
             else { return nil }
@@ -99,8 +96,8 @@ final class Knocks: CorePart {
         }
     }
 
-    /// Only a member can have sealed what opens, and that is cheap to see. What opens and does not hold has cost a signature's
-    /// check, and is charged.
+    /// Opening is cheap and proves that a member sealed the notice. A notice that opens and fails verification has cost
+    /// a signature check, and is charged.
     private func receiveNotice(_ sealed: [UInt8], for client: ClientID, _ route: UInt64, from source: UInt64?)
         -> [UInt8]?
     {
@@ -202,7 +199,7 @@ final class Knocks: CorePart {
         }
     }
 
-    /// All places by the token of the day, and then all of them by that of any day.
+    /// Tries all endpoints with the token of the day, then all with the token of any day.
     private func send(
         _ content: PendingKnock.Content, _ secret: KnockSecret, to endpoints: [Messaging.Endpoint], _ name: KnockName
     ) {
@@ -225,7 +222,7 @@ final class Knocks: CorePart {
         switch content {
         case .sealed(let bytes): payload = bytes
         case .question:
-            // As long as a notice, the longest that may come back.
+            // As long as a notice, the longest possible answer.
             var random = Randomness.system
             payload = [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
         }
@@ -245,14 +242,13 @@ final class Knocks: CorePart {
             completion: completion(of: knock))
     }
 
-    /// Over a stream that a rendezvous node passes on.
     private func knock(_ knock: PendingKnock, over channel: StreamChannel) {
         listening.transport?.knock(
             over: channel, token: knock.token, sealed: knock.payload, completion: completion(of: knock))
     }
 
     private func completion(of knock: PendingKnock) -> (Result<[UInt8]?, DialFailure>) -> Void {
-        // A connection may outlive the node that made it.
+        // Weak: a connection may outlive its node.
         { [weak self] result in self?.knocked(result, knock) }
     }
 
@@ -261,7 +257,7 @@ final class Knocks: CorePart {
         guard !isStopped else { return }
         switch (result, knock.name) {
         case (.success(let answer?), _): receive(answer, to: knock.name, knock.secret, knock.token)
-        // A receipt has no answer: with neither token it is known whether it was taken.
+        // A receipt has no answer, so success is unknown: both tokens are used.
         case (.success(nil), .report) where knock.isOfAnyDay: break
         case (.success(nil), .report):
             send(knock.content, knock.secret, knock.rest.filter(\.isOfAnyDay)[...], knock.name)

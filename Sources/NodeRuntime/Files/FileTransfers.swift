@@ -6,12 +6,11 @@ import Store
 import Transport
 import Wire
 
-/// Files between members: chunks out as the link takes them, and the hash of what has come.
+/// Files between members: sends chunks as links accept them, and hashes received ones.
 final class FileTransfers: CorePart {
     let core: ProtocolCore
     private let output: LinkOutput
     private let writer: InboxWriter
-    /// Links with chunks to send.
     private var served: Set<LinkID> = []
     private var isServing = false
 
@@ -23,7 +22,7 @@ final class FileTransfers: CorePart {
 
     // MARK: Out
 
-    /// Sends chunks on a link as long as it takes them; what else there is to send goes in between.
+    /// Sends chunks while the link accepts them, interleaved with other frames.
     func serve(_ link: LinkID) {
         guard links[link] != nil else { return }
         served.insert(link)
@@ -32,7 +31,6 @@ final class FileTransfers: CorePart {
 
     func stopServing(_ link: LinkID) { served.remove(link) }
 
-    /// The transport has room again.
     func becameWritable(_ link: LinkID) { if served.contains(link) { schedule() } }
 
     private func schedule() {
@@ -65,29 +63,28 @@ final class FileTransfers: CorePart {
     func transmitChunk(_ id: Messaging.MessageID, _ index: Int, client: ClientID, on link: LinkID) {
         do throws(StoreError) {
             let chunk = try inboxes[client]?.archive.chunk(index, of: id, now: readClock().hide)
-            // What is not here is asked for again, and then answered.
+            // The peer asks again for a missing chunk, and is answered then.
             if let chunk { output.transmit(.attachmentChunk(chunk), on: link) }
         } catch { log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"]) }
     }
 
     // MARK: In
 
-    /// Chunks that are hashed in one turn of the loop.
     private static let verificationChunkCount = 16
 
-    /// Files of one inbox that are hashed at the same time while they come.
+    /// Files of one inbox hashed concurrently during their transfer.
     private static let verificationCount = 256
 
-    /// Hashes a chunk that has come and was kept, if it is the next in order.
+    /// Hashes a received and stored chunk, if it is the next in order.
     func hash(_ chunk: AttachmentChunk, client: ClientID) {
         guard let inbox = inboxes[client] else { return }
         let verification: Verification
         if let known = inbox.verifications[chunk.message] {
             verification = known
-            // The hash so far is that of an earlier offer with the same id.
+            // The hash so far belongs to an earlier offer with the same id.
             if chunk.index == 0, known.attachment == nil { known.restart() }
         } else if chunk.index == 0 {
-            // Files that were given up may have left hashes. A file that is still coming is read from the archive at the end.
+            // Abandoned files may have left hashes. A file in transfer can be hashed from the archive at the end.
             if inbox.verifications.count >= Self.verificationCount {
                 inbox.verifications = inbox.verifications.filter { $0.value.attachment != nil }
             }
@@ -142,7 +139,7 @@ final class FileTransfers: CorePart {
             do throws(StoreError) {
                 chunk = try inbox.archive.chunk(verification.next, of: id, now: readClock().hide)
             } catch {
-                // The disk's fault, not the file's: from the start on the next link.
+                // The disk failed, not the file: hash again from the start on the next link.
                 inbox.verifications[id] = nil
                 return writer.failed(inbox.client, error)
             }

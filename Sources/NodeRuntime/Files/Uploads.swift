@@ -3,11 +3,11 @@ import Messaging
 import NIOCore
 import Store
 
-/// A file that its user is handing over is named like the message that it will be.
+/// An upload has the id of its future message.
 package typealias UploadID = Messaging.MessageID
 
-/// A file on its way from its user into the archive. A class: a dictionary does not overwrite the place of a value that is
-/// removed, and the hash holds the file's last bytes, a short name or text its own.
+/// A file in transfer from the user to the archive. A class, because a dictionary does not overwrite removed values,
+/// and hash state and short strings hold contents inline.
 final class Upload {
     let client: ClientID
     let prepared: PreparedAttachment
@@ -19,10 +19,9 @@ final class Upload {
     /// Less than a chunk.
     var rest: [UInt8] = []
     var chunkCount = 0
-    /// Chunks that are not tried to be deflated, since the ones before did not shrink; doubles up to 32.
+    /// Chunks to store without trying deflate, since earlier chunks did not shrink; doubles up to 32.
     var skip = 0
     var skipLength = 1
-    /// Called once it has ended, in whatever way.
     var whenEnded: (() -> Void)?
 
     init(client: ClientID, prepared: PreparedAttachment, name: String, text: String, replyTo: Messaging.MessageID?) {
@@ -34,7 +33,6 @@ final class Upload {
     }
 }
 
-/// Files from the user, piece by piece.
 final class Uploads: CorePart {
     let core: ProtocolCore
     private let sleep: InboxSleep
@@ -51,13 +49,12 @@ final class Uploads: CorePart {
 
     var count: Int { uploads.count }
 
-    /// - Throws: ``NodeError/tooManyUploads(limit:)``.
     func checkCount() throws(NodeError) {
         guard count < Limits.uploadCount else { throw .tooManyUploads(limit: Limits.uploadCount) }
     }
 
-    /// Begins to take a file.
-    /// - Parameter byteCount: as far as it is known; more than the limit is refused before any byte.
+    /// Starts an upload.
+    /// - Parameter byteCount: the size as far as known; a size above the limit is refused at once.
     func begin(
         _ prepared: PreparedAttachment, client: ClientID, name: String, byteCount: Int64, text: String,
         replyTo: Messaging.MessageID?
@@ -80,8 +77,8 @@ final class Uploads: CorePart {
         }
     }
 
-    /// Takes the next bytes. A refusal ends the upload.
-    /// - Returns: how many bytes there are by now, when no more than a few MiB wait for the disk. They are durable with the
+    /// Appends bytes. A refusal ends the upload.
+    /// - Returns: the byte count so far, once at most a few MiB wait for the disk. The bytes become durable with the
     ///   file's message.
     func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
         let bytes = piece.readableBytesView
@@ -89,7 +86,6 @@ final class Uploads: CorePart {
         upload.byteCount += Int64(bytes.count)
         upload.hasher.update(bytes)
         do throws(NodeError) {
-            // Others may have needed its place since the last piece.
             try sleep.wake(upload.client, .userInteraction)
             try check(upload, adding: bytes.count)
             storage.refusal = nil
@@ -135,7 +131,7 @@ final class Uploads: CorePart {
         writer.keep(chunk, client: upload.client, expiresAt: upload.prepared.expiresAt, upload.prepared.keeping)
     }
 
-    /// Sends a file whose bytes have all come.
+    /// Sends a completely uploaded file.
     /// - Parameter send: makes the file's message.
     func commit<Sent>(_ id: UploadID, send: (ClientID, Attachment, PreparedAttachment) throws(NodeError) -> Sent)
         throws(NodeError) -> Sent
@@ -162,16 +158,14 @@ final class Uploads: CorePart {
         return sent
     }
 
-    /// A lock may have ended it, or a disk in trouble.
+    /// A lock or a disk failure may have ended the upload.
     private func unknown(_ id: UploadID) -> NodeError {
         if store.isLocked { return .locked }
         return storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
     }
 
-    /// Calls `body` once the upload has ended.
     func whenEnded(_ id: UploadID, _ body: @escaping () -> Void) { uploads[id]?.whenEnded = body }
 
-    /// Gives up a file; what has come of it is destroyed.
     func cancel(_ id: UploadID) {
         guard let upload = uploads.removeValue(forKey: id) else { return }
         upload.whenEnded?()
@@ -184,16 +178,15 @@ final class Uploads: CorePart {
         writer.changed(upload.client)
     }
 
-    /// Gives up what is being handed over into an inbox that goes, or goes on from what is durable.
+    /// Cancels the uploads into an inbox that is removed, or reloaded from disk.
     func cancelAll(into client: ClientID) {
         for id in uploads.filter({ $0.value.client == client }).keys.sorted() { cancel(id) }
     }
 
-    /// Gives up all of them.
     func cancelAll() { for id in uploads.keys.sorted() { cancel(id) } }
 }
 
-/// A guess at what a file is, by the end of its name.
+/// Guesses a media type from the file name's extension.
 enum MediaType {
     private static let known: [String: String] = [
         "txt": "text/plain", "log": "text/plain", "md": "text/markdown", "csv": "text/csv", "html": "text/html",

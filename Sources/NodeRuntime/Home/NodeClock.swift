@@ -1,40 +1,35 @@
 import Glibc
 import Messaging
 
-/// The node's wall clock (Store.md, "clock"): never goes back, whatever is done to the system's.
+/// The node's wall clock (Store.md, "clock"). It never goes back, even if the system clock does.
 ///
-/// Between two readings as much time passes as `CLOCK_BOOTTIME` says, at least. A step forward of more than five minutes
-/// hides what it makes overdue at once, and counts only when it has lasted for a minute, so that a glitch of a time
-/// server destroys nothing.
+/// It advances at least as fast as `CLOCK_BOOTTIME`. A forward step of more than five minutes hides overdue content at
+/// once. The node accepts the step only after it has lasted a minute, so that a time server's glitch destroys nothing.
 package struct NodeClock: Sendable {
     private static let step: Milliseconds = 5 * .minute
     private static let confirmation: Milliseconds = .minute
 
-    /// The two times of a moment; they differ while a step forward is in doubt.
+    /// Two times of one moment; they differ while a forward step is unconfirmed.
     package struct Reading: Hashable, Sendable {
-        /// What expires before this is not shown.
+        /// Content that expires before this time is hidden.
         package var hide: Timestamp
-        /// What expires before this is destroyed; also the time of everything that the node does.
+        /// Content that expires before this time is destroyed. Also the time of all the node's work.
         package var confirmed: Timestamp
 
-        /// Whether a step forward is in doubt.
         package var isInDoubt: Bool { hide > confirmed }
     }
 
     private var anchor: Milliseconds
     private var anchorBoot: Milliseconds
-    /// When the system's clock was first seen far ahead, by `CLOCK_BOOTTIME`.
+    /// When the system clock was first seen far ahead, by `CLOCK_BOOTTIME`.
     private var aheadSince: Milliseconds?
 
-    /// - Parameter mark: the latest time ever confirmed on this home; the clock does not start before it.
+    /// - Parameter mark: the latest time ever confirmed on this home; the clock starts no earlier.
     package init(mark: Milliseconds, realtime: Milliseconds, boottime: Milliseconds) {
         anchor = max(mark, realtime)
         anchorBoot = boottime
     }
 
-    /// - Parameters:
-    ///   - realtime: `CLOCK_REALTIME` in milliseconds.
-    ///   - boottime: `CLOCK_BOOTTIME` in milliseconds.
     package mutating func read(realtime: Milliseconds, boottime: Milliseconds) -> Reading {
         let expected = anchor + max(0, boottime - anchorBoot)
         guard realtime > expected else {
@@ -54,9 +49,8 @@ package struct NodeClock: Sendable {
         return Reading(hide: Timestamp(milliseconds: realtime), confirmed: Timestamp(milliseconds: realtime))
     }
 
-    /// `CLOCK_REALTIME` in milliseconds.
     package static func realtime() -> Milliseconds { milliseconds(CLOCK_REALTIME) }
-    /// `CLOCK_BOOTTIME` in milliseconds: goes on while the machine sleeps.
+    /// Includes the time that the machine is suspended.
     package static func boottime() -> Milliseconds { milliseconds(CLOCK_BOOTTIME) }
 
     private static func milliseconds(_ clock: clockid_t) -> Milliseconds {

@@ -2,28 +2,25 @@ import Crypto
 import Messaging
 import NIOCore
 
-/// The peers of `peers.json`, when each was last heard, and the pings that are on their way. On the node's loop alone.
+/// The peers of `peers.json`, when each was last heard, and pending pings. On the node's loop alone.
 final class PeerBook {
     private(set) var file: PeersFile
-    /// The file as it was last looked at; `nil` for a node whose peers do not come from one.
+    /// The file's stamp at the last look; `nil` if the peers do not come from a file.
     private var stamp: HomeFile.Stamp?
-    /// The file may have been changed since, and have the same stamp.
+    /// A later edit may have the same stamp.
     private var isStampRecent = false
-    /// What was read last; `nil` if the file was not there.
+    /// The file's bytes at the last read; `nil` if it was absent.
     private var bytes: [UInt8]?
-    /// Why the file could not be read at the last look.
     private var failure: HomeFileError?
     private var sightings: [String: PeerSighting] = [:]
-    /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
+    /// The last link of each named peer, by the key of its contact inbox; in memory only.
     private(set) var heard: [PublicKey: PeerPresence] = [:]
     let pings = PendingPings()
 
     init(_ file: PeersFile) { self.file = file }
 
-    /// The peers of a home.
-    /// - Throws: when its file cannot be read.
     init(home: String) throws(HomeFileError) {
-        // Before the file is read: an edit in between is noticed later.
+        // Taken before the read, so that an edit in between is noticed later.
         let stamp = PeersFile.stamp(home: home)
         (file, bytes) = try PeersFile.read(home: home)
         note(stamp)
@@ -33,7 +30,6 @@ final class PeerBook {
     var peers: [PeersFile.Peer] { file.peers }
     subscript(name: String) -> PeersFile.Peer? { file[name] }
 
-    /// The peer whose contact inbox has this key.
     func peer(_ key: PublicKey) -> PeersFile.Peer? { file.peers.first { $0.contact?.key == key } }
 
     // MARK: The file
@@ -43,10 +39,9 @@ final class PeerBook {
         isStampRecent = stamp.isRecent(at: NodeClock.realtime())
     }
 
-    /// Takes over what somebody has written into the file since it was last read. What cannot be read is refused as a whole:
-    /// the peers stay as they are, and nothing overwrites the file. The same holds for a file that is gone: some editors
-    /// remove it before they write it again.
-    /// - Returns: the file before, if it was another.
+    /// Takes over edits of the file. If the file is invalid, the peers stay unchanged and nothing overwrites the file.
+    /// The same holds for a missing file, since some editors remove a file before they write it.
+    /// - Returns: the peers before, if they changed.
     func read(home: String) throws(NodeError) -> PeersFile? {
         guard stamp != nil else { return nil }
         let now = PeersFile.stamp(home: home)
@@ -61,7 +56,7 @@ final class PeerBook {
         return take(read.file)
     }
 
-    /// As ``read(home:)``, if the file may have been changed since the last look. What is wrong is reported once.
+    /// ``read(home:)`` if the file may have changed since the last look. Reports an error once.
     func readIfEdited(home: String) throws(NodeError) -> PeersFile? {
         guard let stamp else { return nil }
         let now = PeersFile.stamp(home: home)
@@ -82,16 +77,15 @@ final class PeerBook {
             reason: #"the file is gone; for no peers, write {"peers":[]}"#)
     }
 
-    /// What has become of an edit.
     enum Edit {
-        /// With the file before, if it was another.
+        /// `before`: the previous peers, if they changed.
         case saved(before: PeersFile?)
-        /// Somebody has written the file since ``PeerBook/read(home:)``: it is as they left it.
+        /// The file was edited after ``PeerBook/read(home:)``, and was not overwritten.
         case overtaken
     }
 
-    /// To be called after ``read(home:)``.
-    /// - Throws: ``NodeError/peerExists(_:)`` when two peers would have one name.
+    /// Call ``read(home:)`` first.
+    /// - Throws: ``NodeError/peerExists(_:)`` when two peers would have the same name.
     func edit(home: String, _ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) -> Edit {
         var changed = file
         edit(&changed.peers)
@@ -119,13 +113,12 @@ final class PeerBook {
         return before
     }
 
-    // MARK: When they were heard
+    // MARK: Last heard
 
     func sighting(_ name: String) -> PeerSighting? { sightings[name] }
 
     func saw(_ name: String, _ sighting: PeerSighting) { sightings[name] = sighting }
 
-    /// Of links that have ended.
     func noteHeard(_ key: PublicKey, _ presence: PeerPresence) {
         heard[key] = presence
         guard heard.count > peers.count else { return }
@@ -133,7 +126,7 @@ final class PeerBook {
         heard = heard.filter { named.contains($0.key) }
     }
 
-    /// Of the peers that have been heard since the start, by their names: the latest of pings and links.
+    /// The latest ping or link of each peer heard since the start, by peer name.
     var lastHeard: [String: PeerPresence] {
         var result = sightings.mapValues { seen in
             PeerPresence(at: seen.at, isLinked: false, rttMilliseconds: seen.rttMilliseconds, path: seen.path)
@@ -149,30 +142,25 @@ final class PeerBook {
     }
 }
 
-/// A ping on its way.
 struct PendingPing {
     let peer: String
     let key: PublicKey
-    /// When it was asked for; then when it went out over an open link.
+    /// When the ping was requested; later, when it was sent over an open link.
     var sentAt: NIODeadline
-    /// When nobody waits for it any more.
     let end: Scheduled<Void>
     let promise: EventLoopPromise<Double>
 }
 
-/// The pings that are on their way, by their nonces. A class, because who waits for a ping may ask for another one when it
-/// ends.
+/// Pending pings, by nonce. A class, because the completion of one ping may start another.
 final class PendingPings {
     private var pings: [UInt64: PendingPing] = [:]
 
     func add(_ nonce: UInt64, _ ping: PendingPing) { pings[nonce] = ping }
 
-    /// It went out over an open link.
     func sent(_ nonce: UInt64, at time: NIODeadline) { pings[nonce]?.sentAt = time }
 
     func take(_ nonce: UInt64) -> PendingPing? { pings.removeValue(forKey: nonce) }
 
-    /// Ends the pings to one peer.
     func end(to key: PublicKey, _ error: NodeError) {
         for nonce in pings.keys.sorted() where pings[nonce]?.key == key { take(nonce)?.promise.fail(error) }
     }

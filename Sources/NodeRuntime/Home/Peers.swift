@@ -6,7 +6,7 @@ import Store
 import Transport
 import Wire
 
-/// Nodes known by name: `peers.json`, contact cards, pings and invitations.
+/// Named peers: `peers.json`, contact cards, pings and invitations.
 final class Peers: CorePart {
     private static let editAttempts = 16
 
@@ -16,7 +16,7 @@ final class Peers: CorePart {
     private let addresses: OwnAddresses
     private let output: LinkOutput
     let rendezvous: RendezvousNodes
-    /// Joins by an invite that a peer has sent, as its entry says.
+    /// Joins by an invite of a peer whose entry accepts invitations.
     var join: (_ slug: String) throws -> Void = { _ in }
 
     init(
@@ -31,14 +31,14 @@ final class Peers: CorePart {
         self.rendezvous = rendezvous
     }
 
-    /// - Throws: ``NodeError/unknownPeer(_:)``, and as ``file()``.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, and the errors of ``file()``.
     func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
         guard let peer = book[name] else { throw .unknownPeer(name) }
         return (peer, book.sighting(name))
     }
 
-    /// Lets others reach us through a peer, or no longer.
+    /// Starts or stops using a peer as a rendezvous node.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/tooManyRendezvous``,
     ///   ``NodeError/homeFile(_:)``.
     func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
@@ -50,7 +50,7 @@ final class Peers: CorePart {
         _ = try change(name) { $0.rendezvous = isRendezvous ? true : nil }
     }
 
-    /// Has a peer keep what comes for us while we are away, or no longer.
+    /// Starts or stops using a peer as our mailbox.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/otherMailbox(_:)``,
     ///   ``NodeError/homeFile(_:)``.
     func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
@@ -64,8 +64,8 @@ final class Peers: CorePart {
 
     func isBlocked(_ key: PublicKey) -> Bool { book.peers.contains { $0.contact?.key == key && $0.isBlocked } }
 
-    /// Adds a peer to `peers.json`. Adding the same one again changes nothing.
-    /// - Parameter card: its text form; `nil` for a peer that can only be listed.
+    /// Adds a peer to `peers.json`. Idempotent.
+    /// - Parameter card: its text form; without a card the peer can only be listed.
     /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
     ///   ``NodeError/homeFile(_:)``.
     func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer {
@@ -77,7 +77,6 @@ final class Peers: CorePart {
         let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
         try readPeers()
         if let known = book[name] {
-            // Adding the same peer again changes nothing.
             guard known.contact == peer.contact, known.endpoints == peer.endpoints else { throw .peerExists(name) }
             return known
         }
@@ -85,13 +84,11 @@ final class Peers: CorePart {
         return peer
     }
 
-    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     func remove(_ name: String) throws(NodeError) {
         _ = try peer(name)
         try editPeers { $0.removeAll { $0.name == name } }
     }
 
-    /// Changes an entry of `peers.json`.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
         _ = try peer(name)
@@ -99,11 +96,11 @@ final class Peers: CorePart {
         return try peer(name).0
     }
 
-    /// Refuses links and invitations of a peer, and forgets those that wait on either side.
+    /// Refuses a peer's links and invitations, and drops pending ones in both directions.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
 
-    /// Cuts the links of peers that are blocked now and were not before, and forgets invitations and pings.
+    /// Closes the links of newly blocked peers, and drops their invitations and pings.
     private func cutBlocked(since before: PeersFile) {
         let known = Set(before.peers.filter(\.isBlocked).compactMap { $0.contact?.key })
         for peer in book.peers where peer.isBlocked {
@@ -114,7 +111,7 @@ final class Peers: CorePart {
         }
     }
 
-    /// Takes over the peers of another file; those with a name that is taken must be the same. All or none.
+    /// Imports the peers of another file, all or none. A peer with an existing name must be identical.
     func take(_ file: PeersFile) throws(NodeError) {
         if let (index, _) = file.firstWrongName {
             let name = file.peers[index].name
@@ -130,15 +127,15 @@ final class Peers: CorePart {
         }
     }
 
-    /// `peers.json` as it is now.
-    /// - Throws: ``NodeError/homeFile(_:)`` when the file was edited and cannot be read.
+    /// The current `peers.json`.
+    /// - Throws: ``NodeError/homeFile(_:)`` when an edited file cannot be read.
     func file() throws(NodeError) -> PeersFile {
         try readPeers()
         return book.file
     }
 
-    /// Takes over what somebody has written.
-    /// - Returns: whether it was something else than before.
+    /// Takes over edits of `peers.json`.
+    /// - Returns: whether the peers changed.
     func reload() throws(NodeError) -> Bool {
         let before = book.file
         try readPeers()
@@ -149,7 +146,6 @@ final class Peers: CorePart {
         if let before = try book.read(home: options.home) { peersChanged(since: before) }
     }
 
-    /// At a tick: looks whether `peers.json` was edited.
     func look() {
         do throws(NodeError) {
             if let before = try book.readIfEdited(home: options.home) { peersChanged(since: before) }
@@ -161,7 +157,7 @@ final class Peers: CorePart {
         }
     }
 
-    /// - Parameter edit: is called again when somebody else has written the file meanwhile.
+    /// - Parameter edit: called again when another process edited the file in between.
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
         for _ in 0..<Self.editAttempts {
             try readPeers()
@@ -180,7 +176,6 @@ final class Peers: CorePart {
         cutBlocked(since: before)
     }
 
-    /// The card by which others can introduce themselves to this node.
     func card() throws(NodeError) -> ContactCard {
         guard let contact = core.machine.contact else { throw store.isLocked ? .locked : unread.error ?? .locked }
         return ContactCard(
@@ -190,8 +185,6 @@ final class Peers: CorePart {
 
     // MARK: Ping
 
-    /// Dials a peer's contact inbox.
-    /// - Returns: the round trip in milliseconds.
     func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
         let (peer, _) = try peer(name)
         if store.isLocked { throw .locked }
@@ -223,7 +216,6 @@ final class Peers: CorePart {
 
     // MARK: Invitations
 
-    /// Sends an invite to a peer's contact inbox, for as long as it is valid.
     func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String) throws(NodeError) {
         let (peer, _) = try peer(peerName)
         if peer.isBlocked { throw .peerBlocked(peerName) }
@@ -236,7 +228,6 @@ final class Peers: CorePart {
         }
     }
 
-    /// Those that wait, in the order of their arrival.
     func invitations() -> [ReceivedInvitation] {
         (core.machine.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
@@ -245,12 +236,11 @@ final class Peers: CorePart {
         }
     }
 
-    /// Forgets an invitation; an unknown one is no error.
+    /// Drops an invitation. Idempotent.
     func dismissInvitation(_ id: Messaging.MessageID) {
         core.turn { core.machine.withContact(&$0) { contact, _ in contact.dismiss(id) } }
     }
 
-    /// Acts on an invitation that has just come, as the peer's entry says.
     func answer(invitation id: Messaging.MessageID, from key: PublicKey) {
         guard let received = core.machine.contact?.record.received.first(where: { $0.invitation.id == id }) else {
             return
@@ -261,7 +251,7 @@ final class Peers: CorePart {
         case .accept:
             let slug = received.invitation.slug
             loop.assumeIsolated().execute {
-                // One that we cannot accept now stays, for the user.
+                // An invitation that cannot be accepted now stays for the user.
                 do { try self.join(slug) } catch {
                     return self.log.warning("an invitation could not be accepted", metadata: ["error": "\(error)"])
                 }
@@ -272,12 +262,11 @@ final class Peers: CorePart {
 
     // MARK: Presence
 
-    /// How the other side of a link is reached.
     func path(of connection: PeerConnection) -> LinkPath? {
         LinkPath(of: connection, addresses: addresses, now: now, loop: loop)
     }
 
-    /// Of the peers that are linked or have been heard since the start, by their names.
+    /// Presence of the peers that are linked or have been heard since the start, by name.
     func presences() -> [String: PeerPresence] {
         var result = book.lastHeard
         guard !links.isEmpty, !book.peers.isEmpty else { return result }
@@ -288,7 +277,7 @@ final class Peers: CorePart {
             guard let name = contactKey(of: link).flatMap({ names[$0] }) else { continue }
             var presence = presence(of: link)
             let isOfMember = core.machine.contact?.client != link.client
-            // The oldest link that there is, and the contact inbox's before a member's.
+            // The oldest link counts, and the contact inbox's link before a member's.
             if isOfMember, result[name]?.isLinked ?? false { continue }
             presence.rttMilliseconds = presence.rttMilliseconds ?? result[name]?.rttMilliseconds
             result[name] = presence
@@ -301,7 +290,7 @@ final class Peers: CorePart {
         return PeerPresence(at: now, isLinked: true, rttMilliseconds: path?.rttMilliseconds, path: path)
     }
 
-    /// The named peer at the other end of a link, by the key of its contact inbox; `nil` for others.
+    /// The contact key of the named peer at the other end of a link; `nil` for unnamed peers.
     private func contactKey(of link: ActiveLink) -> PublicKey? {
         let remote = link.connection.peer.publicKey
         let key =
@@ -310,7 +299,7 @@ final class Peers: CorePart {
         return key.flatMap { book.peer($0) == nil ? nil : $0 }
     }
 
-    /// A link ends: its peer was there until now.
+    /// Records the end of a link as the time when its peer was last heard.
     func noteLastHeard(_ link: ActiveLink) {
         guard let key = contactKey(of: link) else { return }
         let path = path(of: link.connection)

@@ -1,7 +1,7 @@
 import FoundationEssentials
 import Messaging
 
-/// `peers.json` in the home: the nodes that this one knows by name. People copy and edit it.
+/// `peers.json` in the home: the nodes that this node knows by name. Users copy and edit the file.
 package struct PeersFile: Hashable, Sendable, Codable {
     package static let fileName = "peers.json"
 
@@ -11,20 +11,19 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     private enum CodingKeys: String, CodingKey, CaseIterable { case peers }
 
-    /// One named node.
     package struct Peer: Hashable, Sendable, Codable {
         package var name: String
-        /// How it is introduced; without one it can only be shown.
+        /// The contact card; a peer without one can only be listed.
         package var contact: ContactCard?
-        /// Where it listens, if not where its card says.
+        /// Overrides the card's endpoints.
         package var endpoints: [Endpoint]?
-        /// Its links to our contact inbox are cut; absent means no.
+        /// Refuses links to our contact inbox; absent means no.
         package var blocked: Bool?
         /// Absent means ``Invitations/ask``.
         package var invitations: Invitations?
-        /// Others may reach us through it; absent means no.
+        /// Serves as our rendezvous node; absent means no.
         package var rendezvous: Bool?
-        /// It keeps what comes for us while we are away; absent means no.
+        /// Serves as our mailbox; absent means no.
         package var mailbox: Bool?
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
@@ -42,18 +41,16 @@ package struct PeersFile: Hashable, Sendable, Codable {
         package var isMailbox: Bool { mailbox ?? false }
         package var invitationPolicy: Invitations { invitations ?? .ask }
 
-        /// The card to dial with: its endpoints are ours if we have noted any.
+        /// The card to dial, with our own ``endpoints`` if there are any.
         package var card: ContactCard? {
             guard var card = contact else { return nil }
             if let endpoints, !endpoints.isEmpty { card.endpoints = endpoints }
             return card
         }
 
-        /// Where it is dialled, for display.
         package var allEndpoints: [Endpoint] { endpoints ?? contact?.endpoints ?? [] }
     }
 
-    /// What to do with an invitation from this peer.
     package enum Invitations: String, Hashable, Sendable, Codable, CaseIterable {
         case ask, accept, refuse
 
@@ -73,7 +70,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     /// An absent file is an empty list.
     package static func load(home: String) throws(HomeFileError) -> PeersFile { try read(home: home).file }
 
-    /// - Returns: the file, and what it is in bytes; `nil` for one that is absent.
+    /// - Returns: the peers and the file's bytes; `nil` bytes if the file is absent.
     static func read(home: String) throws(HomeFileError) -> (file: PeersFile, bytes: [UInt8]?) {
         let path = "\(home)/\(fileName)"
         let bytes: [UInt8]
@@ -84,7 +81,6 @@ package struct PeersFile: Hashable, Sendable, Codable {
         return (try parse(bytes, path: path), bytes)
     }
 
-    /// - Parameter path: where `bytes` come from, for the error, which names line and field.
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
         _ = try HomeFile.decode(Names.self, bytes, path: path)
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
@@ -97,8 +93,8 @@ package struct PeersFile: Hashable, Sendable, Codable {
         return file
     }
 
-    /// The names of settings alone. An unknown one is refused: passed over, a mistyped `blocked` would block nobody, and
-    /// the next change of the file would drop it.
+    /// Only the names of settings. Unknown names are refused: a mistyped `blocked` would block no peer, and the next
+    /// change of the file would drop it.
     private struct Names: Decodable {
         init(from decoder: any Decoder) throws {
             let file = try decoder.container(keyedBy: FilePathKey.self)
@@ -110,7 +106,6 @@ package struct PeersFile: Hashable, Sendable, Codable {
         }
     }
 
-    /// The first peer whose name is none, or that of another.
     package var firstWrongName: (index: Int, reason: String)? {
         var names: Set<String> = []
         for (index, peer) in peers.enumerated() {
@@ -120,12 +115,11 @@ package struct PeersFile: Hashable, Sendable, Codable {
         return nil
     }
 
-    /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) { try HomeFile.save(self, Self.fileName, home: home) }
 
     package subscript(name: String) -> Peer? { peers.first { $0.name == name } }
 
-    /// Letters, digits, `.`, `_` and `-`, at most 64: safe in shells, logs and file names.
+    /// At most 64 letters, digits, `.`, `_` and `-`: safe in shells, logs and file names.
     package static func isName(_ name: String) -> Bool {
         (1...64).contains(name.utf8.count)
             && name.utf8.allSatisfy { byte in

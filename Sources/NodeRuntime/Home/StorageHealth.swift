@@ -1,16 +1,14 @@
 import Messaging
 import Store
 
-/// What the disk has refused of late, and how much more of what peers send it may take. On the node's loop alone.
+/// Recent disk errors, and the room left for content of peers. On the node's loop alone.
 final class StorageHealth {
-    /// Between two looks at a disk in trouble.
     static let probePause: Milliseconds = 5 * .second
 
-    /// The error of the newest change that the store has refused. Whoever makes a change sets it to `nil` first.
+    /// The error of the newest refused change. Callers set it to `nil` before a change.
     var refusal: StoreError?
-    /// The newest failure of the disk, for `status`.
+    /// The latest disk failure, for `status`.
     private(set) var trouble: (error: StoreError, at: Timestamp)?
-    /// When a disk in trouble was looked at last.
     private var probedAt: Timestamp?
     var room: StorageRoom
 
@@ -21,15 +19,15 @@ final class StorageHealth {
         trouble = (error, now)
     }
 
-    /// As ``failed(_:at:)``, for a change that no user has asked for.
+    /// ``failed(_:at:)`` for a change that no user requested.
     func note(_ error: StoreError, at now: Timestamp) { trouble = (error, now) }
 
-    /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.
+    /// Probes a full or read-only disk: only a new write shows whether it has recovered.
     func probe(_ store: Store, after pause: Milliseconds, now: Timestamp) {
         guard let trouble, now - max(probedAt ?? trouble.at, trouble.at) >= pause else { return }
         switch trouble.error.kind {
         case .full, .readOnly: break
-        // What failed once may not fail everywhere: said for a minute.
+        // A single failure may not recur: shown for a minute.
         case .passphrase, .locked, .busy, .missing, .exists, .permission, .damaged, .resources, .misuse, .io:
             if now - trouble.at >= .minute { self.trouble = nil }
             return

@@ -5,8 +5,8 @@ import NIOCore
 import NIOPosix
 import Store
 
-/// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory. The identity keys are gone like the
-/// storage's: nobody is dialled, no handshake is answered, and nothing is signed.
+/// Locks and unlocks the storage. Links stay open while the storage is locked, and contents wait in memory. The
+/// identity keys are wiped too, so the node cannot dial, answer handshakes or sign.
 final class StorageLock: CorePart {
     let core: ProtocolCore
     private let routes: Routes
@@ -17,11 +17,10 @@ final class StorageLock: CorePart {
     private let explosions: Explosions
     private let rendezvous: RendezvousNodes
     private let events: NodeEvents
-    /// The unlock or change whose passphrase was given last: it ends after all others, since each takes 256 MiB.
+    /// The latest unlock or change of passphrase. They run one after another, since each takes 256 MiB.
     private(set) var lastStretching: EventLoopFuture<Void>?
-    /// How often a lock was asked for: an unlock that was asked for before it is void.
+    /// The number of lock requests: a lock cancels unlocks requested before it.
     private var lockCount = 0
-    /// Called when the storage has been unlocked and taken up.
     var unlocked: () -> Void = {}
 
     init(
@@ -41,7 +40,6 @@ final class StorageLock: CorePart {
 
     // MARK: Lock
 
-    /// Wipes the storage keys and the identity keys.
     func lock() {
         lockCount += 1
         guard !store.isLocked else { return }
@@ -55,7 +53,7 @@ final class StorageLock: CorePart {
             return []
         }
         dials.giveUp()
-        // Their chunks cannot be destroyed later, and the bytes of the last one would stay in memory.
+        // Later, their chunks could not be destroyed, and the bytes of the last one would stay in memory.
         uploads.cancelAll()
         // Before the store waits for the disk, which may hang.
         for inbox in inboxes.all {
@@ -63,7 +61,7 @@ final class StorageLock: CorePart {
             inbox.archive.forgetOutgoing()
             inbox.forgetHashes()
         }
-        // What waits for a commit must not wait for the unlock.
+        // Pending commits must not wait for the unlock.
         writer.commits.hurry()
         store.lock()
         for inbox in inboxes.all { inbox.isPlaceSaved = false }
@@ -72,7 +70,7 @@ final class StorageLock: CorePart {
 
     // MARK: Unlock
 
-    /// Unlocks in this turn, however long that takes.
+    /// Unlocks synchronously.
     /// - Parameter passphrase: `nil` for a home with a key file.
     func unlock(passphrase: consuming SecretBytes?) throws {
         guard store.isLocked else { return }
@@ -80,8 +78,8 @@ final class StorageLock: CorePart {
         try takeUpStorage()
     }
 
-    /// Unlocks; the passphrase is stretched on another thread, since all else would wait a second for each guess. It is
-    /// checked on a node that is unlocked already, too: its user relies on the answer.
+    /// Unlocks; stretches the passphrase on another thread, since a guess would block the loop for a second. An
+    /// unlocked node checks the passphrase too, because the user relies on the answer.
     func unlocking(passphrase: consuming SecretBytes) -> EventLoopFuture<Void> {
         let secret = Secret(passphrase)
         let lockCount = lockCount
@@ -91,21 +89,20 @@ final class StorageLock: CorePart {
             return { try secret.keys(by: stretching) }
         } then: { (keys: StretchedKeys?) in
             try self.checkUnlock(lockCount)
-            // A home with a key file takes any passphrase.
+            // A home with a key file accepts any passphrase.
             guard let keys else { return try self.unlock(passphrase: nil) }
-            // Another one was faster.
             guard self.store.isLocked else { return }
             try self.store.unlock(with: keys)
             try self.takeUpStorage()
         }
     }
 
-    /// Protects the storage by another passphrase, or by a key file; locked or not. Both passphrases are stretched on another
+    /// Changes the protection to another passphrase or a key file, locked or not. Stretches both passphrases on another
     /// thread.
     /// - Parameters:
     ///   - old: `nil` for a home with a key file.
     ///   - new: `nil` for a key file.
-    /// - Returns: succeeds when what protected it before opens nothing any more.
+    /// - Returns: succeeds once the old protection opens nothing any more.
     func changingProtection(from old: consuming SecretBytes?, to new: consuming SecretBytes?) -> EventLoopFuture<Void> {
         let (old, new) = (Secret(old), Secret(new))
         return afterOthers {
@@ -119,7 +116,6 @@ final class StorageLock: CorePart {
         }
     }
 
-    /// Carries a passphrase to another thread.
     private final class Secret: Sendable {
         let bytes: SecretBytes?
         init(_ bytes: consuming SecretBytes?) { self.bytes = bytes }
@@ -132,10 +128,10 @@ final class StorageLock: CorePart {
         }
     }
 
-    /// Does what takes a second on a thread of its own, when all that was asked for before has ended.
+    /// Runs slow work on its own thread, after all earlier requests.
     /// - Parameters:
-    ///   - prepare: on the loop, when its turn has come; returns the work.
-    ///   - perform: on the loop, with the result.
+    ///   - prepare: called on the loop when the request's turn comes; returns the work.
+    ///   - perform: called on the loop with the result.
     private func afterOthers<Value: Sendable>(
         _ prepare: @escaping () throws -> @Sendable () throws -> Value, then perform: @escaping (Value) throws -> Void
     ) -> EventLoopFuture<Void> {
@@ -143,7 +139,7 @@ final class StorageLock: CorePart {
         let done = before.assumeIsolated().flatMap { () -> EventLoopFuture<Void> in
             let work: @Sendable () throws -> Value
             do { work = try prepare() } catch { return self.loop.makeFailedFuture(error) }
-            // Nothing else is done by this thread: who may unlock does not wait for others.
+            // A thread of its own, so that an unlock does not wait for other work.
             let thread = NIOThreadPool(numberOfThreads: 1)
             thread.start()
             let value = thread.runIfActive(eventLoop: self.loop, work)
@@ -154,14 +150,14 @@ final class StorageLock: CorePart {
         return done
     }
 
-    /// What has happened since an unlock was asked for.
+    /// Fails if the node stopped or was locked since the unlock was requested.
     private func checkUnlock(_ lockCount: Int) throws(NodeError) {
         if isStopped { throw .stopping }
         if self.lockCount != lockCount { throw .locked }
     }
 
-    /// The storage has been unlocked: takes up what is in it, the first time, and writes what has waited for it.
-    /// - Throws: when that is not possible: it is locked again then, so that the next unlock tries again.
+    /// After an unlock: loads the storage, the first time, and writes pending changes.
+    /// - Throws: if loading fails; the storage is then locked, so that the next unlock retries.
     private func takeUpStorage() throws {
         do {
             if loading.hasLoaded {
@@ -184,7 +180,7 @@ final class StorageLock: CorePart {
         unlocked()
     }
 
-    /// Derives the identity keys again, and makes the routes for which there was no key.
+    /// Derives the identity keys again, and adds the routes that lacked a key.
     private func restoreKeys() {
         for inbox in inboxes.all {
             guard let key = inbox.key, key.isWiped else { continue }
@@ -199,7 +195,7 @@ final class StorageLock: CorePart {
         }
     }
 
-    /// What the locked storage could not be told, before anything else is written.
+    /// Performs actions deferred while locked, before any other write.
     private func performDeferred() {
         for inbox in inboxes.all where !inbox.deferred.isEmpty {
             let waiting = inbox.deferred

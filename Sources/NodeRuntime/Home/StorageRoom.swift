@@ -1,7 +1,6 @@
 import Glibc
 import Messaging
 
-/// The room on a file system, in bytes.
 package struct DiskSpace: Sendable {
     package var total: UInt64
     /// For users without privileges.
@@ -12,7 +11,6 @@ package struct DiskSpace: Sendable {
         self.available = available
     }
 
-    /// What the kernel says; `nil` when it cannot be asked.
     package init?(of path: String) {
         var status = statvfs()
         guard statvfs(path, &status) == 0 else { return nil }
@@ -21,15 +19,14 @@ package struct DiskSpace: Sendable {
     }
 }
 
-/// How much more of what peers send may be stored: a member with whom a lifetime is agreed must not fill the disk, nor
-/// the memory that the index of its messages takes.
+/// Limits stored content of peers: a member must not fill the disk, nor the memory that the message index takes.
 package struct StorageRoom {
     private let home: String
     private var limits: NodeConfiguration.Storage
     private let space: @Sendable (_ home: String) -> DiskSpace?
     private var storedCount = 0
     private var hasDiskSpace = true
-    /// Bytes on the disk above the floor when it was asked, less what files took since.
+    /// Free bytes above the floor at the last query, less the files stored since.
     private var spareByteCount: UInt64 = 0
 
     package init(
@@ -42,13 +39,12 @@ package struct StorageRoom {
         look()
     }
 
-    /// Other limits from now on.
     mutating func limit(to limits: NodeConfiguration.Storage) {
         self.limits = limits
         look()
     }
 
-    /// Asks the file system; with ticks, once a second at most, and after every 256 messages.
+    /// Queries the file system: on ticks, at most once a second, and after every 256 messages.
     package mutating func look() {
         guard let space = space(home) else { return }
         let floor = min(UInt64(limits.freeByteCount.value), space.total / 20)
@@ -56,19 +52,17 @@ package struct StorageRoom {
         spareByteCount = space.available >= floor ? space.available - floor : 0
     }
 
-    /// Whether a file, or a part of one, may be stored besides what the inbox has.
+    /// Whether a file, or part of one, fits beside the inbox's stored bytes.
     package func isFor(file byteCount: Int64, besides stored: Int64) -> Bool {
         byteCount >= 0 && UInt64(byteCount) <= spareByteCount && stored <= limits.inboxByteCount.value
             && byteCount <= limits.inboxByteCount.value - stored
     }
 
-    /// Part of a file has been stored.
     package mutating func took(byteCount: Int) { spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount))) }
 
     /// - Parameters:
-    ///   - byteCount: what the inbox has stored.
-    ///   - recordCount: in how many records; each counts as ``Limits/storedRecordByteCount`` at least, for its place in
-    ///     the index.
+    ///   - byteCount: the inbox's stored bytes.
+    ///   - recordCount: the inbox's records; each counts at least ``Limits/storedRecordByteCount``, for the index.
     package func isFor(byteCount: Int64, recordCount: Int) -> Bool {
         let indexed = Int64(clamping: recordCount).multipliedReportingOverflow(by: Limits.storedRecordByteCount)
         return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount.value

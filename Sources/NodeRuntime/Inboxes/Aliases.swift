@@ -1,8 +1,7 @@
 import Crypto
 import Messaging
 
-/// Aliases of conversations, and which member came by an invite that was sent to a named peer: knowledge of this node's
-/// user (specification, *Inboxes*).
+/// Aliases of conversations, and the named peers of members who joined by a sent invite. Local to this node (Inbox.md).
 final class Aliases: CorePart {
     let core: ProtocolCore
     private let unread: UnreadInboxes
@@ -14,16 +13,15 @@ final class Aliases: CorePart {
         self.peers = peers
     }
 
-    /// What the user calls a conversation.
     func alias(of client: ClientID) -> String? {
         let own = inboxes[client]?.notes.alias
-        // Of a conversation that was joined again, an earlier copy may have the alias, and the latest one is meant by it.
+        // After a rejoin an earlier copy may hold the alias; it belongs to the latest copy.
         guard let conversation = core.machine.conversationID(client) else { return own }
         guard core.machine.client(of: conversation) == client else { return nil }
         return own ?? core.machine.clients(of: conversation).compactMap { inboxes[$0]?.notes.alias }.first
     }
 
-    /// - Throws: ``NodeError/alias(_:)``; another one while an inbox, whose alias this may be, cannot be read.
+    /// - Throws: ``NodeError/alias(_:)``. Another error while any inbox is unreadable, since it might hold this alias.
     func check(_ alias: String, for client: ClientID? = nil) throws(NodeError) {
         do throws(AliasRefusal) { try AliasRefusal.check(alias) } catch { throw .alias(error) }
         if let holder = inboxes.holder(of: alias), holder != client {
@@ -32,7 +30,7 @@ final class Aliases: CorePart {
         if let error = unread.error { throw error }
     }
 
-    /// Of an inbox that has just been taken for a conversation.
+    /// For an inbox that has just become a conversation.
     func set(_ alias: String?, of client: ClientID) {
         guard let inbox = inboxes[client] else { return }
         var notes = inbox.notes
@@ -40,8 +38,8 @@ final class Aliases: CorePart {
         inboxes.note(notes, of: inbox)
     }
 
-    /// The alias of a conversation that is being made: what was asked for, else its name. A name that means another
-    /// conversation here is refused: whoever goes on with that name would say there what is for the new one.
+    /// The alias for a new conversation: the requested one, or its name. A name that is another conversation's alias is
+    /// refused, or the user would send its messages there.
     func new(_ alias: String?, name: String?) throws(NodeError) -> String? {
         let named = name.flatMap { (try? AliasRefusal.check($0)) == nil ? nil : $0 }
         guard let wanted = alias ?? named else { return nil }
@@ -49,24 +47,23 @@ final class Aliases: CorePart {
         return wanted
     }
 
-    /// The conversation that goes by this alias; of one that was joined again, the copy that goes on.
     func client(aliased text: String) throws(NodeError) -> ClientID? {
         guard let holder = inboxes.holder(of: text) else { return nil }
-        // It is there, and the disk does not give it: nobody else is meant.
+        // The holder is unreadable; the alias refers to no other inbox.
         guard let conversation = core.machine.conversationID(holder) else {
             throw unread.error ?? .unknownConversation(text)
         }
         return core.machine.client(of: conversation) ?? holder
     }
 
-    /// Before an inbox is saved: its notes follow what has become of it.
+    /// Updates the notes before an inbox is saved.
     func follow(_ record: InboxRecord, _ inbox: Inbox) {
         let client = record.client
         var changed = inbox.notes
         switch record.role {
         case .unused, .contact: return
         case .joining(let join):
-            // Another join may have it.
+            // Frees the alias for another join.
             if join.state != .joining { changed.alias = nil }
         case .conversation(let conversation):
             changed.follow(conversation)
@@ -78,19 +75,18 @@ final class Aliases: CorePart {
         if changed != inbox.notes { inboxes.note(changed, of: inbox) }
     }
 
-    /// The name, or with a number behind it the first that is free: no conversation is called so by its user or by its
-    /// members. Otherwise a member could name its conversation as another one is called here.
+    /// The name, with a number if it is taken as an alias or a name of another conversation. Otherwise a member could
+    /// give its conversation the name that the user gave another one.
     private func automaticAlias(for client: ClientID, _ name: String) -> String? {
         guard unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
         let copies = core.machine.conversationID(client).map(core.machine.clients(of:)) ?? []
-        // The copy from before has it.
         if copies.contains(where: { $0 != client && inboxes[$0]?.notes.alias != nil }) { return nil }
         let clients = core.machine.clients
         var names: Set<String> = []
         for other in clients where other != client && !copies.contains(other) {
             if let name = core.machine.name(of: other) { names.insert(ShownName.folded(name)) }
         }
-        // More numbers than there are conversations are not needed.
+        // One of these numbers is free, whatever the names are.
         for number in 1...(names.count + clients.count + 2) {
             let candidate = number == 1 ? name : "\(name)-\(number)"
             guard candidate.utf8.count <= Limits.nameByteCount else { return nil }
@@ -99,8 +95,7 @@ final class Aliases: CorePart {
         return nil
     }
 
-    /// The named peer that a member was invited as; `nil` for a member that came otherwise, or whose peer is not in
-    /// `peers.json` any more.
+    /// The named peer that a member was invited as; `nil` for other members, or if the peer has left `peers.json`.
     func peerName(of member: PublicKey, in client: ClientID) -> String? {
         guard let guest = inboxes[client]?.notes.guests.first(where: { $0.member == member }) else { return nil }
         return peers.peer(guest.peer)?.name

@@ -3,17 +3,15 @@ import Messaging
 import Store
 import Transport
 
-/// One inbox as the shell holds it: all that is of this inbox and of no other. It outlives its sleep, and goes with its
-/// keys.
+/// The shell's state of one inbox. It survives sleep, and ends with the inbox's keys.
 final class Inbox {
     let client: ClientID
     let row: RowID
-    /// `nil` while it sleeps; wiped while the storage is locked.
+    /// `nil` while the inbox sleeps; wiped while the storage is locked.
     var key: IdentityKey?
-    /// What this node knows of the conversation that no member has said. Set by ``InboxTable/note(_:of:)``.
+    /// Local data about the conversation. Set by ``InboxTable/note(_:of:)``.
     var notes = InboxNotes()
 
-    /// The notes of an awake inbox, as they are saved.
     var savedNotes: InboxNotes {
         var notes = notes
         notes.shownPlace = archive.shownPlace
@@ -21,59 +19,51 @@ final class Inbox {
         return notes
     }
 
-    // What is kept
+    // Stored data
     let archive: MessageArchive
-    /// Files on their way to it, as far as they are hashed.
     var verifications: [Messaging.MessageID: Verification] = [:]
-    /// What leaves the node waits here for the disk.
     let effects: EffectQueue
-    /// It is awake, and its saved state says that none of its messages waits.
+    /// The inbox is awake, and its saved state says that its outbox is empty.
     var isSettled = false
-    /// None of its messages that waits has a lower place on the disk; see ``InboxSnapshot/outboxPlace``.
+    /// No waiting message has a lower position on the disk; see ``InboxSnapshot/outboxPlace``.
     var outboxPlace: UInt64 = 0
-    /// A state with a place that holds was saved since the store last read the inbox from the disk. Until then the saved
-    /// place may be above the store's next one: the records that had the highest places may have ended.
+    /// False after each load: the records with the highest positions may have expired, so the saved ``outboxPlace`` may
+    /// lie above the store's next position. Save the state before the next message.
     var isPlaceSaved = false
-    /// The disk has refused to read its outbox at the last load or wake: a message that the core does not know may wait.
+    /// The last load or wake could not read the outbox: it may contain messages unknown to the core.
     var hasUnreadOutbox = false
-    /// It is among those whose statuses are written with the next commit.
     var owesStatuses = false
-    /// Its record changed while the storage was locked.
     var isUnsaved = false
-    /// Its newest changes were refused when the storage was locked already: it goes on from what is durable at the unlock.
+    /// The store refused its newest changes, and was then locked: reload the inbox at the unlock.
     var isVoided = false
-    /// What has become of messages on the disk while the storage was locked; in order.
+    /// Status changes of stored messages made while the storage was locked; in order.
     var deferred: [NodeAction] = []
-    /// What the last saved state says of when a message last came or went.
     var activitySaved: Messaging.Timestamp?
-    /// When its conversation is to be destroyed, while the store has refused to note that.
+    /// The scheduled destruction that the store has refused to record.
     var unarmedEnd: Timestamp?
-    /// Its storage has just failed: no links until then.
+    /// After a storage failure: no links until then.
     var troubledUntil: Timestamp?
 
-    // How it is reached
-    /// The routing table's numbers of its routes.
+    /// Routing numbers of its routes.
     var routes: [NodeAction.Route: UInt64] = [:]
-    /// Routes that were asked for while the keys were wiped.
+    /// Routes requested while the keys were wiped.
     var owedRoutes: [NodeAction.Route] = []
-    /// By which it dials its members; empty until it is awake for the first time.
+    /// For dialling members; empty until the inbox is first awake.
     var dialTokens: [PublicKey: DialTokens] = [:]
-    /// Counters of its tokens, while it is being loaded.
     var savedCounters: [InboxSnapshot.Counters] = []
-    /// A write of its counters waits for the next tick.
     var owesCounters = false
-    /// How many users follow the inbox. The core has the number, too, and loses it when the inbox is loaded anew.
+    /// How many users follow the inbox. A reload of the inbox clears the core's own count.
     var watcherCount = 0
-    /// In the order in which they were opened.
+    /// In the order of opening.
     private(set) var links: [ActiveLink] = []
 
-    /// Acknowledgements since the log was last told of them.
+    /// Acknowledgements since the last log line.
     var acknowledgements = AcknowledgementCounts()
 
-    /// Nothing of the bytes of files on their way stays in memory; see ``forgetHash(of:)``.
+    /// Removes bytes of files in transfer from memory; see ``forgetHash(of:)``.
     func forgetHashes() { for id in verifications.keys { forgetHash(of: id) } }
 
-    /// Drops what was hashed of a file. One that is being compared begins again, and finds out what has become of it.
+    /// Drops a file's hash. A hash that is being compared restarts, and still completes.
     func forgetHash(of message: Messaging.MessageID) {
         if verifications[message]?.attachment == nil {
             verifications[message] = nil
@@ -89,10 +79,10 @@ final class Inbox {
         effects = EffectQueue(client: client)
     }
 
-    /// The secp256k1 key of the inbox: derived from its row, so that it dies with it.
+    /// The secp256k1 key of the inbox, derived from its row: destroying the row destroys the key.
     func deriveKey(in store: Store) throws -> IdentityKey {
         for attempt in 0..<4 {
-            // One derivation in 2^127 is not a valid key.
+            // One derivation in 2^127 yields an invalid key.
             if let key = try? SecretKey(try store.secret(row, label: "identity key \(attempt)")) {
                 return IdentityKey(key)
             }

@@ -7,7 +7,7 @@ import Transport
 import Wire
 
 extension StoreError {
-    /// Whether trying again may help: the disk, or the system, has refused, and nothing is known to be damaged.
+    /// Whether a retry may help: the disk or the system refused, and nothing is known to be damaged.
     fileprivate var mayPass: Bool {
         switch kind {
         case .io, .full, .resources: true
@@ -16,9 +16,8 @@ extension StoreError {
     }
 }
 
-/// Inboxes from the store into the core: at the start, again when the disk has refused, and new ones.
+/// Loads inboxes into the core: at the start, and again after a disk failure. Makes new inboxes.
 final class InboxLoading: CorePart {
-    /// Inboxes that are read again in one tick.
     private static let batchCount = 64
 
     let core: ProtocolCore
@@ -34,7 +33,6 @@ final class InboxLoading: CorePart {
     let summaries: InboxSummaries
     private let rendezvous: RendezvousNodes
     private let mailboxes: Mailboxes
-    /// The store has been unlocked once, and what is in it taken up.
     private(set) var hasLoaded = false
 
     init(
@@ -59,7 +57,6 @@ final class InboxLoading: CorePart {
 
     // MARK: Loading
 
-    /// Takes up everything that is in the unlocked store.
     func load() throws {
         let tombstones = try store.tombstones()
         hasLoaded = true
@@ -81,14 +78,14 @@ final class InboxLoading: CorePart {
                 try load(row)
             } catch { skip(row, error) }
         }
-        // The contact inbox is there now: whose members know where it is, is known with what was reserved for it.
+        // Needs the contact inbox, which records the reservations.
         rendezvous.use()
         core.turn {
             core.machine.launch(&$0)
             return []
         }
         core.perform(begun)
-        // Its inbox was left, and we were stopped before it went.
+        // The inbox was left, but the node stopped before it was destroyed.
         if unread.damage.isEmpty {
             for conversation in endings.armed where core.machine.client(of: conversation) == nil {
                 explosions.removeTombstone(conversation)
@@ -99,7 +96,7 @@ final class InboxLoading: CorePart {
         ensureUnused()
     }
 
-    /// What the disk does not give now it may give later; what is damaged stays so.
+    /// Unreadable inboxes are retried; damaged ones stay damaged.
     private func skip(_ row: RowID, _ error: any Error, of lost: (inbox: Inbox, conversation: ConversationID?)? = nil) {
         let before = unread.remove(row)
         let inbox = lost?.inbox ?? before?.inbox
@@ -118,7 +115,6 @@ final class InboxLoading: CorePart {
         }
     }
 
-    /// Reads again what the disk did not give, some at a time.
     func loadUnread() {
         guard !unread.isEmpty, !store.isLocked else { return }
         for row in unread.takeDue(now: now, count: Self.batchCount) {
@@ -138,15 +134,15 @@ final class InboxLoading: CorePart {
 
     private func load(_ row: RowID) throws {
         guard let bytes = try store.loadState(row) else {
-            // Made, but never saved: nobody knows of it. Where there was something, it was lost: its keys stay.
+            // Made but never saved, so unknown to any peer. A used inbox without a state is damaged; keep its keys.
             if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
             return try store.destroyRow(row)
         }
-        // A box of others, and no inbox of ours.
+        // A mailbox box, not an inbox of ours.
         if let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) { return mailboxes.bodies.adopt(box, row) }
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
         let client = snapshot.record.client
-        // Two inboxes with one clientId: the second is not taken.
+        // Two inboxes with one clientId: refuse the second.
         guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
         let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)
@@ -155,7 +151,7 @@ final class InboxLoading: CorePart {
         if case .conversation(let record) = snapshot.record.role,
             let tombstone = core.machine.tombstone(record.genesis.conversation)
         {
-            // We were stopped between the tombstone and the end of the keys: go on from there.
+            // The node stopped between tombstone and key destruction: continue the explosion.
             let others = record.current + record.members.filter { record.former.contains($0.key) }
             let tells = tombstone.role == .creator && !tombstone.isTraceless
             explosions.explode(client, tombstone, fanOut: tells ? others : [])
@@ -165,7 +161,7 @@ final class InboxLoading: CorePart {
         guard case .conversation = snapshot.record.role else {
             return enter(snapshot, inbox, key: key, sessionGoesOn: false)
         }
-        // Conversations sleep until it is known which of them are to be awake.
+        // Conversations start asleep; the core decides later which to wake.
         enterSleeping(snapshot, inbox, key: key)
     }
 
@@ -202,8 +198,8 @@ final class InboxLoading: CorePart {
         sleep.restoreOutbox(inbox)
     }
 
-    /// When a message last came or went, as far as the disk knows: as of the last state, or by the newest message. No message
-    /// is worth a state of its own, so a node that was killed knows it from these.
+    /// The time of the last activity: the saved one, or the newest message's. Messages do not save the state, so after
+    /// a crash the messages decide.
     private func lastActivity(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> Messaging.Timestamp? {
         [snapshot.lastActivity, newestMessageTime(inbox.row)].compactMap { $0 }.max()
     }
@@ -226,11 +222,11 @@ final class InboxLoading: CorePart {
         return time
     }
 
-    /// An inbox's storage has failed: everything since the last durable state is void.
+    /// Reloads an inbox after a storage failure: all changes since the last durable state are void.
     func reload(_ inbox: Inbox) {
         let client = inbox.client
         held.drop(inbox, isDurable: false)
-        // What the disk has may be other than what was to be written, of a file that is being handed over, too.
+        // The disk may differ from memory, also for files that are being uploaded.
         inbox.archive.forgetOutgoing()
         uploads.cancelAll(into: client)
         inbox.verifications = [:]
@@ -244,12 +240,12 @@ final class InboxLoading: CorePart {
         let wasAsleep = core.machine.isSleeping(client)
         inbox.isSettled = false
         linkEvents.abandonLinks(of: inbox)
-        // The disk's trouble is not the other member's: the session goes on if it did.
+        // The failure is local, so the peer's session continues.
         let sessionGoesOn = core.machine.conversation(client)?.sessionGoesOn ?? false
         routes.unregisterAll(inbox)
         let conversation = core.machine.conversationID(client)
         core.machine.remove(client)
-        // A disk that is full stays so for a while: the member is not called back at once.
+        // A full disk stays full for a while: do not redial the member at once.
         inbox.troubledUntil = now + InboxWriter.troublePause
         let snapshot: InboxSnapshot
         let key: IdentityKey
@@ -258,7 +254,7 @@ final class InboxLoading: CorePart {
                 if try store.isUsed(inbox.row) {
                     throw NodeError.store(.damaged(what: "the state of inbox \(inbox.row)"))
                 }
-                // Made, but never saved: nobody knows of it.
+                // Made but never saved, so unknown to any peer.
                 removal.destroy(client)
                 return
             }
@@ -282,7 +278,7 @@ final class InboxLoading: CorePart {
 
     // MARK: Making
 
-    /// A fresh inbox: a row of the key grid and the identity that follows from it.
+    /// Makes an inbox: a row of the key grid, and the identity derived from it.
     private func make() throws -> ClientID {
         guard !store.isLocked else { throw NodeError.locked }
         let row = try store.createRow()
@@ -298,7 +294,6 @@ final class InboxLoading: CorePart {
         return client
     }
 
-    /// The pooled inbox, or a new one when the pool is empty.
     func take() throws(NodeError) -> ClientID {
         do { return try core.machine.unused ?? make() } catch {
             switch error {
@@ -309,7 +304,7 @@ final class InboxLoading: CorePart {
         }
     }
 
-    /// Fills the pool again, after what the user waits for.
+    /// Refills the pool after the user's request is done.
     func ensureUnused() {
         guard !store.isLocked, core.machine.unused == nil else { return }
         loop.assumeIsolated().execute {
@@ -321,13 +316,13 @@ final class InboxLoading: CorePart {
     }
 
     func ensureContact() throws {
-        // It may be one of those that the disk does not give.
+        // An unreadable inbox may be the contact inbox.
         guard core.machine.contact == nil, unread.isEmpty else { return }
         let client = try make()
         core.turn { core.machine.makeContact(client, &$0) }
     }
 
-    /// At a tick: the inbox for contacts is gone when the disk has refused its first state.
+    /// At each tick: makes the contact inbox again if the store refused its first state.
     func remakeContact() {
         guard hasLoaded, !store.isLocked, !store.isReadOnly, core.machine.contact == nil else { return }
         do { try ensureContact() } catch { say("there is no inbox for contacts", of: error) }

@@ -1,37 +1,36 @@
 import Crypto
 import Messaging
 
-/// What this node notes for its own user about one conversation, and tells nobody. Sealed with the inbox's state, it goes
-/// with it.
+/// Local notes about one conversation, never sent. Sealed with the inbox's state.
 struct InboxNotes: Hashable, Sendable, Codable {
-    /// An invite that was sent to a named peer and that nobody has used yet.
+    /// An unused invite that was sent to a named peer.
     struct SentInvite: Hashable, Sendable, Codable {
         var invite: InviteID
-        /// Of the peer's contact inbox, so that the note follows `peers.json`.
+        /// The key of the peer's contact inbox, so that the note follows `peers.json`.
         var peer: PublicKey
     }
 
-    /// A member that has joined by an invite that was sent to a named peer.
+    /// A member that joined by an invite sent to a named peer.
     struct Guest: Hashable, Sendable, Codable {
         var member: PublicKey
-        /// Of the peer's contact inbox.
+        /// The key of the peer's contact inbox.
         var peer: PublicKey
     }
 
-    /// What the user calls the conversation; unique on this node.
+    /// Unique on this node.
     var alias: String?
-    /// The conversation's name becomes its alias as soon as it can. Not any more once the user has said otherwise.
+    /// The conversation's name becomes its alias when possible. False once the user has set or removed an alias.
     var takesName = true
-    /// At most as many as the conversation has open invites.
+    /// At most as many as open invites.
     var sentInvites: [SentInvite] = []
-    /// At most as many as the conversation has members, present and former.
+    /// At most as many as present and former members.
     var guests: [Guest] = []
     /// ``MessageArchive/shownPlace`` at the last save.
     var shownPlace: UInt64 = 0
-    /// The number of unread stored messages when the inbox fell asleep; `nil` when messages came since.
+    /// The number of unread stored messages when the inbox fell asleep; `nil` once messages have come since.
     var unreadCount: UInt32?
 
-    /// Takes up what the conversation says now: who has come by which invite, and which invites are gone.
+    /// Moves redeemed invites to `guests`, and drops invites that no longer exist.
     mutating func follow(_ record: ConversationRecord) {
         if !sentInvites.isEmpty {
             let issued = record.issuer?.invites ?? []
@@ -45,12 +44,12 @@ struct InboxNotes: Hashable, Sendable, Codable {
     }
 }
 
-/// Who has an alias, by the alias as it reads, so that no two read alike.
+/// The holders of aliases, by folded alias, so that no two aliases read alike.
 struct AliasTable {
     private var holders: [String: ClientID] = [:]
 
-    /// An inbox gives one alias up and takes another.
-    /// - Returns: the alias that it has now: none where another inbox has it already.
+    /// Replaces the alias of an inbox.
+    /// - Returns: its alias now; `nil` if another inbox holds the new one.
     mutating func replace(_ old: String?, by new: String?, of client: ClientID) -> String? {
         if let old { holders[ShownName.folded(old)] = nil }
         guard let new, holder(of: new) == nil else { return nil }
@@ -58,20 +57,19 @@ struct AliasTable {
         return new
     }
 
-    /// The inbox whose alias reads like this one.
     func holder(of alias: String) -> ClientID? { holders[ShownName.folded(alias)] }
 }
 
-/// Why an alias is not given.
 package enum AliasRefusal: Error, Hashable {
-    /// Another conversation has it, or one that reads like it.
+    /// Held by another conversation, exactly or in a form that reads alike.
     case taken(ConversationID?)
-    /// It could be taken for the beginning of an id.
+    /// Could be the beginning of an id.
     case looksLikeID
-    /// Not ordinary text of at most ``Messaging/Limits/nameByteCount`` bytes, or an option of the command line.
+    /// Not ordinary text of at most ``Messaging/Limits/nameByteCount`` bytes, or starts with `-` like a command line
+    /// option.
     case notAnAlias
 
-    /// - Throws: what is wrong with the alias itself.
+    /// - Throws: if the text itself is unfit; does not look for other holders.
     static func check(_ alias: String) throws(AliasRefusal) {
         guard ShownName.isOrdinary(alias), alias.utf8.count <= Limits.nameByteCount, !alias.hasPrefix("-"),
             alias.unicodeScalars.allSatisfy({ $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) })
@@ -79,11 +77,11 @@ package enum AliasRefusal: Error, Hashable {
         if digitCount(ofID: alias).map({ $0 >= idDigitCount }) ?? false { throw .looksLikeID }
     }
 
-    /// Whether a name that another member has chosen may become an alias by itself: it must not stand for the beginning
-    /// of an id, however short.
+    /// Whether a conversation's name may become its alias automatically. Stricter than ``check(_:)``: a member chose
+    /// it, so it must not match the beginning of an id, however short.
     static func isFit(_ name: String) -> Bool { (try? check(name)) != nil && digitCount(ofID: name) == nil }
 
-    /// As many hexadecimal digits of an id as people and scripts copy.
+    /// The number of hexadecimal digits of an id that people and scripts copy.
     private static let idDigitCount = 8
 
     /// - Returns: the number of hexadecimal digits; `nil` for a text that cannot begin an id.

@@ -2,7 +2,7 @@ import Logging
 import Messaging
 import Store
 
-/// The end of inboxes: their keys on the disk, and what is in memory of them.
+/// Destroys inboxes: keys on the disk, and state in memory.
 final class InboxRemoval: CorePart {
     let core: ProtocolCore
     private let routes: Routes
@@ -18,8 +18,7 @@ final class InboxRemoval: CorePart {
         self.uploads = uploads
     }
 
-    /// The inbox goes without a trace.
-    /// - Returns: why the keys may still be there; the store tries again.
+    /// - Returns: why the keys may still exist; the store retries.
     @discardableResult func destroy(_ client: ClientID) -> StoreError? {
         guard let inbox = inboxes[client] else {
             if core.machine.contains(client) { core.machine.remove(client) }
@@ -35,7 +34,7 @@ final class InboxRemoval: CorePart {
         return failure
     }
 
-    /// Wipes what is in memory of an inbox whose keys are gone. Open links stay until they have said why.
+    /// Wipes the memory of an inbox whose keys are gone. Open links stay until their closing frame is sent.
     func letGo(_ inbox: Inbox) {
         let client = inbox.client
         inboxes.remove(inbox)
@@ -47,7 +46,7 @@ final class InboxRemoval: CorePart {
         inbox.verifications = [:]
         inbox.archive.forget()
         routes.unregisterAll(inbox)
-        // What waited for this inbox's disk has nothing to wait for any more.
+        // Effects that wait for this inbox's commit need not wait any more.
         held.drop(inbox, isDurable: true)
         output.resume(inbox)
         if core.machine.contains(client) { core.machine.remove(client) }

@@ -5,7 +5,7 @@ import NIOCore
 import Store
 import Wire
 
-/// Sleep and waking of inboxes (Inbox.md): what the core asks for, with the store.
+/// Puts inboxes to sleep and wakes them (Inbox.md), at the core's request.
 final class InboxSleep: CorePart {
     let core: ProtocolCore
     private let unread: UnreadInboxes
@@ -21,7 +21,7 @@ final class InboxSleep: CorePart {
 
     // MARK: Waking
 
-    /// Wakes an inbox if it sleeps; one that is awake takes note that a user wants something of it.
+    /// Wakes a sleeping inbox; marks an awake one as used by the user.
     /// - Throws: ``NodeError/locked``, ``NodeError/stopping``, ``NodeError/store(_:)``.
     func wake(_ client: ClientID, _ reason: WakeReason) throws(NodeError) {
         guard core.machine.isSleeping(client) else {
@@ -47,19 +47,18 @@ final class InboxSleep: CorePart {
         }
         inboxes.noteWaking(inbox)
         inbox.archive.noteUnsavedMark()
-        // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
+        // Our waiting reactions are hidden records. During an upload the scan is skipped.
         if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
         restoreHidden(inbox)
     }
 
-    /// Wakes an inbox for the core, which will ask again if it cannot be done now.
+    /// Wakes an inbox for the core, which retries after a failure.
     func wakeIfPossible(_ client: ClientID, _ reason: WakeReason) {
         do throws(NodeError) { try wake(client, reason) } catch {
             log.debug("an inbox could not be woken", metadata: ["client": "\(client)", "error": "\(error)"])
         }
     }
 
-    /// What the disk has of an inbox that sleeps, and its key, which follows from its row.
     private func sleepingState(_ inbox: Inbox) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
         let client = inbox.client
         do {
@@ -74,7 +73,7 @@ final class InboxSleep: CorePart {
         }
     }
 
-    /// A conversation as it is, without waking it: for lists and for what is only shown.
+    /// Reads a conversation without waking it, for lists and display.
     func peek(_ client: ClientID) -> ConversationStateMachine? {
         if let machine = core.machine.conversation(client) { return machine }
         guard core.machine.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
@@ -86,9 +85,8 @@ final class InboxSleep: CorePart {
 
     // MARK: The outbox
 
-    /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
-    /// asked when they are sent.
-    /// - Parameter place: none of them has a lower one.
+    /// Our stored messages without an acknowledgement, oldest first. Without contents: those are read when sent.
+    /// - Parameter place: a lower bound of their positions.
     func undelivered(_ inbox: Inbox, from place: UInt64) -> [Message] {
         var found: [Message] = []
         do throws(StoreError) {
@@ -118,7 +116,7 @@ final class InboxSleep: CorePart {
         restoreHidden(inbox)
     }
 
-    /// Reactions and chunks of an inbox that is awake for the first time, or was loaded anew.
+    /// Restores reactions and chunks when an inbox first wakes or is reloaded.
     private func restoreHidden(_ inbox: Inbox) {
         guard !inbox.archive.isHiddenKnown else { return }
         inbox.archive.isHiddenKnown = true
@@ -133,8 +131,7 @@ final class InboxSleep: CorePart {
 
     // MARK: Sleep
 
-    /// The core has closed the links of an inbox: its record is saved, and nothing of it stays in memory but its row, its
-    /// summary, its routes, and contents that are in memory only.
+    /// Saves an inbox whose links the core has closed. Only row, summary, routes and unsaved contents stay in memory.
     func putToSleep(_ client: ClientID) {
         guard let inbox = inboxes[client], let conversation = core.machine.conversation(client) else { return }
         inbox.isSettled = false
@@ -151,7 +148,7 @@ final class InboxSleep: CorePart {
 
     // MARK: Users
 
-    /// Somebody has this conversation open, until ``stoppedWatching(_:)``. It is woken if that is possible.
+    /// A user follows this conversation until ``stoppedWatching(_:)``. Wakes the conversation if possible.
     func watching(_ client: ClientID) {
         if let inbox = knownInbox(client) { inbox.watcherCount += 1 }
         core.machine.setWatched(client, true)
@@ -163,10 +160,9 @@ final class InboxSleep: CorePart {
         core.machine.setWatched(client, false)
     }
 
-    /// An inbox that is loaded, or one that the disk refuses now.
     private func knownInbox(_ client: ClientID) -> Inbox? { inboxes[client] ?? unread.inbox(of: client) }
 
-    /// Tells the core how many users follow an inbox that it has just been given anew.
+    /// Gives the core the number of watchers after a reload.
     func watchAgain(_ inbox: Inbox) {
         let missing = inbox.watcherCount - core.machine.watchers(of: inbox.client)
         for _ in 0..<max(0, missing) { core.machine.setWatched(inbox.client, true) }

@@ -2,9 +2,8 @@ import Crypto
 import Messaging
 import Transport
 
-/// What is saved of one inbox: the core's record, and where the counters of its routing tokens stand.
+/// The saved state of an inbox: the core's record, and the counters of its routing tokens.
 struct InboxSnapshot: Codable {
-    /// Of the link to one member.
     struct Counters: Codable {
         var remote: PublicKey
         var dial: DialCounters
@@ -13,12 +12,10 @@ struct InboxSnapshot: Codable {
 
     var record: InboxRecord
     var counters: [Counters]
-    /// When a message last came or went, as of this state.
     var lastActivity: Timestamp?
-    /// Messages that were not acknowledged when it was saved, and have been none since without another state; `nil`: the
-    /// messages themselves must be asked.
+    /// The number of unacknowledged messages. A new one saves the state again first. `nil`: unknown, scan the messages.
     var outboxCount: Int?
-    /// Where to look for them: none that waits, and no chunk of a file that was being handed over, has a lower place.
+    /// A lower bound for the positions of waiting messages, and of chunks of unfinished uploads.
     var outboxPlace: UInt64
     var notes: InboxNotes
 }

@@ -3,11 +3,11 @@ import Logging
 import Messaging
 import Store
 
-/// The summaries of sleeping inboxes, by which a start takes them up without reading them.
+/// Summaries of sleeping inboxes, which let a start load them without reading their logs.
 final class InboxSummaries: CorePart {
     let core: ProtocolCore
     private let routes: Routes
-    /// When the summaries were last written; `nil` before they were read.
+    /// When the summaries were last written; `nil` before they are read.
     private var savedAt: Timestamp?
 
     init(_ core: ProtocolCore, _ routes: Routes) {
@@ -15,14 +15,13 @@ final class InboxSummaries: CorePart {
         self.routes = routes
     }
 
-    /// What the last run left of inboxes that slept, as far as it still holds.
     func read() -> [RowID: InboxTableEntry] {
         savedAt = now
         return store.loadSummaries().compactMapValues { InboxTableEntry($0) }
     }
 
-    /// Takes up an inbox without reading it.
-    /// - Returns: `false` when it has to be read after all.
+    /// Loads an inbox from its summary.
+    /// - Returns: `false` when the log must be read instead.
     func load(_ entry: InboxTableEntry, _ row: RowID) -> Bool {
         let client = entry.summary.client
         guard inboxes[client] == nil, core.machine.tombstone(entry.summary.conversation) == nil else { return false }
@@ -36,10 +35,10 @@ final class InboxSummaries: CorePart {
         return true
     }
 
-    /// At a tick: once an hour.
+    /// At each tick: saves once an hour.
     func saveIfDue(now: Timestamp) { if savedAt.map({ now - $0 >= .hour }) ?? false { save() } }
 
-    /// Writes the summaries of the inboxes that sleep and have no outbox, for the next start.
+    /// Writes the summaries of sleeping inboxes with an empty outbox.
     func save() {
         guard !store.isLocked, !store.isReadOnly, savedAt != nil else { return }
         savedAt = now

@@ -1,12 +1,12 @@
 import Messaging
 import Store
 
-/// The inboxes of a node, and what is found in them without looking at all of them. On the node's loop alone.
+/// The inboxes of a node, with indexes that avoid full scans. On the node's loop alone.
 final class InboxTable {
     private var inboxes: [ClientID: Inbox] = [:]
     private var clients: [RowID: Inbox] = [:]
     private var aliases = AliasTable()
-    /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
+    /// Sleeping inboxes with contents in memory, longest asleep first.
     private var asleep: [Inbox] = []
     let visits = InboxVisits()
 
@@ -21,10 +21,10 @@ final class InboxTable {
         return inbox
     }
 
-    /// In the order of their names: the order of a set must not reach an action.
+    /// Sorted by client: the order of a set must not influence actions.
     func at(_ rows: Set<RowID>) -> [Inbox] { rows.compactMap(inbox).sorted { $0.client < $1.client } }
 
-    /// In the order of their names. Not for a turn, a tick or `status`: what waits is in a list or a queue.
+    /// Sorted by client. Not for turns, ticks or `status`: use lists and queues there.
     var all: [Inbox] {
         visits.note(all: inboxes.keys)
         return inboxes.values.sorted { $0.client < $1.client }
@@ -36,7 +36,6 @@ final class InboxTable {
         inbox.archive.enlist()
     }
 
-    /// When the first message in memory expires.
     func nextExpiry(in memory: MessageMemory) -> Timestamp? {
         while let time = memory.expiries.next {
             for (row, _) in memory.expiries.take(until: time) { inbox(at: row)?.archive.settleExpiry() }
@@ -45,7 +44,7 @@ final class InboxTable {
         return nil
     }
 
-    /// It is not here, or no longer; its alias stays its own until ``forgetNotes(of:)``.
+    /// Removes an inbox; its alias stays reserved until ``forgetNotes(of:)``.
     func remove(_ inbox: Inbox) {
         noteWaking(inbox)
         guard inboxes[inbox.client] === inbox else { return }
@@ -55,7 +54,7 @@ final class InboxTable {
 
     // MARK: Notes
 
-    /// An alias that another inbox has already is left out.
+    /// Drops an alias that another inbox holds.
     func note(_ notes: InboxNotes, of inbox: Inbox) {
         var notes = notes
         notes.alias = aliases.replace(inbox.notes.alias, by: notes.alias, of: inbox.client)
@@ -64,13 +63,13 @@ final class InboxTable {
 
     func forgetNotes(of inbox: Inbox) { note(InboxNotes(), of: inbox) }
 
-    /// The inbox whose alias reads like this one; it may be one that the disk does not give.
+    /// The inbox whose alias reads like this one; it may be unreadable.
     func holder(of alias: String) -> ClientID? { aliases.holder(of: alias) }
 
-    // MARK: Memory of those that sleep
+    // MARK: Memory of sleeping inboxes
 
-    /// Contents that are in memory only stay when an inbox falls asleep, within a bound: those read and delivered go first
-    /// of the inboxes that sleep longest.
+    /// Sleeping inboxes keep unsaved contents within a memory bound. Beyond it, the inboxes longest asleep drop read
+    /// and delivered contents first.
     func noteSleep(_ inbox: Inbox) {
         inbox.archive.sleep()
         noteWaking(inbox)
@@ -80,7 +79,7 @@ final class InboxTable {
         while total > Limits.memoryTotalByteCount, let oldest = asleep.first {
             asleep.removeFirst()
             total -= oldest.archive.heldBytes
-            // What waits for the disk is not acknowledged, and bounded by what its inbox may hold.
+            // Messages that wait for the disk stay: they are unacknowledged, and bounded by their inbox's limit.
             oldest.archive.forgetMemory()
         }
     }

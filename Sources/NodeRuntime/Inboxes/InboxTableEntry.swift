@@ -2,12 +2,13 @@ import Crypto
 import Messaging
 import Transport
 
-/// What the store keeps of a sleeping inbox for the next start, sealed under its row: its summary and the secrets its
-/// routing tokens are made from, so that thousands of inboxes can be reached before one of them has been opened.
+/// The stored summary of a sleeping inbox, sealed under its row: its state and the secrets of its routing tokens. A
+/// start can route to thousands of inboxes before it opens one.
 ///
-/// In bytes, because a start reads thousands: numbers are little-endian, texts and lists begin with their 16-bit length.
+/// A binary format, because a start reads thousands. Numbers are little-endian; texts and lists have a 16-bit length
+/// prefix.
 struct InboxTableEntry: Hashable {
-    /// By which tokens a member reaches us.
+    /// The tokens with which a member reaches us.
     struct Route: Hashable {
         var remote: PublicKey
         /// 32 bytes; see `RoutingSecret`.
@@ -92,7 +93,7 @@ struct InboxTableEntry: Hashable {
 
     // MARK: Reading
 
-    /// `nil` for what is cut off, longer than it says, or of another version: the state log is read instead.
+    /// `nil` if truncated, too long or of another version; the state log is then read.
     init?(_ bytes: [UInt8]) {
         var reader = Reader(bytes: bytes)
         guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
@@ -119,7 +120,7 @@ struct InboxTableEntry: Hashable {
             summary: InboxSummary(
                 client: client, createdAt: created, own: own, conversation: conversation, creator: creator, name: name,
                 members: members, lifetime: lifetime, isLocked: flags & 1 != 0, isRemoved: flags & 2 != 0,
-                // An inbox with an outbox is read from its log.
+                // Entries are written for empty outboxes only.
                 outboxCount: 0, endpointMark: mark, relaySeeds: seeds, usesMailbox: flags & 4 != 0, boxUntil: boxUntil,
                 lastActivity: lastActivity, deadline: deadline), routes: routes, invites: invites, notes: notes)
     }
@@ -149,7 +150,7 @@ struct InboxTableEntry: Hashable {
             else { return nil }
             return ListenerCounters(
                 generation: present, window: used,
-                // No handshake begins the first one.
+                // No handshake starts the first generation.
                 next: next == .first ? nil : next, days: days)
         }
 
@@ -165,13 +166,13 @@ struct InboxTableEntry: Hashable {
 
         mutating func key() -> PublicKey? { take(PublicKey.byteCount).flatMap { PublicKey(unchecked: $0) } }
 
-        /// The outer `nil`: cut off.
+        /// The outer `nil`: truncated.
         mutating func time() -> Timestamp?? {
             guard let value = number(Int64.self) else { return nil }
             return .some(value < 0 ? nil : Timestamp(milliseconds: value))
         }
 
-        /// The outer `nil`: cut off, or not UTF-8.
+        /// The outer `nil`: truncated, or not UTF-8.
         mutating func text() -> String?? {
             guard let count = number(UInt16.self) else { return nil }
             if count == .max { return .some(nil) }

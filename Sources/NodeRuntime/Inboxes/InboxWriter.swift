@@ -5,16 +5,15 @@ import NIOCore
 import Store
 import Wire
 
-/// Writes the states and messages of inboxes to the store, and schedules the commits that make them durable.
+/// Writes states and messages of inboxes, and schedules the commits that make them durable.
 final class InboxWriter: CorePart {
-    /// Calls into the node.
     struct Events {
         let committed: (CommitSchedule.Ended) -> Void
-        /// An inbox's storage has failed: everything since the last durable state is void.
+        /// Called after a storage failure: all changes since the last durable state are void.
         let reload: (Inbox) -> Void
     }
 
-    /// How long an inbox whose storage has failed takes no links, and is not read again.
+    /// How long an inbox with a storage failure accepts no links and is not read again.
     static let troublePause: Milliseconds = 2 * .second
 
     let core: ProtocolCore
@@ -22,7 +21,6 @@ final class InboxWriter: CorePart {
     private let aliases: Aliases
     private var events: Events?
     private(set) lazy var commits = makeCommits()
-    /// Inboxes of which something was learned that the next commit writes.
     private var owingStatuses: [Inbox] = []
 
     init(_ core: ProtocolCore, _ routes: Routes, _ aliases: Aliases) {
@@ -31,7 +29,7 @@ final class InboxWriter: CorePart {
         self.aliases = aliases
     }
 
-    /// To be called before the first change.
+    /// Call this before the first change.
     func connect(_ events: Events) { self.events = events }
 
     private func makeCommits() -> CommitSchedule {
@@ -44,20 +42,19 @@ final class InboxWriter: CorePart {
 
     // MARK: Changes
 
-    /// Runs a change of an inbox's messages. When the store refuses it, ``failed(_:_:)`` is told.
+    /// Changes an inbox's messages. Calls ``failed(_:_:)`` if the store refuses.
     func storing(_ client: ClientID, _ body: (Inbox) throws(StoreError) -> Void) {
         guard let inbox = inboxes[client] else { return }
         do throws(StoreError) { try body(inbox) } catch { failed(client, error) }
     }
 
-    /// The inbox has changed on the disk.
     func changed(_ client: ClientID) {
         guard !store.isLocked, let inbox = inboxes[client] else { return }
         commits.changed(inbox.effects)
         commits.schedule()
     }
 
-    /// The store has refused a change: the inbox goes on from what is durable.
+    /// The store has refused a change: reload the inbox from its durable state.
     func failed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
         storage.failed(error, at: now)
@@ -66,13 +63,13 @@ final class InboxWriter: CorePart {
         loop.assumeIsolated().execute { if let inbox = self.inboxes[client] { self.events?.reload(inbox) } }
     }
 
-    /// A commit has failed: the inbox, which was part of it, goes on from what is durable.
+    /// A commit with this inbox has failed: reload it.
     func reload(_ inbox: Inbox) { events?.reload(inbox) }
 
     // MARK: Messages
 
     func keep(_ messages: [Message], _ keeping: NodeAction.Keeping, client: ClientID) {
-        // Before the messages: killed between the two, the next start must look for them.
+        // Before the messages: after a crash between the two, the next start must scan for them.
         if case .disk = keeping, messages.contains(where: { $0.sender == nil && $0.content.type != .systemMessage }) {
             unsettle(client)
         }
@@ -81,7 +78,7 @@ final class InboxWriter: CorePart {
             for message in messages { try inbox.archive.keep(message, keeping, now: now) }
         }
         guard case .disk = keeping else { return }
-        // The saved state has the count of when the inbox fell asleep: after a crash it would be too low.
+        // The saved unread count is from the last sleep; after a crash it would be too low.
         if let inbox = inboxes[client], inbox.notes.unreadCount != nil, messages.contains(where: { $0.sender != nil }) {
             inbox.notes.unreadCount = nil
             save(client)
@@ -91,13 +88,13 @@ final class InboxWriter: CorePart {
         commits.stored(count: messages.count)
     }
 
-    /// A chunk goes beside its message, or into memory.
-    /// - Returns: whether it was not there already.
+    /// Stores a chunk beside its message, or in memory.
+    /// - Returns: whether the chunk is new.
     @discardableResult func keep(
         _ chunk: AttachmentChunk, client: ClientID, expiresAt: Messaging.Timestamp?, _ keeping: NodeAction.Keeping
     ) -> Bool {
         var isNew = false
-        // A file that is never handed over whole is looked for by the next start.
+        // The next start must find chunks of an unfinished upload.
         if case .disk = keeping { unsettle(client) }
         storing(client) { inbox throws(StoreError) in
             isNew = try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
@@ -110,7 +107,7 @@ final class InboxWriter: CorePart {
         return isNew
     }
 
-    /// What becomes of messages is written with the next commit: one record for all that it learns of.
+    /// Queues status changes; the next commit writes one record for all of them.
     func learn(_ client: ClientID, _ body: (MessageArchive) -> Void) {
         guard let inbox = inboxes[client] else { return }
         body(inbox.archive)
@@ -119,14 +116,14 @@ final class InboxWriter: CorePart {
         owingStatuses.append(inbox)
     }
 
-    /// - Returns: false when the storage has refused; ``failed(_:_:)`` was told.
+    /// - Returns: false when the store refused; ``failed(_:_:)`` was called.
     @discardableResult func writeStatuses(_ inbox: Inbox) -> Bool {
         guard !inbox.archive.learned.isEmpty else { return true }
         do throws(StoreError) { try inbox.archive.writeStatuses() } catch {
             failed(inbox.client, error)
             return false
         }
-        // A commit that fails loses these statuses. The inbox is part of it, so that it is loaded anew then.
+        // A failed commit loses these statuses, so the inbox must be in the commit and be reloaded.
         commits.changed(inbox.effects)
         commits.schedule()
         return true
@@ -159,9 +156,8 @@ final class InboxWriter: CorePart {
         changed(client)
     }
 
-    /// What is saved of an inbox that is awake.
     func snapshot(_ record: InboxRecord, _ inbox: Inbox) -> InboxSnapshot {
-        // The chunks of a file that is being handed over have no message in the outbox yet.
+        // During an upload, chunks exist without a message in the outbox.
         if core.machine.conversation(inbox.client)?.outboxCount == 0, memory.uploading.isEmpty {
             settleOutboxPlace(inbox)
         }
@@ -172,7 +168,6 @@ final class InboxWriter: CorePart {
             outboxCount: inbox.isSettled ? 0 : nil, outboxPlace: inbox.outboxPlace, notes: inbox.savedNotes)
     }
 
-    /// Saves an inbox that falls asleep.
     func saveSleeping(_ inbox: Inbox, outboxCount: Int) {
         guard let record = core.machine.record(inbox.client), !store.isLocked else { return }
         inbox.isUnsaved = false
@@ -182,7 +177,7 @@ final class InboxWriter: CorePart {
         inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
         let snapshot = InboxSnapshot(
             record: record, counters: routes.counters(of: inbox), lastActivity: core.machine.lastActivity(inbox.client),
-            // A message in a segment that the disk refuses now may wait, too.
+            // An unreadable segment may contain a waiting message.
             outboxCount: isTold && !inbox.hasUnreadOutbox && store.isWhole(inbox.row) ? outboxCount : nil,
             outboxPlace: inbox.outboxPlace, notes: inbox.notes)
         do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
@@ -193,8 +188,8 @@ final class InboxWriter: CorePart {
         commits.schedule()
     }
 
-    /// Saves the states whose mark of what was read has changed since the last save. Called at a tick. A sleeping inbox is
-    /// listed again when it wakes.
+    /// Saves the inboxes whose read position changed. Called at each tick. A sleeping inbox is listed again when it
+    /// wakes.
     func saveShown() {
         guard !memory.unsavedMarks.isEmpty, !store.isLocked, !store.isReadOnly else { return }
         let unsaved = memory.unsavedMarks
@@ -202,8 +197,8 @@ final class InboxWriter: CorePart {
         for inbox in inboxes.at(unsaved) { save(inbox.client) }
     }
 
-    /// Saves the states of awake inboxes whose last activity or mark of what was read has changed. Called at a stop; sleeping
-    /// inboxes were saved when they fell asleep.
+    /// Saves the awake inboxes whose activity or read position changed. Called at a stop; sleeping inboxes are already
+    /// saved.
     func saveActivity() {
         guard !store.isLocked, !store.isReadOnly else { return }
         for inbox in inboxes.all {
@@ -216,30 +211,29 @@ final class InboxWriter: CorePart {
         }
     }
 
-    /// The states of the inboxes that changed while the storage was locked.
+    /// Saves the inboxes that changed while the storage was locked.
     func saveUnsaved() {
         let unsaved = inboxes.all.filter(\.isUnsaved)
         core.perform(unsaved.map { .save($0.client) })
         for inbox in unsaved { inbox.isUnsaved = false }
     }
 
-    // MARK: The outbox's place
+    // MARK: The outbox position
 
-    /// No message of ours waits: the next start need not look for one on the disk before this place. What has become of
-    /// them is written before that is said.
+    /// The outbox is empty: the next start scans from this position on. Statuses are written first.
     private func settleOutboxPlace(_ inbox: Inbox) {
         guard !store.isLocked, !inbox.hasUnreadOutbox, writeStatuses(inbox),
             let place = try? store.nextPlace(inbox.row),
-            // A message in a segment that the disk refuses now may wait, too.
+            // An unreadable segment may contain a waiting message.
             store.isWhole(inbox.row)
         else { return }
         inbox.outboxPlace = place
     }
 
-    /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.
+    /// Before an own message is stored: the saved state must not claim an empty outbox.
     private func unsettle(_ client: ClientID) {
         guard let inbox = inboxes[client], inbox.isSettled || !inbox.isPlaceSaved else { return }
-        // The store gives the highest places again once the records that had them are gone.
+        // Expired records free the highest positions for reuse.
         inbox.outboxPlace = min(inbox.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
         if inbox.isSettled {
             inbox.isSettled = false
@@ -249,16 +243,16 @@ final class InboxWriter: CorePart {
         save(client)
     }
 
-    // MARK: What waited for the disk
+    // MARK: Messages waiting for the disk
 
-    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
-    /// no room for, waits on and is tried again.
+    /// Stores messages that waited in memory, and acknowledges them once durable. Messages that do not fit, or are
+    /// refused, keep waiting.
     func storeWaiting() {
         guard !memory.waiting.isEmpty, !store.isLocked, !store.isReadOnly else { return }
         let now = now
         let waiting = inboxes.at(memory.waiting).filter { $0.archive.isWaiting && !$0.isTroubled(now: now) }
         guard !waiting.isEmpty else { return }
-        // A commit that fails would have to be undone: what is in memory is given away for good.
+        // Test-write first: `storeWaiting` removes the messages from memory, so a failed commit would lose them.
         do throws(StoreError) { try store.probe(for: waiting.reduce(0) { $0 + $1.archive.waitingByteCount }) } catch {
             for inbox in waiting { keepWaiting(inbox, error) }
             return

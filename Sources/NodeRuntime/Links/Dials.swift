@@ -4,38 +4,35 @@ import Messaging
 import NIOCore
 import Transport
 
-/// One way of a dial of the core's.
+/// One attempt of a dial requested by the core.
 struct ActiveDial {
     var client: ClientID
     var dial: NodeAction.Dial
-    /// The dial, by its number.
     var group: UInt64
     let shown: ShownToken
 }
 
-/// The token of a dial, the same over all ways, until a node has refused it. On the node's loop alone.
+/// The token of a dial, shared by all attempts until a node refuses it. On the node's loop alone.
 final class ShownToken { var token: RoutingToken? }
 
-/// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through
-/// rendezvous nodes.
+/// A dial requested by the core, with all its attempts: direct, and through rendezvous nodes if there is no direct link
+/// soon.
 struct DialGroup {
     var client: ClientID
     var dial: NodeAction.Dial
-    /// The transport's numbers of what is under way.
+    /// The transport's numbers of running attempts.
     var numbers: Set<UInt64> = []
-    /// The dial of a rendezvous node that is under way.
     var guestDial: UInt64?
-    /// Relays that were not tried yet.
     var relays: [Messaging.Endpoint] = []
-    /// Which kind of token it shows; see ``Dials/goOn(_:)``.
+    /// The kind of token to show; see ``Dials/goOn(_:)``.
     var round = Round.first
-    /// What is known of our tokens: some node answered and did not know one, or somebody was silent, maybe because of one.
+    /// Whether an attempt suggests that our token is unknown there: rejected explicitly, or closed without an answer.
     var hearing = LinkTransport.TokenHearing.none
 
     enum Round {
-        /// A member's counter, or the day's token of a shared secret.
+        /// A member's counter token, or the daily token of a shared secret.
         case first
-        /// The day's token of a member, or one of any day of a shared secret.
+        /// A member's daily token, or an any-day token of a shared secret.
         case second
     }
 
@@ -48,11 +45,9 @@ struct DialGroup {
         if self.hearing != .unknown, hearing != .none { self.hearing = hearing }
     }
 
-    /// Nothing is under way.
     var isIdle: Bool { numbers.isEmpty && guestDial == nil }
 }
 
-/// Dials of the core's, by all ways that there are.
 final class Dials: CorePart {
     let core: ProtocolCore
     private let routes: Routes
@@ -64,10 +59,9 @@ final class Dials: CorePart {
     private var dials: [UInt64: ActiveDial] = [:]
     private var groups: [UInt64: DialGroup] = [:]
     private var nextGroup: UInt64 = 1
-    /// Dials that have begun, of those that have a limit.
+    /// Running dials that count toward the limit.
     private var begun: Set<UInt64> = []
-    /// Dials that wait for others to end, in the order in which they were asked for. Those of joins and contacts go first:
-    /// a user waits for them.
+    /// Dials that wait for a free slot, in order. Joins and contacts go first: a user is waiting.
     private var waiting: Deque<UInt64> = []
     private var waitingFirst: Deque<UInt64> = []
 
@@ -86,7 +80,8 @@ final class Dials: CorePart {
 
     private var transport: LinkTransport? { listening.transport }
 
-    /// Dials a member, an invite's creator or a contact: directly, and through its rendezvous nodes when that takes long.
+    /// Dials a member, an invite's creator or a contact: directly, and after a head start also through its rendezvous
+    /// nodes.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
         routes.lan?.stir()
         let group = DialGroup(client: client, dial: dial)
@@ -101,14 +96,13 @@ final class Dials: CorePart {
     private func beginWaiting() {
         while begun.count < Limits.dialsUnderWay, !isStopped, let number = waitingFirst.popFirst() ?? waiting.popFirst()
         {
-            // It may have been given up meanwhile.
             guard groups[number] != nil else { continue }
             begun.insert(number)
             begin(number)
         }
     }
 
-    /// Takes out a dial that is over; another one may begin.
+    /// Removes a finished dial, so that a waiting one may start.
     private func takeOut(_ number: UInt64) -> DialGroup? {
         if begun.remove(number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty {
             loop.assumeIsolated().execute { self.beginWaiting() }
@@ -123,7 +117,7 @@ final class Dials: CorePart {
 
     private func begin(_ number: UInt64) {
         guard let dial = groups[number]?.dial else { return }
-        // A dial to this node itself finds nobody, and would count as a token that the member does not know.
+        // A dial to this node itself fails, and would count as a token unknown to the member.
         let direct = dial.endpoints.filter { $0.relay == nil && !addresses.isOwn($0) }
         let relays = dial.endpoints.filter { $0.relay != nil }
         groups[number]?.relays = relays
@@ -134,7 +128,7 @@ final class Dials: CorePart {
         }
     }
 
-    /// Dials through NATs. What else is under way goes on.
+    /// Dials with NAT hole punching; other attempts continue.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial, punchingWith nonce: PunchNonce) {
         let group = DialGroup(client: client, dial: dial)
         guard let transport, isAbleToDial(client) else { return failed(group) }
@@ -168,7 +162,7 @@ final class Dials: CorePart {
         groups[group]?.numbers.insert(number)
     }
 
-    /// Asks the next rendezvous node, unless there is a link by now.
+    /// Tries the next rendezvous node, unless the dial has ended.
     private func tryRelay(_ number: UInt64) {
         guard !isStopped, let group = groups[number], group.guestDial == nil, let endpoint = group.relays.first else {
             return
@@ -182,13 +176,12 @@ final class Dials: CorePart {
                 failed: { [unowned self] in streamFailed(number) }))
     }
 
-    /// There is no stream.
     private func streamFailed(_ group: UInt64) {
         groups[group]?.guestDial = nil
         goOn(group)
     }
 
-    /// There is a stream, whose other end has yet to answer.
+    /// A stream is open; the peer behind it has not answered yet.
     private func attempt(_ group: UInt64, over channel: StreamChannel, _ link: LinkID) {
         guard let transport, let known = groups[group] else { return channel.fail() }
         groups[group]?.guestDial = nil
@@ -205,7 +198,7 @@ final class Dials: CorePart {
 
     // MARK: Tokens
 
-    /// The token of a dial: one for all its ways, and another one when a node has refused it.
+    /// The token of a dial, shared by its attempts; a new one after a refusal.
     private func token(for active: ActiveDial) -> RoutingToken? {
         if let token = active.shown.token { return token }
         let isSecond = groups[active.group]?.round == .second
@@ -222,7 +215,7 @@ final class Dials: CorePart {
         return token
     }
 
-    /// Of the transport: the listener has answered, and act 3 has not left yet.
+    /// Transport event: the listener has answered, and act 3 is not sent yet.
     func dialAnswered(_ number: UInt64, _ token: RoutingToken) {
         guard let active = dials[number], active.dial.route == .member else { return }
         if inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(token) ?? false {
@@ -230,18 +223,18 @@ final class Dials: CorePart {
         }
     }
 
-    /// The first frame has come over a link.
+    /// The first frame has arrived on a link.
     func confirmToken(of link: ActiveLink) {
         guard link.connection.role == .initiator else { return }
         if link.inbox.dialTokens[link.remote]?.confirmed(link.connection.token) ?? false { counters.save(link.client) }
     }
 
-    /// Of the transport: a node closed before act 2.
+    /// Transport event: the node closed before act 2.
     func tokenRefused(_ number: UInt64) { dials[number]?.shown.token = nil }
 
     // MARK: Ends
 
-    /// Of the transport: a way has come to nothing.
+    /// Transport event: an attempt has failed.
     func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
         guard !isStopped, !streams.dialEnded(number, hearing), !mailboxes.dialEnded(number, hearing),
             let active = dials.removeValue(forKey: number)
@@ -253,8 +246,8 @@ final class Dials: CorePart {
         goOn(active.group)
     }
 
-    /// The next way is tried when nothing is under way. When there is none, all of them are tried once more with the other kind
-    /// of token, if the listener may not have known the first; and that is the end.
+    /// Starts the next attempt when none is running. After the last one a second round tries all again with the other
+    /// kind of token, if the listener may not have known the first. Then the dial fails.
     private func goOn(_ number: UInt64) {
         guard let group = groups[number], group.isIdle else { return }
         guard group.relays.isEmpty else { return tryRelay(number) }
@@ -276,9 +269,8 @@ final class Dials: CorePart {
         }
     }
 
-    /// Ends all dials of inboxes.
     func giveUp() {
-        // First of all, or a dial that ends has a second round.
+        // Cleared first, so that no ended attempt starts a second round.
         let all = groups
         groups = [:]
         begun = []
@@ -288,7 +280,7 @@ final class Dials: CorePart {
         for number in all.keys.sorted() {
             guard var group = all[number] else { continue }
             if let guestDial = group.guestDial { streams.cancel(guestDial) }
-            // Nothing that was heard so far says that it is unknown there.
+            // A cancelled dial says nothing about our token.
             group.hearing = .none
             failed(group)
         }
@@ -297,12 +289,12 @@ final class Dials: CorePart {
     private func failed(_ group: DialGroup) {
         guard !isStopped else { return }
         routes.lan?.stir()
-        // Where there is a link, a tombstone need not be asked.
+        // With an existing link, no tombstone needs to be asked.
         let isUnknownThere = group.hearing != .none && !group.dial.isUpgrade
         core.turn { core.machine.dialFailed(group.client, to: group.dial.remote, isUnknownThere: isUnknownThere, &$0) }
     }
 
-    /// There is a direct link, whoever has dialled: no relay is asked for another any more.
+    /// A direct link exists: stops trying relays.
     func dropRelays(of client: ClientID, to remote: PublicKey) {
         for number in groups.keys.sorted() {
             guard let group = groups[number], group.client == client, group.dial.remote == remote else { continue }
@@ -313,16 +305,15 @@ final class Dials: CorePart {
         }
     }
 
-    /// Of the transport: a dial has opened a link.
-    /// - Returns: the dial; `nil` for one that was given up.
+    /// Transport event: a dial has opened a link.
+    /// - Returns: the dial; `nil` if it was cancelled.
     func opened(_ connection: PeerConnection) -> ActiveDial? {
         guard let active = dials.removeValue(forKey: connection.route) else { return nil }
         succeeded(active, connection)
         return active
     }
 
-    /// There is a link: what else is under way is given up. A direct way that is being dialled is still better than a
-    /// relayed link.
+    /// A link is open: cancels the other attempts. A direct attempt continues beside a relayed link.
     private func succeeded(_ active: ActiveDial, _ connection: PeerConnection) {
         guard let group = takeOut(active.group) else { return }
         if let guestDial = group.guestDial { streams.cancel(guestDial) }

@@ -6,7 +6,7 @@ import Store
 import Transport
 import Wire
 
-/// Events of the transport: handshakes, and links that open, receive and close. Each link event is a turn of the core.
+/// Transport events: handshakes, and links that open, receive and close. Each link event is a turn of the core.
 final class LinkEvents: CorePart {
     let core: ProtocolCore
     private let routes: Routes
@@ -18,7 +18,7 @@ final class LinkEvents: CorePart {
     private let transfers: FileTransfers
     private let peers: Peers
     private let mailboxes: MailboxLinks
-    /// How often holders of invites wake what sleeps.
+    /// Limits how often invite holders wake sleeping inboxes.
     private var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
 
     init(
@@ -38,9 +38,9 @@ final class LinkEvents: CorePart {
         self.mailboxes = mailboxes
     }
 
-    /// - Parameter knocks: answers what is no link.
+    /// - Parameter knocks: handles sealed datagrams outside of links.
     func connect(_ transport: LinkTransport, knocks: Knocks) {
-        // Weak: a connection may outlive the node that made it, and all of these know the transport.
+        // Weak: a connection may outlive its node, and the transport is known to all of these.
         transport.events.route = { [weak self] token in self?.route(token) }
         transport.events.isKnown = { [weak routes] token in routes?.isKnown(token) ?? false }
         transport.events.acceptsKnock = { [weak routes] token in routes?.acceptsKnock(token) ?? false }
@@ -59,11 +59,11 @@ final class LinkEvents: CorePart {
         services.stoodStill = { [weak self] since in self?.stoodStill(since: since) }
     }
 
-    /// The node cannot tell when the kernel received the bytes that are read next.
+    /// After a suspension, the arrival time of bytes in the kernel's buffers is unknown.
     private func stoodStill(since: Timestamp) {
         let pings = links.all.map { ($0.id, $0.stoodStill(since: since)) }
         guard !pings.isEmpty else { return }
-        // The turn that has read the clock goes on.
+        // Deferred: the turn that read the clock is still running.
         loop.assumeIsolated().execute { [weak self] in
             guard let self, !isStopped else { return }
             for (link, ping) in pings { output.transmit(.ping(ping), on: link) }
@@ -86,7 +86,7 @@ final class LinkEvents: CorePart {
         else { return nil }
         switch route {
         case .member(let remote):
-            // As an unknown token: it costs no curve operation.
+            // Treated as an unknown token, which costs no curve operation.
             guard !core.machine.isShunned(remote, by: client, now: now) else { return nil }
             if routes.show(token) { counters.saveShown(inbox) }
             return RouteMatch(identity: key, route: number, remote: remote)
@@ -94,8 +94,8 @@ final class LinkEvents: CorePart {
         }
     }
 
-    /// The key of a sleeping inbox follows from its row. Woken it is when the handshake has shown that it is a member, so
-    /// that a token somebody has overheard wakes nobody.
+    /// The key of a sleeping inbox, derived from its row. The inbox wakes only after the handshake has proved
+    /// membership, so that an overheard token cannot wake it.
     private func sleepingKey(_ inbox: Inbox) -> IdentityKey? {
         guard core.machine.isSleeping(inbox.client), !store.isLocked else { return nil }
         return try? inbox.deriveKey(in: store)
@@ -117,7 +117,7 @@ final class LinkEvents: CorePart {
         if let number = inbox.routes[.member(remote)] { routes.lan?.linked(number) }
         if !connection.isRelayed { dials.dropRelays(of: client, to: remote) }
         if core.machine.isSleeping(client) {
-            // It fell asleep while it was dialling.
+            // The inbox fell asleep during the dial.
             output.transmit(.closing(asleep: true), on: id)
             return output.close(id)
         }
@@ -128,7 +128,7 @@ final class LinkEvents: CorePart {
         welcomeUnlessGuest(id)
     }
 
-    /// - Returns: whose link it is; `nil` when it is none of an inbox, or was ended.
+    /// - Returns: the link's inbox; `nil` if the link belongs to no inbox or was closed.
     private func dialled(_ connection: PeerConnection) -> ClientID? {
         if streams.linkOpened(connection) || mailboxes.linkOpened(connection) { return nil }
         guard !store.isLocked, let active = dials.opened(connection) else {
@@ -142,22 +142,22 @@ final class LinkEvents: CorePart {
         return active.client
     }
 
-    /// - Returns: whose link it is; `nil` when it was ended.
+    /// - Returns: the link's inbox; `nil` if the link was closed.
     private func accepted(_ connection: PeerConnection) -> ClientID? {
         guard !store.isLocked, case .inbox(let client, let route)? = routes.target(of: connection.route) else {
             connection.abort()
             return nil
         }
-        // First of all: the dialer has used the token up, whether we can wake or not.
+        // First: the dialer has used up the token even if the inbox cannot wake.
         let hasMoved = routes.use(connection.token)
         if core.machine.isSleeping(client) {
-            // Who has nothing but an invite waits for its turn: waking takes the disk and some milliseconds.
+            // Rate limit for invite holders: waking reads the disk and takes some milliseconds.
             if case .invite = route, guestWakes.take(now: now) != nil {
                 connection.abort()
                 return nil
             }
             sleep.wakeIfPossible(client, .pushNotification)
-            // The disk does not give it now: the member tries again.
+            // The disk refuses; the member retries.
             guard !core.machine.isSleeping(client) else {
                 connection.abort()
                 return nil
@@ -167,7 +167,7 @@ final class LinkEvents: CorePart {
         return client
     }
 
-    /// Whoever has nothing but an invite or our card, and no business here yet, may not make us hold much.
+    /// Peers without a membership or open request keep small receive buffers.
     private func welcomeUnlessGuest(_ id: LinkID) {
         guard let connection = links[id]?.connection, !connection.isWelcome, !core.machine.isGuest(id) else { return }
         connection.welcome()
@@ -210,12 +210,12 @@ final class LinkEvents: CorePart {
         core.turn { core.machine.linkClosed(id, &$0) }
     }
 
-    /// The inbox goes on from what is durable: its links end, and the core hears nothing of them.
+    /// Closes the links of an inbox to be reloaded, without an event to the core.
     func abandonLinks(of inbox: Inbox) {
         for link in inbox.links {
             links.remove(link)
             link.connection.abort()
-            // Its end finds nothing of it here.
+            // The link's end event no longer finds the link.
             transfers.stopServing(link.id)
             streams.end(on: link.id)
         }

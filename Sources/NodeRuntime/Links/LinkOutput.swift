@@ -5,14 +5,12 @@ import NIOCore
 import Transport
 import Wire
 
-/// Frames out, link closes, and backpressure on the links of the node's inboxes.
+/// Outgoing frames, link closes and backpressure of the inboxes' links.
 final class LinkOutput: CorePart {
     let core: ProtocolCore
     private let pings: PendingPings
-    /// Links with frames that the transport has not been told to write.
     private var touched: Set<LinkID> = []
     private var closingGuests = ClosingGuests()
-    /// Inboxes whose acknowledgements are not in the log yet.
     private var acknowledged: [Inbox] = []
 
     init(_ core: ProtocolCore, _ pings: PendingPings) {
@@ -32,7 +30,7 @@ final class LinkOutput: CorePart {
             link.said = said
             return
         case .contents: sendContents(on: link)
-        // What a receipt says of a file counts behind the file's acknowledgement only, and nothing follows a `closing`.
+        // A file's receipt counts only after its acknowledgement, and `closing` is the last frame.
         default:
             sendContents(on: link)
             acknowledge(on: link)
@@ -40,8 +38,7 @@ final class LinkOutput: CorePart {
         send(frame, on: link)
     }
 
-    /// The contents leave with the next flush, or before the next frame: in as few frames as they fit into, whatever
-    /// requests they came with.
+    /// Queues contents until the next flush or frame. They are sent in as few frames as possible, across requests.
     func transmit(_ contents: [AgedContent], on id: LinkID) {
         guard let link = links[id] else { return }
         touched.insert(id)
@@ -55,7 +52,7 @@ final class LinkOutput: CorePart {
         for frame in ContentsCodec.frames(of: contents) { try? link.connection.send(frame) }
     }
 
-    /// Sends what was said of contents since the last flush.
+    /// Sends the acknowledgements queued since the last flush.
     private func acknowledge(on link: ActiveLink) {
         guard !link.said.isEmpty else { return }
         let said = link.said
@@ -66,12 +63,11 @@ final class LinkOutput: CorePart {
     private func send(_ frame: Frame, on link: ActiveLink) {
         count(frame, of: link.inbox, isSent: true)
         if case .ping(let nonce) = frame { pings.sent(nonce, at: loop.now) }
-        // A link that cannot take more is closed by the transport; the outbox sends again on the next.
+        // The transport closes a link that cannot take more; the outbox resends on the next link.
         try? link.connection.send(FrameCodec.encode(frame))
         touched.insert(link.id)
     }
 
-    /// Whether the transport has all frames.
     var isFlushed: Bool { touched.isEmpty }
 
     func flush() {
@@ -93,25 +89,25 @@ final class LinkOutput: CorePart {
         acknowledge(on: open)
         let isGuest = core.machine.isGuest(link)
         open.connection.close()
-        // A peer that does not close its side keeps a descriptor of ours for seconds: a member may, a flood of guests may not.
+        // A peer that does not close its side holds a file descriptor of ours for seconds. Members may do so; a flood
+        // of guests may not.
         guard isGuest, let victim = closingGuests.add(link) else { return }
         links[victim]?.connection.abort()
     }
 
-    /// Cuts the links of one of our inboxes to another one.
     func abort(_ name: LinkName) {
         for link in inboxes[name.client]?.links ?? [] where link.remote == name.remote { link.connection.abort() }
     }
 
     // MARK: Backpressure
 
-    /// The sender is too fast: its link is not read for a while, so that the backlog stays at the sender.
+    /// Rate limit: pauses reading from a peer that sends too fast, so that the backlog stays with the peer.
     func pauseForHaste(_ id: LinkID, _ time: Milliseconds) {
         pauseReading(id, .haste)
         loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.resumeReading(id, .haste) }
     }
 
-    /// The disk is slower than the peer: read on when it has caught up.
+    /// The disk is slower than the peer: pauses reading until pending commits are done.
     func pause(_ inbox: Inbox) { for link in inbox.links { pauseReading(link.id, .disk) } }
 
     func resume(_ inbox: Inbox) { for link in inbox.links { resumeReading(link.id, .disk) } }
@@ -128,14 +124,13 @@ final class LinkOutput: CorePart {
 
     // MARK: The log
 
-    /// Acknowledgements that have come or gone, for the line about the batch.
+    /// Counts acknowledgements for the log line of the batch.
     func count(_ frame: Frame, of inbox: Inbox, isSent: Bool) {
         guard case .acknowledgement(let said) = frame, log.logLevel <= .debug else { return }
         if inbox.acknowledgements == AcknowledgementCounts() { acknowledged.append(inbox) }
         if isSent { inbox.acknowledgements.sent += said.count } else { inbox.acknowledgements.received += said.count }
     }
 
-    /// The frames of a batch have been handled.
     private func noteAcknowledgements() {
         guard !acknowledged.isEmpty else { return }
         let counted = acknowledged

@@ -2,30 +2,27 @@ import Messaging
 import NIOCore
 import Transport
 
-/// How another inbox is reached.
 package struct LinkPath: Sendable {
     package enum Kind: String, Sendable {
-        /// The other side is on a network that this machine is on.
+        /// On a network shared with this machine.
         case lan
         case direct
-        /// Through a rendezvous node; the address is that node's.
+        /// Through a rendezvous node, whose address is given.
         case relayed
-        /// Through ways that both sides have made through their NATs.
+        /// By NAT hole punching.
         case punched
     }
 
     package var kind: Kind
     package var carrier: PeerConnection.Carrier
     package var address: SocketAddress
-    /// When the handshake ended.
     package var openedAt: Messaging.Timestamp
-    /// As the transport measures it; `nil` before it has.
+    /// Measured by the transport; `nil` before the first measurement.
     package var rttMilliseconds: Double?
     /// Sealed bytes since then.
     package var bytesIn: UInt64
     package var bytesOut: UInt64
 
-    /// `tcp` or `udp`.
     package var transport: String {
         switch carrier {
         case .tcp: "tcp"
@@ -35,8 +32,8 @@ package struct LinkPath: Sendable {
 }
 
 extension LinkPath {
-    /// - Parameter now: of the node's clock.
-    /// - Returns: `nil` for a link whose address is not known.
+    /// - Parameter now: the time of the node's clock.
+    /// - Returns: `nil` for a link without a known address.
     init?(of connection: PeerConnection, addresses: OwnAddresses, now: Messaging.Timestamp, loop: any EventLoop) {
         guard let address = connection.remoteAddress else { return nil }
         let kind: Kind =

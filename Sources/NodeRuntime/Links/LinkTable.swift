@@ -3,7 +3,6 @@ import Messaging
 import Transport
 import Wire
 
-/// One of our inboxes and another one.
 struct LinkName: Hashable {
     var client: ClientID
     var remote: PublicKey
@@ -14,15 +13,16 @@ final class ActiveLink {
     let inbox: Inbox
     let connection: PeerConnection
     var pauses = ReadingPauses()
-    /// Nothing has come over it yet.
+    /// No frame has arrived yet.
     var isSilent = true
-    /// What has been said of contents since the last flush: it leaves in one frame, ahead of every other but contents.
+    /// Acknowledgements since the last flush; sent in one frame after the contents and before other frames.
     var said = Acknowledgement()
-    /// Contents that leave with the next flush, ahead of every other frame.
+    /// Contents to send at the next flush, before all other frames.
     var leaving: [AgedContent] = []
-    /// Pieces of relayed streams that are not there.
+    /// Counts pieces of unknown relayed streams.
     var lostPieces = IdleFrames.relayed
-    /// The node stood still: what comes over the link may have lain in the kernel since then, until this ping is answered.
+    /// After a suspension: received contents may have been in the kernel's buffer since then, until this ping is
+    /// answered.
     private(set) var held: (since: Timestamp, ping: UInt64)?
 
     var client: ClientID { inbox.client }
@@ -34,14 +34,14 @@ final class ActiveLink {
         self.connection = connection
     }
 
-    /// - Returns: the ping whose answer comes after all that lies in the kernel now.
+    /// - Returns: a ping whose answer follows all bytes that are in the kernel's buffer now.
     func stoodStill(since: Timestamp) -> UInt64 {
         let ping = UInt64.random(in: 0...UInt64.max)
         held = (min(held?.since ?? since, since), ping)
         return ping
     }
 
-    /// The frame with the time that its contents may have lain in the kernel as a part of their age.
+    /// The frame with the possible time in the kernel's buffer added to its contents' ages.
     func aged(_ frame: Frame, now: Timestamp) -> Frame {
         guard let held else { return frame }
         switch frame {
@@ -59,7 +59,7 @@ final class ActiveLink {
     }
 }
 
-/// The open links of a node's inboxes, by their ids; each inbox has its own, too. On the node's loop alone.
+/// The open links, by id; each inbox also lists its own. On the node's loop alone.
 final class LinkTable {
     private var links: [LinkID: ActiveLink] = [:]
 
@@ -68,7 +68,6 @@ final class LinkTable {
     var count: Int { links.count }
     var isEmpty: Bool { links.isEmpty }
 
-    /// In the order of their ids.
     var all: [ActiveLink] { links.values.sorted { $0.id < $1.id } }
 
     func add(_ link: ActiveLink) {

@@ -3,7 +3,7 @@ import Messaging
 import NIOCore
 import Transport
 
-/// Ways through NATs, as far as they need the network: where this node is seen, and the packets.
+/// The network side of NAT hole punching: finding this node's public addresses, and sending packets.
 final class Punching: CorePart {
     let core: ProtocolCore
     private let addresses: OwnAddresses
@@ -15,8 +15,7 @@ final class Punching: CorePart {
         self.listening = listening
     }
 
-    /// Where others may see this node over UDP: its own addresses, and those from which its rendezvous nodes and the member's
-    /// see it.
+    /// Collects UDP addresses of this node: its own, and those observed by its rendezvous nodes and the member's.
     func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
         let own = addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
         let members = core.machine.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
@@ -35,11 +34,10 @@ final class Punching: CorePart {
         for relay in asked { observe(at: relay) { gathering.answered($0) } }
     }
 
-    /// Rendezvous nodes that are asked.
     private static let observerCount = 4
 
-    /// What several rendezvous nodes say, until all have answered, or one has and the others take their time. They tell the
-    /// same, mostly. On the loop alone.
+    /// Collects answers until all rendezvous nodes have answered, or until a timeout after the first answer: they
+    /// mostly agree. On the loop alone.
     private final class Gathering: @unchecked Sendable {
         private let loop: any EventLoop
         private var finish: (([Messaging.Endpoint]) -> Void)?
@@ -72,7 +70,7 @@ final class Punching: CorePart {
         }
     }
 
-    /// Asks a rendezvous node from where it sees us over UDP.
+    /// Asks a rendezvous node for our UDP address as it sees it.
     /// - Parameter relay: a relayed endpoint.
     func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
         guard let transport = listening.transport, let secret = relay.relay?.routingSecret else {
@@ -81,14 +79,13 @@ final class Punching: CorePart {
         observe(at: relay, secret, by: transport, completion)
     }
 
-    /// - Parameter routingSecret: of its card.
     func observe(
         at endpoint: Messaging.Endpoint, _ routingSecret: [UInt8], by transport: LinkTransport,
         _ completion: @escaping (Messaging.Endpoint?) -> Void
     ) {
         var random = SystemRandomness()
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: routingSecret), purpose: "card")
-        // The second one for a node whose clock is more than a day from ours.
+        // Tried in reverse order. The any-day token serves nodes whose clock differs by more than a day.
         var tokens = [secret.sharedToken(day: nil, using: &random), secret.sharedToken(day: now.day, using: &random)]
         let place = Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))
         func ask() {
@@ -101,7 +98,6 @@ final class Punching: CorePart {
         ask()
     }
 
-    /// Punches for a dial of the other side's.
     func punch(_ nonce: PunchNonce, _ candidates: [Messaging.Endpoint]) {
         listening.transport?.punch(nonce.bytes, to: LinkTransport.reachable(candidates))
     }
@@ -109,7 +105,7 @@ final class Punching: CorePart {
 }
 
 extension LinkTransport {
-    /// Addresses of the other side's choosing: none that means many, nobody, or another machine here than there.
+    /// Filters the peer's addresses: no multicast, broadcast, unspecified or link-local address without an interface.
     static func reachable(_ candidates: [Messaging.Endpoint]) -> [Transport.Endpoint] {
         candidates.prefix(Limits.punchCandidateCount).compactMap { candidate in
             guard candidate.relay == nil, candidate.port > 0,

@@ -1,10 +1,10 @@
-/// Why nothing is read from a link now. It is read again when no reason is left: neither a slow disk nor a hasty peer ends
-/// what the other has begun.
+/// Why reading from a link is paused. Reading resumes when no reason is left: disk and rate limit do not end each
+/// other's pauses.
 package struct ReadingPauses: Hashable, Sendable {
     package enum Reason: Hashable, Sendable {
-        /// What came has to wait for the disk.
+        /// Received messages wait for the disk.
         case disk
-        /// Too much came that changes nothing.
+        /// The peer exceeded its rate limit.
         case haste
     }
 
@@ -14,6 +14,6 @@ package struct ReadingPauses: Hashable, Sendable {
 
     package mutating func add(_ reason: Reason) { reasons.insert(reason) }
 
-    /// - Returns: whether it is to be read again: this was the last reason.
+    /// - Returns: whether this was the last reason, so that reading resumes.
     package mutating func remove(_ reason: Reason) -> Bool { reasons.remove(reason) != nil && reasons.isEmpty }
 }

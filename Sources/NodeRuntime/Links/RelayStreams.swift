@@ -5,16 +5,15 @@ import NIOCore
 import Transport
 import Wire
 
-/// Streams through rendezvous nodes, as far as they end here; passing them on for others is the core's.
+/// Streams through rendezvous nodes that end here; the core forwards streams of others.
 final class RelayStreams: CorePart {
     let core: ProtocolCore
     private let routes: Routes
     private let output: LinkOutput
     private let listening: Listening
-    /// Dials of rendezvous nodes, by the transport's numbers, and the links that came of them.
+    /// Dials to rendezvous nodes, by the transport's numbers, and the resulting links.
     private var dials: [UInt64: RelayGuestDial] = [:]
     private var guests: [LinkID: RelayGuestLink] = [:]
-    /// Relayed streams that end here.
     private var ends: [RelayEndName: RelayEnd] = [:]
     private var sending: [LinkID: RelaySending] = [:]
 
@@ -29,7 +28,7 @@ final class RelayStreams: CorePart {
 
     // MARK: Streams to us
 
-    /// Of a stream at a rendezvous node of ours.
+    /// An event of a stream at one of our rendezvous nodes.
     func relayed(_ answer: RelayAnswer, on link: LinkID) {
         switch answer {
         case .incoming(let stream, let reservation): incoming(RelayEndName(link: link, stream: stream), to: reservation)
@@ -40,12 +39,11 @@ final class RelayStreams: CorePart {
 
     private func incoming(_ name: RelayEndName, to reservation: ReservationID) {
         guard let transport, let connection = links[name.link]?.connection else { return }
-        // It opens streams, and forgets or invents none.
+        // A correct rendezvous node opens each stream once.
         guard ends[name] == nil else { return connection.abort(.protocolViolation) }
         guard ends.count(where: { $0.key.link == name.link }) < Limits.streamsPerUser else {
             return say([.close(.busy)], of: name)
         }
-        // Withdrawn meanwhile.
         guard let rendezvous = core.machine.remote(of: name.link),
             core.machine.relayTarget(of: reservation, at: rendezvous) != nil
         else { return say([.close(.unknownReservation)], of: name) }
@@ -57,8 +55,8 @@ final class RelayStreams: CorePart {
         end.channel.begin()
     }
 
-    /// A stream to one inbox leads to no other one: else a member of two conversations, or of none, could try the token of
-    /// one inbox at the endpoint of another, and see whether they are on one node.
+    /// A stream to one inbox accepts only that inbox's tokens. Otherwise a peer could try one inbox's token at
+    /// another's endpoint, and learn whether both are on one node.
     private func leads(_ token: RoutingToken, to reservation: ReservationID, at rendezvous: PublicKey) -> Bool {
         guard let match = routes.match(token), let target = core.machine.relayTarget(of: reservation, at: rendezvous)
         else { return false }
@@ -91,7 +89,7 @@ final class RelayStreams: CorePart {
     }
 
     private func receive(_ frame: RelayStreamFrame, for name: RelayEndName) {
-        // One that has ended meanwhile: what was on its way is dropped.
+        // In flight when the stream ended: drop.
         guard let end = ends[name] else { return noteLostPiece(frame, on: name.link) }
         let arrival = end.machine.receive(frame)
         switch arrival {
@@ -101,7 +99,7 @@ final class RelayStreams: CorePart {
             end.channel.endInput()
             if end.machine.isOver { finish(name) }
         case .closed(let reason):
-            // The other end has closed it, or the rendezvous node, which says nothing of the other end.
+            // Closed by the other end, or by the rendezvous node for a reason of its own.
             if reason != .closed { streamLost(name.link) }
             if case .close = frame {} else { say([.close(reason)], of: name) }
             finish(name)
@@ -109,8 +107,8 @@ final class RelayStreams: CorePart {
         }
     }
 
-    /// A piece of a stream that is not there. Of a rendezvous node of ours the core counts the small ones, and nobody else
-    /// those of a link that was made for one stream.
+    /// Counts pieces of unknown streams. The core counts small ones on links to our rendezvous nodes; links for one
+    /// stream are counted here.
     private func noteLostPiece(_ frame: RelayStreamFrame, on link: LinkID) {
         guard !frame.isSmall else { return }
         if let wait = links[link]?.lostPieces.note(now: now) { output.pauseForHaste(link, wait) }
@@ -138,7 +136,7 @@ final class RelayStreams: CorePart {
         connection?.flush()
     }
 
-    /// Lets go of an end. What has come and was not read is still read; what was not sent is lost.
+    /// Closes an end. Received bytes are still read; unsent bytes are lost.
     private func finish(_ name: RelayEndName) {
         guard let end = ends.removeValue(forKey: name) else { return }
         end.channel.events = StreamChannel.Events()
@@ -146,7 +144,7 @@ final class RelayStreams: CorePart {
         guests[name.link]?.connection.close()
     }
 
-    /// A link to a rendezvous node is gone, and the streams over it.
+    /// The link to a rendezvous node has ended, and its streams with it.
     func end(on link: LinkID) {
         for name in ends.keys.filter({ $0.link == link }).sorted(by: { $0.stream < $1.stream }) { finish(name) }
         sending[link] = nil
@@ -154,10 +152,10 @@ final class RelayStreams: CorePart {
 
     // MARK: Streams to others
 
-    /// Asks a rendezvous node for a stream; what it is for hears of it, not before this returns.
+    /// Requests a stream from a rendezvous node. `purpose` is called only after this returns.
     /// - Parameters:
-    ///   - endpoint: a relayed one.
-    ///   - isOfAnyDay: which kind of token the rendezvous node is shown.
+    ///   - endpoint: a relayed endpoint.
+    ///   - isOfAnyDay: the kind of token for the rendezvous node.
     /// - Returns: a number for ``cancel(_:)``.
     @discardableResult func open(at endpoint: Messaging.Endpoint, for purpose: StreamPurpose, isOfAnyDay: Bool = false)
         -> UInt64?
@@ -167,7 +165,7 @@ final class RelayStreams: CorePart {
         let dial = LinkTransport.Dial(
             endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
             token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
-            // Of this link alone: the rendezvous node learns no inbox of ours, and cannot tell that two links are one's.
+            // A one-time key: the rendezvous node learns no inbox of ours, and cannot connect two links.
             identity: IdentityKey(SecretKey.generate()), remote: relay.key)
         let number = transport.dial(dial)
         dials[number] = RelayGuestDial(
@@ -175,13 +173,13 @@ final class RelayStreams: CorePart {
         return number
     }
 
-    /// Gives it up; nothing is called. Nothing happens to a stream that is open.
+    /// Cancels a dial without a callback; an open stream is not affected.
     func cancel(_ number: UInt64) {
         guard dials.removeValue(forKey: number) != nil else { return }
         transport?.cancelDial(number)
     }
 
-    /// - Returns: whether the link is one to a rendezvous node, for a stream.
+    /// - Returns: whether this is a link for one stream.
     func linkOpened(_ connection: PeerConnection) -> Bool {
         guard let dial = dials.removeValue(forKey: connection.route) else { return false }
         let name = RelayEndName(link: LinkID(connection.id), stream: .guest)
@@ -195,7 +193,7 @@ final class RelayStreams: CorePart {
         return true
     }
 
-    /// A frame of a rendezvous node's over such a link; nothing happens over another.
+    /// Receives a frame on a link for one stream; ignores other links.
     func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let link = LinkID(connection.id)
         guard guests[link] != nil else { return }
@@ -214,7 +212,7 @@ final class RelayStreams: CorePart {
         }
     }
 
-    /// The core knows nothing of such links; the limits are the same.
+    /// The core does not see these links; its limits apply here too.
     private func noteIdleFrame(asGuest link: LinkID) {
         if let wait = guests[link]?.idleFrames.note(now: now) { pauseGuestLink(link, wait) }
     }
@@ -224,29 +222,27 @@ final class RelayStreams: CorePart {
         loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.guests[link]?.connection.resumeReading() }
     }
 
-    /// The dial over the stream of such a link.
     func setDial(_ number: UInt64, over link: LinkID) { guests[link]?.dial = number }
 
-    /// Cuts the links to rendezvous nodes for which `isMeant` holds.
     func abortLinks(where isMeant: (PeerConnection) -> Bool) {
         for id in guests.keys.sorted() {
             if let connection = guests[id]?.connection, isMeant(connection) { connection.abort() }
         }
     }
 
-    /// Nothing happens for another link.
+    /// Ignores other links.
     func linkClosed(_ link: LinkID) {
         guard guests[link] != nil else { return }
-        // A stream that has been closed at its other end has a say: the dial that it was for hears of that a little later.
+        // Only for a stream that is still open. The dial of a closed one is notified a little later, by its channel.
         if ends[RelayEndName(link: link, stream: .guest)] != nil { streamLost(link) }
         guests[link] = nil
         end(on: link)
     }
 
-    /// The rendezvous node has ended the stream, or is gone: which does not say that our token is unknown to anybody.
+    /// The rendezvous node ended the stream or is gone; this does not mean that our token is unknown.
     private func streamLost(_ link: LinkID) { if let number = guests[link]?.dial { transport?.cancelDial(number) } }
 
-    /// - Returns: whether it was a dial of such a link.
+    /// - Returns: whether the dial was for one stream.
     func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
         guard let dial = dials.removeValue(forKey: number) else { return false }
         if hearing != .none, !dial.isOfAnyDay, let again = open(at: dial.endpoint, for: dial.purpose, isOfAnyDay: true)

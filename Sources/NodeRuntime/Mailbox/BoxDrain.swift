@@ -4,27 +4,24 @@ import Messaging
 import Store
 import Wire
 
-/// The emptying of one box of ours: the mailbox lists the slots, their members and numbers are found, each is taken and
-/// opened, and is discarded when its contents are durable here.
+/// Empties one of our boxes: lists its slots, finds their members and numbers, takes and opens each slot. A slot is
+/// discarded once its contents are durable here.
 final class BoxDrain: CorePart {
-    /// Number of slots that one `take` asks for.
     private static let batchCount = 16
 
-    /// What the emptying of a box tells its caller.
     struct Reports {
-        /// The box is to be listed again after a pause.
+        /// The box must be listed again after a pause.
         var again: () -> Void
-        /// So many slots have been taken, or were found dead.
+        /// The number of slots taken or found unopenable.
         var taken: (Int) -> Void
-        /// Nothing more is asked for. Whether a slot was taken or found dead: the box was worth listing.
+        /// The drain has ended. Whether any slot was taken or found unopenable: listing the box was useful.
         var ended: (_ isFruitful: Bool) -> Void
     }
 
-    /// One slot of ours in the box.
     private struct Match {
         let tag: SlotTag
         let member: PublicKey
-        /// `nil` stands for the slot of the member's notice.
+        /// `nil` for the slot of the member's notice.
         let number: UInt64?
     }
 
@@ -40,19 +37,16 @@ final class BoxDrain: CorePart {
     private var secrets: [PublicKey: SlotSecret] = [:]
     private var waiting: ArraySlice<Match> = []
     private var asked: [SlotID: Match] = [:]
-    /// Slots that were taken since the last `discard`.
+    /// Slots taken since the last `discard`.
     private var taken: [Match] = []
-    /// Slots whose contents nobody can open any more: they are discarded in any case.
+    /// Slots whose contents cannot be opened any more; always discarded.
     private var dead: [SlotTag] = []
-    /// A slot was taken or found dead.
     private var isFruitful = false
-    /// The mailbox has listed the slots of the box.
     private var isListed = false
-    /// Contents of a slot could not be taken: the box is listed again later.
+    /// Some contents could not be taken: list the box again later.
     private var isBlocked = false
-    /// The link has ended, or the box is empty: nothing more is asked for.
+    /// The link has ended or the box is empty: no further requests.
     private var isOver = false
-    /// When the mailbox last answered.
     private(set) var answeredAt: Messaging.Timestamp
 
     init(
@@ -73,8 +67,7 @@ final class BoxDrain: CorePart {
 
     func start() { links.say(.list(box), on: link) }
 
-    /// Asks for nothing more. Slots whose contents are on their way to the disk are discarded all the same, if the link is
-    /// still open.
+    /// Stops requests. Slots whose contents are being committed are still discarded if the link is open.
     func abandon() {
         isOver = true
         secrets = [:]
@@ -92,7 +85,7 @@ final class BoxDrain: CorePart {
 
     // MARK: Answers
 
-    /// - Returns: `false` for an answer that was not asked for.
+    /// - Returns: `false` for an unrequested answer.
     func listed(_ ids: [SlotID], in listed: BoxID) -> Bool {
         answeredAt = now
         guard listed == box, !isListed else { return false }
@@ -101,7 +94,7 @@ final class BoxDrain: CorePart {
         return true
     }
 
-    /// - Returns: `false` for an answer that was not asked for.
+    /// - Returns: `false` for an unrequested answer.
     func brought(_ body: [UInt8], of id: SlotID, in other: BoxID, dwell: Milliseconds) -> Bool {
         guard other == box, let match = asked.removeValue(forKey: id) else { return false }
         answeredAt = now
@@ -110,8 +103,8 @@ final class BoxDrain: CorePart {
         return true
     }
 
-    /// The mailbox has listed this slot and does not give it: its storage may be locked, or its disk may refuse, for a moment.
-    /// - Returns: `false` for an answer that was not asked for.
+    /// The mailbox cannot deliver a listed slot; its storage may be locked or failing for a moment.
+    /// - Returns: `false` for an unrequested answer.
     func missed(_ id: SlotID, in other: BoxID) -> Bool {
         guard other == box, asked.removeValue(forKey: id) != nil else { return false }
         answeredAt = now
@@ -120,12 +113,12 @@ final class BoxDrain: CorePart {
         return true
     }
 
-    // MARK: Whose slots they are
+    // MARK: Matching slots
 
-    /// Finds the member and the number of each listed slot, notices first, and purges slots that no member can have made.
+    /// Finds each slot's member and number, notices first. Purges slots that no member can have made.
     private func sort(_ ids: [SlotID]) {
         guard let key = inboxes[client]?.key, !key.isWiped, let conversation = core.machine.conversation(client) else {
-            // The inbox was locked, or has fallen asleep, since the box was listed.
+            // The inbox was locked or fell asleep after the listing.
             isBlocked = true
             return finish()
         }
@@ -134,7 +127,7 @@ final class BoxDrain: CorePart {
         let found = findNumbered(in: &open)
         var requests: [MailboxRequest] = []
         if !open.isEmpty { requests.append(.purge(box, open.sorted())) }
-        // A slot that was taken and not discarded is not opened again: its contents may have expired here.
+        // A slot that was taken but not discarded is not opened again: its contents may have expired here.
         func isDone(_ match: Match) -> Bool {
             match.number.map { conversation.hasTaken($0, of: match.member) } ?? false
         }
@@ -180,7 +173,7 @@ final class BoxDrain: CorePart {
     // MARK: Taking
 
     private func takeMore() {
-        // A link that fails ends the emptying at once.
+        // A failed link ends the drain at once.
         guard !isOver else { return }
         guard !waiting.isEmpty else { return finish() }
         let batch = waiting.prefix(Self.batchCount)
@@ -189,10 +182,10 @@ final class BoxDrain: CorePart {
         links.say(.take(box, batch.map(\.tag)), on: link)
     }
 
-    /// The mailbox has answered for each slot of the batch. Taken slots are discarded when their contents are durable here.
+    /// The batch is answered: discards taken slots once their contents are durable here.
     private func settleBatch() {
         guard !isOver else { return }
-        // A commit that failed meanwhile has reset the inbox to its durable state: its slots are taken again.
+        // A failed commit reset the inbox to its durable state, so its slots are taken again.
         let conversation = core.machine.conversation(client)
         let stored = taken.filter { match in
             match.number.map { conversation?.hasTaken($0, of: match.member) ?? false } ?? true
@@ -206,7 +199,7 @@ final class BoxDrain: CorePart {
         reports.taken(over.count)
         held.leave(
             .run { [self] isDurable in
-                // The box still holds slots whose contents are not durable here: they are taken again.
+                // The contents are not durable here, so the box's slots are taken again.
                 guard isDurable else { return reports.again() }
                 links.say(.discard(box, over, answer: []), on: link)
             }, for: client)
@@ -239,9 +232,9 @@ final class BoxDrain: CorePart {
 
     private enum Opened {
         case opened([Frame], SlotAge)
-        /// The key of the slice is destroyed, or no member has sealed the contents.
+        /// The slice key is destroyed, or no member sealed the contents.
         case dead
-        /// The inbox sleeps or the disk has failed: the slot is taken later.
+        /// The inbox sleeps or the disk failed: take the slot later.
         case unavailable
     }
 
@@ -255,7 +248,7 @@ final class BoxDrain: CorePart {
         let schedule = SliceSchedule(terms)
         do throws(StoreError) {
             let key = try keys.key(hint.slice, schedule, inbox, isMade: false)
-            // A step of the clock that is taken back destroys nothing.
+            // An unconfirmed clock step must not destroy contents.
             if key == nil, readClock().isInDoubt { return .unavailable }
             guard let key, let frames = SlotSealing.open(body, with: key, number: number, secret, box: box) else {
                 return .dead
@@ -268,13 +261,13 @@ final class BoxDrain: CorePart {
         }
     }
 
-    /// The notice explodes the conversation. Our receipt replaces each member's notice.
+    /// The notice explodes the conversation. Our receipt replaces every member's notice.
     private func takeNotice(_ body: [UInt8], _ match: Match, _ secret: SlotSecret) {
         if core.machine.tombstone(conversation) == nil {
             guard let notice = SlotSealing.notice(in: body, secret, box: box),
                 core.machine.conversation(client)?.holds(notice: notice) ?? true
             else {
-                // A slot that stays would keep a later notice of this member out.
+                // A remaining slot would block a later notice of this member.
                 dead.append(match.tag)
                 return
             }
@@ -286,16 +279,16 @@ final class BoxDrain: CorePart {
                 isTaken = result.isTaken
                 return result.actions
             }
-            // The inbox has fallen asleep: the notice is taken later.
+            // The inbox fell asleep: take the notice later.
             if !isTaken, core.machine.tombstone(conversation) == nil { isBlocked = true }
         }
-        // A notice whose time has not come stays in the box until then.
+        // An early notice stays in the box until its time.
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
         let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
         links.say(.discard(box, [match.tag], answer: answer), on: link)
         isFruitful = true
-        // The contents of an exploded conversation are not taken any more.
+        // Contents of an exploded conversation are no longer taken.
         waiting.removeAll { $0.number != nil }
         taken = []
     }

@@ -3,16 +3,15 @@ import Messaging
 import Store
 import Wire
 
-/// Bodies of slots that this node keeps for other nodes as a mailbox. On the disk each box is a row of the store, so that the
-/// key of a slot ends with the page of its bucket, and the key of a box with the page of its row. Bodies of kind `memory` are
-/// in memory alone.
+/// Slot bodies that this node stores as a mailbox. Each box is a row of the store: destroying a bucket's page destroys
+/// its slots' keys, and destroying the row's page destroys the box's key. Bodies of kind `memory` stay in memory.
 final class KeptBoxes: CorePart {
     let core: ProtocolCore
     private let unread: UnreadInboxes
     private let writer: InboxWriter
     private let held: HeldEffects
     private var rows: [BoxID: RowID] = [:]
-    /// Boxes whose rows are known to have a saved state: a row without a saved state is lost at the next start.
+    /// Boxes whose rows have a saved state. A start cannot assign a row without one.
     private var named: Set<BoxID> = []
     private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
 
@@ -23,25 +22,25 @@ final class KeptBoxes: CorePart {
         self.held = held
     }
 
-    /// The saved state of a box's row. It does not name the owner of the box.
+    /// The saved state of a box's row; it does not name the owner.
     struct Snapshot: Codable { var box: BoxID }
 
     private var client: ClientID? { core.machine.contact?.client }
 
-    /// Boxes with bodies in memory, in a fixed order.
+    /// In a fixed order.
     var boxesInMemory: [BoxID] { memory.keys.sorted() }
 
     // MARK: Loading
 
-    /// Takes over a row of the store that holds a box.
+    /// Takes over a box's row, at the start.
     func adopt(_ snapshot: Snapshot, _ row: RowID) {
         rows[snapshot.box] = row
         store.release(row)
     }
 
-    /// Destroys what a crash or a failed commit has left of boxes that the contact inbox's record does not name.
+    /// Destroys boxes that the contact inbox's record does not name, left by a crash or a failed commit.
     func prune() {
-        // Without the contact inbox, which the disk may give later, no box is known to be gone.
+        // Without the contact inbox, which may be unreadable for now, no box is known to be obsolete.
         guard !store.isLocked, let contact = core.machine.contact else { return }
         let known = Set(contact.mailbox.records.map(\.box))
         for box in rows.keys where !known.contains(box) { destroy(box) }
@@ -49,10 +48,9 @@ final class KeptBoxes: CorePart {
         named = []
     }
 
-    /// Slots of a box, in memory and on the disk; `nil` when the disk cannot be read.
     func slots(of box: BoxID) -> KeptSlots? {
         let inMemory = memory[box]?.values.map(\.slot) ?? []
-        // A row that the disk has not given yet may hold this box.
+        // An unreadable row may hold this box.
         guard let row = rows[box] else { return unread.isEmpty ? KeptSlots(inMemory) : nil }
         guard !store.isLocked else { return nil }
         var onDisk: [KeptSlot] = []
@@ -92,7 +90,7 @@ final class KeptBoxes: CorePart {
                 row, id: slot.id.bytes, tier: Self.tier(slot), expiresAt: slot.until.milliseconds,
                 payload: Self.head(slot) + body)
         }
-        // Answers over the contact inbox's links wait for the commit.
+        // Answers on the contact inbox's links wait for the commit.
         writer.changed(client)
         storage.room.took(byteCount: body.count)
     }
@@ -112,12 +110,12 @@ final class KeptBoxes: CorePart {
         guard let row = rows[box], let client, !store.isLocked else { return }
         var isChanged = false
         for id in ids {
-            // The store has already overwritten slots that have expired.
+            // The store has already overwritten expired slots.
             do throws(StoreError) {
                 try store.erase(row, id: id.bytes)
                 isChanged = true
             } catch {
-                // `discarded` does not leave for a slot that is still there.
+                // `discarded` must not be sent while the slot still exists.
                 if error != .unknownMessage { return writer.failed(client, error) }
             }
         }
@@ -139,7 +137,7 @@ final class KeptBoxes: CorePart {
         held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
     }
 
-    /// Body of a slot, or the answer in its place; `nil` when it is gone or the disk does not give it.
+    /// The body of a slot, or the answer in its place; `nil` if absent or unreadable.
     func body(of id: SlotID, in box: BoxID) -> [UInt8]? {
         if let body = memory[box]?[id]?.body { return body }
         guard let row = rows[box], !store.isLocked,

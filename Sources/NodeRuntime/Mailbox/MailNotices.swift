@@ -4,21 +4,20 @@ import NIOCore
 import Store
 import Wire
 
-/// Puts notices of explosions into the boxes of members that may be away; at the creator it also looks for the receipts of
-/// these members. The lists are kept outside the inbox, whose keys are destroyed, for as long as a tombstone. A member that is
-/// not the creator forgets a notice when the mailbox has stored it.
+/// Puts explosion notices into the boxes of members that may be offline. At the creator, also collects these members'
+/// receipts. The lists are stored outside the destroyed inbox, for as long as a tombstone. Other members drop a notice
+/// once the mailbox has stored it.
 final class MailNotices: CorePart {
-    /// Time in which members with an open link confirm over that link, before their boxes are used.
+    /// Time for members with an open link to confirm over that link before their boxes are used.
     private static let delay: Milliseconds = 5 * .second
 
     private struct Entry: Codable {
         let member: PublicKey
-        /// Address of the member's box, as in the member's description.
+        /// The box's address, as in the member's description.
         let address: String
         let tag: SlotTag
         let body: String
         let answerKey: String
-        /// The mailbox has stored the notice.
         var isPut = false
     }
 
@@ -33,7 +32,6 @@ final class MailNotices: CorePart {
         var list: List
         var failures = 0
         var underWayCount = 0
-        /// Notices that a mailbox has had since the start.
         var wasPut: Set<SlotTag> = []
         var timer: Scheduled<Void>?
     }
@@ -64,7 +62,7 @@ final class MailNotices: CorePart {
         schedule(conversation, in: Self.delay)
     }
 
-    /// Loads the lists of an earlier run, at the start.
+    /// Loads the lists of earlier runs, at the start.
     func load() {
         guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return }
         for message in stored {
@@ -90,7 +88,7 @@ final class MailNotices: CorePart {
         writer.commits.schedule()
     }
 
-    /// Saves the lists that were made while the storage was locked, after an unlock.
+    /// After an unlock: saves lists made while the storage was locked.
     func saveAll() { for conversation in rounds.keys.sorted() { save(conversation) } }
 
     private func remove(_ conversation: ConversationID) {
@@ -113,11 +111,11 @@ final class MailNotices: CorePart {
         guard !isStopped, var round = rounds[conversation], round.underWayCount == 0 else { return }
         round.timer = nil
         let record = core.machine.tombstone(conversation)
-        // An address that does not parse leads nowhere.
+        // Drops unparsable addresses.
         round.list.entries.removeAll { record?.confirmed[$0.member] != nil || MailboxAddress($0.address) == nil }
         rounds[conversation] = round
         guard record != nil, round.list.until > now, !round.list.entries.isEmpty else { return remove(conversation) }
-        // One that cannot be opened ends at once: the round has failed when all have ended.
+        // A link that cannot be opened ends at once. A round fails when all its links have ended.
         rounds[conversation]?.underWayCount = round.list.entries.count
         for entry in round.list.entries {
             guard let address = MailboxAddress(entry.address) else { continue }
@@ -129,7 +127,7 @@ final class MailNotices: CorePart {
                 for: MailboxLinks.Purpose(
                     opened: { [weak self] link in self?.ask(entry, address, on: link) },
                     answered: { [weak self] answer, link in
-                        // The link closes behind the first answer.
+                        // The first answer closes the link.
                         guard !isAnswered else { return }
                         isAnswered = true
                         self?.answered(answer, on: link, entry, address, conversation)
@@ -158,17 +156,17 @@ final class MailNotices: CorePart {
             else { return }
             core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
         case .absent(address.box, SlotID(entry.tag)):
-            // The mailbox has lost the notice, or says that it has.
+            // The mailbox has lost the notice, or claims so.
             change(entry, conversation) { $0.isPut = false }
         case .put, .slot, .absent, .granted, .refused, .waiting, .slots, .discarded: break
         }
     }
 
     private func put(_ entry: Entry, _ conversation: ConversationID) {
-        // A mailbox that loses the same notice again and again is not asked more often for it.
+        // A mailbox that keeps losing a notice must not reset the retry pause.
         if rounds[conversation]?.wasPut.insert(entry.tag).inserted ?? false { rounds[conversation]?.failures = 0 }
         guard core.machine.tombstone(conversation)?.role == .creator else {
-            // A member that is not the creator waits for no receipt.
+            // Only the creator waits for receipts.
             rounds[conversation]?.list.entries.removeAll { $0.tag == entry.tag }
             return save(conversation)
         }

@@ -3,13 +3,11 @@ import Messaging
 import Transport
 import Wire
 
-/// Orders of the core: packs and seals contents for members that are away, puts the slots into the members' boxes, and tells
-/// the core which messages the mailbox has stored.
+/// Performs mail orders of the core: seals contents for offline members, puts the slots into their boxes, and reports
+/// which messages the mailbox has stored.
 final class MailOrders: CorePart {
-    /// Number of slots that are put before the mailbox answers.
     private static let windowCount = 4
 
-    /// One order under way.
     private final class Delivery {
         let order: MailOrder
         let client: ClientID
@@ -18,7 +16,6 @@ final class MailOrders: CorePart {
         var underWay: [SlotID: Parcel] = [:]
         var link: LinkID?
         var hasEnded = false
-        /// Number of slots that were sent to the mailbox.
         var saidCount = 0
 
         init(_ order: MailOrder, _ client: ClientID, _ parcels: [Parcel], tooLarge: [Messaging.MessageID]) {
@@ -29,7 +26,6 @@ final class MailOrders: CorePart {
         }
     }
 
-    /// A sealed slot, and the messages in it.
     private struct Parcel {
         let put: SlotPut
         let messages: [Messaging.MessageID]
@@ -45,7 +41,7 @@ final class MailOrders: CorePart {
         self.held = held
     }
 
-    /// Begins an order when the numbers of its slots are durable.
+    /// Starts an order once its slot numbers are durable.
     func mail(_ order: MailOrder, _ client: ClientID) {
         held.leave(
             .run { [weak self] isDurable in
@@ -81,7 +77,7 @@ final class MailOrders: CorePart {
 
     // MARK: Packing
 
-    /// Packs messages, in their order, into as few slots as possible.
+    /// Packs messages, in order, into as few slots as possible.
     private func parcels(of order: MailOrder, _ inbox: Inbox, _ key: IdentityKey, _ conversation: ConversationID) -> (
         parcels: [Parcel], tooLarge: [Messaging.MessageID]
     ) {
@@ -115,7 +111,7 @@ final class MailOrders: CorePart {
             let aged = AgedContent(content, age: message.age)
             let byteCount = FrameCodec.encode(.contents([aged])).count
             if !packing.hasRoom(for: byteCount) { seal() }
-            // The next order takes the other messages.
+            // The next order takes the remaining messages.
             if parcels.count == Limits.mailSlotCount { break }
             guard packing.hasRoom(for: byteCount) else {
                 tooLarge.append(message.id)
@@ -127,7 +123,6 @@ final class MailOrders: CorePart {
         return (parcels, tooLarge)
     }
 
-    /// Frames and contents of one slot.
     private struct Packing {
         var others: [[UInt8]] = []
         private var contents: [AgedContent] = []
@@ -135,7 +130,7 @@ final class MailOrders: CorePart {
 
         var isEmpty: Bool { others.isEmpty && contents.isEmpty }
         var messages: [Messaging.MessageID] { contents.map(\.content.id) }
-        /// Each frame has a length of 4 bytes before it; a frame of contents has 4 bytes of its own.
+        /// Each frame has a 4-byte length prefix; a contents frame has 4 more bytes.
         private var byteCount: Int { others.reduce(0) { $0 + $1.count + 4 } + contentsByteCount + 8 }
 
         var frames: [[UInt8]] { others + (contents.isEmpty ? [] : [FrameCodec.encode(.contents(contents))]) }
@@ -179,7 +174,7 @@ final class MailOrders: CorePart {
     }
 
     private func end(_ delivery: Delivery) {
-        // The end of the link follows the end of the order.
+        // The link may end after the order.
         guard !delivery.hasEnded else { return }
         delivery.hasEnded = true
         delivery.result.slotCount = delivery.saidCount

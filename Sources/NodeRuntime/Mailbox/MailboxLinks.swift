@@ -4,36 +4,33 @@ import NIOCore
 import Transport
 import Wire
 
-/// Links of ours to mailboxes: each to a mailbox's contact inbox, under a key of that link alone, so that the mailbox learns
-/// no inbox of ours from it.
+/// Our links to mailboxes' contact inboxes. Each uses a one-time key, so that the mailbox learns no inbox of ours.
 final class MailboxLinks: CorePart {
-    /// What a link is for. Each is called at most once but for `answered`.
+    /// Callbacks; each except `answered` and `heard` is called at most once.
     struct Purpose {
-        /// A link over which nothing has come for this long is cut; `nil`: its user asks by itself.
+        /// Closes a link without an answer for this long; `nil`: the owner checks.
         var patience: Milliseconds? = MailboxLinks.patience
         let opened: (LinkID) -> Void
         let answered: (MailboxAnswer, LinkID) -> Void
-        /// An answer to a ping.
+        /// A pong has arrived.
         let heard: (LinkID) -> Void
-        /// It is closed, or was never opened.
         let ended: () -> Void
     }
 
-    /// Where a mailbox is.
     struct Remote {
         let endpoints: [Messaging.Endpoint]
         let key: PublicKey
         let routingSecret: [UInt8]
     }
 
-    /// An answer takes a commit of the mailbox, and a full slot its time on a slow link.
+    /// Covers a commit of the mailbox, and a full slot on a slow link.
     private static let patience: Milliseconds = 30 * .second
 
     private struct Dial {
         let remote: Remote
         let purpose: Purpose
         let key: PublicKey
-        /// It shows a token of any day: the mailbox has not known that of the day.
+        /// Shows the any-day token, after the daily token was unknown.
         let isOfAnyDay: Bool
     }
 
@@ -59,7 +56,7 @@ final class MailboxLinks: CorePart {
 
     // MARK: Dials
 
-    /// - Returns: whether it is dialled; otherwise nothing is called.
+    /// - Returns: whether the dial was started; if not, no callback follows.
     @discardableResult func open(_ remote: Remote, for purpose: Purpose, isOfAnyDay: Bool = false) -> Bool {
         guard let transport = listening.transport, !remote.endpoints.isEmpty else { return false }
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
@@ -73,7 +70,7 @@ final class MailboxLinks: CorePart {
         return true
     }
 
-    /// - Returns: whether it was a dial of a mailbox.
+    /// - Returns: whether this was a dial to a mailbox.
     func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
         guard let dial = dials.removeValue(forKey: number) else { return false }
         if hearing != .none, !dial.isOfAnyDay, open(dial.remote, for: dial.purpose, isOfAnyDay: true) { return true }
@@ -93,7 +90,7 @@ final class MailboxLinks: CorePart {
         return true
     }
 
-    /// A mailbox that does not answer holds nothing up.
+    /// Aborts the link of a mailbox that does not answer.
     private func watch(_ id: LinkID) {
         guard let patience = links[id]?.purpose.patience else { return }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(patience)) { [weak self] in
@@ -104,7 +101,6 @@ final class MailboxLinks: CorePart {
 
     // MARK: Frames
 
-    /// Our key of this link.
     func key(of link: LinkID) -> PublicKey? { links[link]?.key }
 
     func say(_ request: MailboxRequest, on link: LinkID) { send(.mailboxRequest(request), on: link) }
@@ -117,13 +113,12 @@ final class MailboxLinks: CorePart {
         connection.flush()
     }
 
-    /// - Returns: whether the link is one to a mailbox.
     func receive(_ bytes: [UInt8], on connection: PeerConnection) -> Bool {
         let id = LinkID(connection.id)
         guard let link = links[id] else { return false }
         switch try? FrameCodec.decode(bytes) {
         case .mailboxAnswer(let answer):
-            // Only an answer keeps the link open: a mailbox that only pings would hold an order for ever.
+            // Pings do not count: a mailbox that only pings would block an order forever.
             links[id]?.heardAt = now
             link.purpose.answered(answer, id)
         case .pong:
@@ -149,10 +144,9 @@ final class MailboxLinks: CorePart {
 
     func close(_ link: LinkID) { links[link]?.connection.close() }
 
-    /// A peer sends what it may not.
+    /// Closes the link after a protocol violation.
     func abort(_ link: LinkID) { links[link]?.connection.abort(.protocolViolation) }
 
-    /// - Returns: whether the link was one to a mailbox.
     func linkClosed(_ link: LinkID) -> Bool {
         guard let closed = links.removeValue(forKey: link) else { return false }
         closed.purpose.ended()

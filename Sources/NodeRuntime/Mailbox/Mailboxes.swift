@@ -1,6 +1,6 @@
 import Messaging
 
-/// What this node does with mailboxes: its own boxes, contents for others' boxes, and the boxes that it keeps for others.
+/// The mailbox parts of a node: its own boxes, deliveries into members' boxes, and boxes stored for other nodes.
 final class Mailboxes: CorePart {
     let core: ProtocolCore
     let links: MailboxLinks
@@ -25,7 +25,7 @@ final class Mailboxes: CorePart {
             place: { [weak own] in own?.place }, keptSlots: { [weak bodies] in bodies?.slots(of: $0) })
     }
 
-    /// The configuration, the peers or the storage have changed, or the contact inbox is there.
+    /// Call this after changes of configuration, peers or storage, and when the contact inbox is loaded.
     func changed() {
         guard core.machine.contact != nil else { return }
         let terms = terms
@@ -44,7 +44,7 @@ final class Mailboxes: CorePart {
         return terms
     }
 
-    /// What this node does for others; `nil` if it serves nobody and keeps nothing.
+    /// Our service as a mailbox; `nil` if it is off and stores no box.
     var service: MailboxServiceStanding? {
         guard let mailbox = core.machine.contact?.mailbox, mailbox.terms.isServing || mailbox.counts.boxes > 0 else {
             return nil
@@ -53,18 +53,14 @@ final class Mailboxes: CorePart {
     }
 }
 
-/// How our mailbox stands.
 package struct OwnMailboxStanding: Sendable {
-    /// In `peers.json`.
+    /// Its name in `peers.json`.
     package let name: String
     package let standing: MailboxOwnerStateMachine.Standing
-    /// Conversations for which there is a box.
     package let boxCount: Int
-    /// Slots that were taken since the start.
     package let takenCount: UInt64
 }
 
-/// What a mailbox keeps for others.
 package struct MailboxServiceStanding: Sendable {
     package let terms: MailboxTerms
     package let counts: MailboxCounts

@@ -5,11 +5,11 @@ import NIOCore
 import Store
 import Wire
 
-/// Our boxes at our mailbox: claims the boxes, and empties one box at a time of those in which something waits.
+/// Our boxes at our mailbox: claims boxes, and drains those with waiting slots, one at a time.
 final class OwnMailbox: CorePart {
-    /// Time after which a box is listed again when its contents had no room here or its inbox could not be woken.
+    /// Pause before listing a box again whose contents had no room, or whose inbox could not wake.
     private static let retryPause: Milliseconds = 15 * .second
-    /// Time without an answer after which the link to the mailbox is closed and dialled anew.
+    /// Without an answer for this long, the link is closed and dialled again.
     private static let patience: Milliseconds = 30 * .second
 
     let core: ProtocolCore
@@ -23,18 +23,15 @@ final class OwnMailbox: CorePart {
     private var card: ContactCard?
     private(set) var place: MailboxPlace?
     private var seeds: [BoxID: RelaySeed] = [:]
-    /// Conversation of each box: of the boxes that are wanted, and of those whose conversation has exploded.
+    /// The conversation of each box, wanted or of an exploded conversation.
     private var conversations: [BoxLabel: ConversationID] = [:]
     private var waiting: [BoxID] = []
-    /// The box that is being emptied.
     private var drain: BoxDrain? { didSet { if oldValue !== drain { oldValue?.abandon() } } }
-    /// Number of the last dial.
     private var dialNumber: UInt64 = 0
-    /// When the last list of a box led to no slot that was taken or found dead.
+    /// When a listing last yielded no slot that was taken or found unopenable.
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
-    /// When a box is to be listed again, whatever the mailbox says.
+    /// When to list a box again, whatever the mailbox reports.
     private var plannedAt: [BoxID: Messaging.Timestamp] = [:]
-    /// Slots that were taken since the start.
     private(set) var takenCount: UInt64 = 0
 
     init(
@@ -50,16 +47,16 @@ final class OwnMailbox: CorePart {
         self.held = held
     }
 
-    /// State of our mailbox for `status` and `doctor`; `nil` without a mailbox.
+    /// For `status` and `doctor`; `nil` without a mailbox.
     var standing: OwnMailboxStanding? {
         guard let peer = peers.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
         return OwnMailboxStanding(
             name: peer.name, standing: machine?.standing ?? .unreachable, boxCount: seeds.count, takenCount: takenCount)
     }
 
-    // MARK: Which mailbox, and which boxes
+    // MARK: Mailbox and boxes
 
-    /// The peers have changed, or the contact inbox is there.
+    /// Call this when the peers have changed or the contact inbox is loaded.
     func changed() {
         let wanted = peers.peers.first { $0.isMailbox && !$0.isBlocked }?.card
         guard let contact = core.machine.contact, !contact.key.isWiped else { return }
@@ -75,10 +72,10 @@ final class OwnMailbox: CorePart {
         settle(isForced: true)
     }
 
-    /// Called at each tick: claims and drops boxes when the agreements have changed, and does what is due.
+    /// At each tick: claims and drops boxes after changes of agreements, and performs due actions.
     func settle(isForced: Bool = false) {
         let isChanged = core.machine.takeMailboxChange()
-        // The secrets of the members' slots do not outlive a lock.
+        // The secrets of the members' slots must not outlive a lock.
         if store.isLocked, let box = drain?.box {
             if !waiting.contains(box) { waiting.append(box) }
             drain = nil
@@ -95,7 +92,7 @@ final class OwnMailbox: CorePart {
             }
             // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
-            // While the disk does not give an inbox, its box is kept: a drop would destroy the slots in the box.
+            // An unreadable inbox keeps its box, because dropping it would destroy the slots.
             if unread.isEmpty {
                 conversations = conversations.filter {
                     wanted.contains($0.key) || core.machine.tombstone($0.value) != nil
@@ -111,7 +108,7 @@ final class OwnMailbox: CorePart {
         if drain == nil { next() }
     }
 
-    /// Whether ``settle(isForced:)`` has boxes to claim or drop.
+    /// Whether ``settle(isForced:)`` may have boxes to claim or drop.
     var isDue: Bool { place != nil && !store.isLocked && core.machine.boxesMayHaveChanged }
 
     var nextDeadline: Messaging.Timestamp? { store.isLocked ? nil : machine?.nextDeadline }
@@ -156,7 +153,7 @@ final class OwnMailbox: CorePart {
         if !links.open(remote, for: purpose) { machine?.dialFailed(now: now) }
     }
 
-    /// A dial has failed or its link is closed. The end of an earlier dial changes nothing.
+    /// A dial failed or its link closed. The end of an earlier dial has no effect.
     private func ended(_ link: LinkID?, dial number: UInt64) {
         if let link {
             machine?.closed(link, now: now)
@@ -193,7 +190,7 @@ final class OwnMailbox: CorePart {
         core.schedule()
     }
 
-    // MARK: Emptying a box
+    // MARK: Draining
 
     private func next() {
         guard drain == nil, !store.isLocked, let link = machine?.link, machine?.isGranted ?? false else { return }
@@ -222,14 +219,14 @@ final class OwnMailbox: CorePart {
             again: { [weak self] in self?.again(box) }, taken: { [weak self] in self?.takenCount += UInt64($0) },
             ended: { [weak self] isFruitful in
                 guard let self else { return }
-                // A box of which no slot could be taken is listed at most once a second, whatever the mailbox says.
+                // An unproductive box is listed at most once a second, whatever the mailbox reports.
                 if !isFruitful { emptyAt[box] = now }
                 drain = nil
                 next()
             })
     }
 
-    /// Lists a box once more after a pause, or sooner if a list is planned already.
+    /// Lists a box again after a pause, or earlier if that is already planned.
     private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
         let due = now + pause
         if let planned = plannedAt[box], planned <= due, planned > now { return }

@@ -3,10 +3,10 @@ import Messaging
 import NIOCore
 import Store
 
-/// Keys of slices: each follows from its inbox's row and from the bucket in which the last content under it ends. The store
-/// overwrites that bucket's page, and the key is gone, whoever has kept the contents.
+/// Slice keys. Each is derived from its inbox's row and the bucket in which the slice's last content expires. When the
+/// store overwrites that bucket's page, the key is gone, even if a mailbox has kept the contents.
 final class SliceKeyMaker: CorePart {
-    /// Between two steps, each of ``Limits/sliceStepCount`` keys: a new bucket is a write that the loop waits for.
+    /// Pause between two steps of ``Limits/sliceStepCount`` keys: a new bucket is a blocking write.
     private static let pause: Milliseconds = 20
 
     let core: ProtocolCore
@@ -17,7 +17,7 @@ final class SliceKeyMaker: CorePart {
         self.held = held
     }
 
-    /// Sends the public keys of slices from the present one on, or from the one after `above`, as far as they are made.
+    /// Sends public slice keys from the present slice on, or from the one after `above`.
     func send(_ agreement: AgreementID, above: UInt32?, _ client: ClientID, on link: LinkID) {
         guard !isStopped, !store.isLocked, links[link] != nil, let inbox = inboxes[client],
             let conversation = core.machine.conversation(client), conversation.agreement?.id == agreement,
@@ -27,7 +27,7 @@ final class SliceKeyMaker: CorePart {
         let now = now
         let present = schedule.slice(at: now)
         let final = schedule.last(at: now)
-        // What the other side names may be any number.
+        // The peer may send any number.
         let first = max(present, min(above ?? 0, final) + (above == nil ? 0 : 1))
         let last = min(final, first + UInt32(Limits.sliceStepCount - 1))
         var keys: [PublicKey] = []
@@ -44,23 +44,23 @@ final class SliceKeyMaker: CorePart {
             agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
             keys: keys)
         held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
-        // Keys that follow a gap would take the place of those before it.
+        // Keys after a gap would be assigned to the wrong slices.
         guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) { [core] in
-            // As an action: what an action sends leaves when it has been performed.
+            // As an action, so that its output is sent at the end.
             core.perform([.makeSlices(client, agreement, above: last, link)])
         }
     }
 
-    /// - Returns: `nil` for a slice whose key is gone.
-    /// - Throws: what the store refuses now.
+    /// - Returns: `nil` if the slice's key is destroyed.
+    /// - Throws: if the store refuses for now.
     func key(_ slice: UInt32, _ schedule: SliceSchedule, _ inbox: Inbox, isMade: Bool) throws(StoreError) -> SecretKey?
     {
         let end = schedule.keyEnd(of: slice)
-        // What is due is not opened, whether the page is overwritten yet or not.
+        // An expired key stays closed, even if its page is not overwritten yet.
         guard end > readClock().hide, let tier = schedule.tier.tier else { return nil }
         for attempt in 0..<4 {
-            // One derivation in 2^127 is not a valid key.
+            // One derivation in 2^127 yields an invalid key.
             let secret = try store.secret(
                 inbox.row, tier: tier, expiresAt: end.milliseconds,
                 label: "mailbox slice \(slice) \(schedule.width) \(attempt)", isMade: isMade)

@@ -1,22 +1,22 @@
 import Messaging
 
-/// Messages of members in one inbox that came since the start and are in memory no more: a message whose acknowledgement
-/// was lost comes again, and is not shown again. Of those on the disk the disk is asked, unless it is locked. Their ids
-/// alone, in memory alone; beyond the bound of all inboxes together the oldest of this one goes first.
+/// Ids of members' messages received since the start that have left memory, for detecting duplicates after lost
+/// acknowledgements. Stored messages are looked up on the disk, unless it is locked. In memory only; beyond the node's
+/// bound this inbox's oldest id is dropped.
 struct KnownMessages {
     private struct Entry {
-        /// Its place in the order of arrival.
+        /// Position in order of arrival.
         var number: UInt64
-        /// The disk has it; otherwise it is forgotten.
+        /// Stored on the disk; otherwise dropped from memory.
         var isStored: Bool
-        /// A file is here, but not whole.
+        /// An incomplete file.
         var isPartial: Bool
     }
 
     private var entries: [MessageID: Entry] = [:]
     private var names: [UInt64: MessageID] = [:]
     private var nextNumber: UInt64 = 0
-    /// No entry has a smaller number.
+    /// A lower bound of the entries' numbers.
     private var oldest: UInt64 = 0
     private let budget: MessageMemory
 
@@ -24,16 +24,15 @@ struct KnownMessages {
 
     var count: Int { names.count }
 
-    /// - Parameter orStored: whether one that is on the disk counts.
+    /// - Parameter orStored: whether a stored message counts.
     func contains(_ message: MessageID, orStored: Bool) -> Bool {
         guard let entry = entries[message] else { return false }
         return orStored || !entry.isStored
     }
 
-    /// Whether it was shown whole, on the disk or in memory.
+    /// Whether the complete message was shown, stored or from memory.
     func wasShown(_ message: MessageID) -> Bool { entries[message].map { !$0.isPartial } ?? false }
 
-    /// A file is whole now.
     mutating func complete(_ message: MessageID) { entries[message]?.isPartial = false }
 
     mutating func insert(_ message: MessageID, isStored: Bool, isPartial: Bool = false) {
@@ -48,7 +47,6 @@ struct KnownMessages {
         }
     }
 
-    /// The inbox is gone, and with it every trace.
     mutating func removeAll() {
         budget.knownCount -= names.count
         entries = [:]
@@ -56,7 +54,7 @@ struct KnownMessages {
         oldest = nextNumber
     }
 
-    /// The disk has refused something of this inbox: it is asked again.
+    /// After a disk failure: forgets the stored messages, so that the disk is asked again.
     mutating func removeStored() { for (message, entry) in entries where entry.isStored { remove(message) } }
 
     private mutating func remove(_ message: MessageID) {

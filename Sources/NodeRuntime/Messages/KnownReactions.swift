@@ -1,18 +1,17 @@
 import Messaging
 
-/// The reactions of one inbox by the message that they are at, in the order of their arrival: their numbers alone, in
-/// memory alone. A member may put them at messages that nobody has, so they are bounded; the oldest goes first.
+/// Ids of an inbox's reactions, by target message, in order of arrival. In memory only. A member may react to messages
+/// that do not exist, so the count is bounded; the oldest is dropped first.
 struct KnownReactions {
-    /// Most of one inbox, at however many messages.
     static let limit = 16_384
-    /// Most at one message: beyond that the oldest are not shown any more.
+    /// Limit per message: the oldest are no longer shown.
     static let limitAtOne = 256
 
     private struct Entry {
         var target: Messaging.MessageID
-        /// Its place in the order of arrival.
+        /// Position in order of arrival.
         var number: UInt64
-        /// `nil`: not by itself.
+        /// `nil`: only with its message.
         var expiresAt: Timestamp?
     }
 
@@ -20,17 +19,17 @@ struct KnownReactions {
     private var targets: [Messaging.MessageID: [Messaging.MessageID]] = [:]
     private var names: [UInt64: Messaging.MessageID] = [:]
     private var nextNumber: UInt64 = 0
-    /// No entry has a smaller number.
+    /// A lower bound of the entries' numbers.
     private var oldest: UInt64 = 0
     private let limit: Int
-    /// Not after the first expiry.
+    /// A lower bound of the first expiry.
     private(set) var wakeAt: Timestamp?
 
     init(limit: Int = KnownReactions.limit) { self.limit = limit }
 
     var count: Int { entries.count }
 
-    /// Those at a message, the first to arrive first.
+    /// The reactions to a message, oldest first.
     subscript(target: Messaging.MessageID) -> [Messaging.MessageID] { targets[target] ?? [] }
 
     mutating func insert(_ id: Messaging.MessageID, at target: Messaging.MessageID, expiresAt: Timestamp?) {
@@ -54,7 +53,6 @@ struct KnownReactions {
         if targets[entry.target]?.isEmpty ?? false { targets[entry.target] = nil }
     }
 
-    /// The message is gone, and with it all that is at it.
     mutating func removeAll(at target: Messaging.MessageID) {
         for id in targets.removeValue(forKey: target) ?? [] {
             if let entry = entries.removeValue(forKey: id) { names[entry.number] = nil }

@@ -3,11 +3,11 @@ import Messaging
 import Store
 import Wire
 
-/// Chunks of files beside their messages, and reactions by the message that they are at.
+/// Chunks of files, stored beside their messages, and reactions by target message.
 extension MessageArchive {
     // MARK: Chunks
 
-    /// - Returns: false when it came twice: the first one is as good.
+    /// - Returns: false for a duplicate; the first chunk is kept.
     func keep(_ chunk: AttachmentChunk, _ keeping: NodeAction.Keeping, expiresAt: Timestamp?) throws(StoreError) -> Bool
     {
         switch keeping {
@@ -31,7 +31,7 @@ extension MessageArchive {
         return (try? store.contains(row, id: id)) ?? false
     }
 
-    /// `nil` when it is not, or no longer, here.
+    /// `nil` if absent or expired.
     func chunk(_ index: Int, of message: Messaging.MessageID, now: Timestamp) throws(StoreError) -> AttachmentChunk? {
         if let chunk = heldChunks[message]?[index] { return chunk }
         guard !store.isLocked, let bytes = try store.read(row, id: try chunkID(message, index), now: now.milliseconds)
@@ -39,7 +39,6 @@ extension MessageArchive {
         return try? StoredCodec.decodeChunk(bytes, message: message, index: index)
     }
 
-    /// Overwrites every chunk of a file.
     func forgetChunks(_ message: Messaging.MessageID) throws(StoreError) {
         forgetHeldChunks(message)
         guard !store.isLocked else { return }
@@ -49,7 +48,7 @@ extension MessageArchive {
         try forgetChunks(message, count: attachment.chunkCount)
     }
 
-    /// - Parameter count: how many there may be; the message need not be here.
+    /// - Parameter count: the maximum number of chunks; the message need not exist.
     func forgetChunks(_ message: Messaging.MessageID, count: Int) throws(StoreError) {
         for index in 0..<count {
             let id = try chunkID(message, index)
@@ -57,7 +56,7 @@ extension MessageArchive {
         }
     }
 
-    /// The chunks of a file go with its message.
+    /// Chunks expire with their message.
     func rescheduleChunks(_ message: Messaging.MessageID, count: Int, tier: Tier, expiresAt: Timestamp)
         throws(StoreError)
     {
@@ -75,7 +74,7 @@ extension MessageArchive {
 
     private static let prefixByteCount = 12
 
-    /// Not to be guessed by a peer, whose message could take its place otherwise.
+    /// Secret, or a peer could choose a message id that collides with a chunk's.
     private func chunkID(_ message: Messaging.MessageID, _ index: Int) throws(StoreError) -> [UInt8] {
         let prefix = try chunkPrefix(message)
         return prefix + withUnsafeBytes(of: UInt32(clamping: index).littleEndian) { Array($0) }
@@ -102,10 +101,9 @@ extension MessageArchive {
         reactions.insert(message.content.id, at: reaction.message, expiresAt: message.expiresAt)
     }
 
-    /// A reaction as it is on the disk takes less, whatever its members have said of it; what takes more is a chunk.
+    /// A stored reaction is smaller than this, whatever its deliveries; a larger hidden record is a chunk.
     private static let reactionByteCount = 8_192
 
-    /// What is found of one, until all are in order.
     private struct FoundReaction {
         var id: Messaging.MessageID
         var target: Messaging.MessageID
@@ -113,9 +111,9 @@ extension MessageArchive {
         var arrivedAt: Timestamp
     }
 
-    /// Looks through the newest of what is hidden in an inbox that has been loaded.
-    /// - Parameter place: nothing of ours that waits has a lower one.
-    /// - Returns: reactions of ours that were not delivered.
+    /// Scans the newest hidden records of a loaded inbox.
+    /// - Parameter place: a lower bound of our waiting records' positions.
+    /// - Returns: our undelivered reactions.
     func restoreHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> [Message] {
         reactionsFrom = .max
         let (undelivered, orphans) = try readHidden(from: place, now: now)
@@ -123,13 +121,12 @@ extension MessageArchive {
         return undelivered
     }
 
-    /// Makes the reactions known that have this place or a higher one: all at messages from there on.
+    /// Indexes the reactions from this position on: all reactions to messages from there on.
     func knowReactions(from place: UInt64, now: Timestamp) throws(StoreError) {
         if place < reactionsFrom, !store.isLocked { _ = try readHidden(from: place, now: now) }
     }
 
-    /// - Returns: reactions of ours that were not delivered, and what the chunks of files begin with that are not known to
-    ///   have a message.
+    /// - Returns: our undelivered reactions, and the id prefixes of chunks without a known message.
     private func readHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> (
         undelivered: [Message], orphans: Set<[UInt8]>
     ) {
@@ -162,7 +159,7 @@ extension MessageArchive {
                 FoundReaction(
                     id: message.content.id, target: reaction.message, expiresAt: message.expiresAt, arrivedAt: arrivedAt
                 ))
-            // More than that are not remembered.
+            // The index holds no more than the limit.
             if found.count >= 2 * KnownReactions.limit {
                 found = Self.inOrder(found)
                 found.removeFirst(found.count - KnownReactions.limit)
@@ -173,7 +170,7 @@ extension MessageArchive {
         for one in Self.inOrder(found) { known.insert(one.id, at: one.target, expiresAt: one.expiresAt) }
         reactions = known
         reactionsFrom = place
-        // What is in memory came later, or is on the disk, too.
+        // Reactions in memory came later, or are also on the disk.
         for entry in held { noteReaction(entry.message) }
         let inOrder = undelivered.sorted {
             ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id)
@@ -185,14 +182,14 @@ extension MessageArchive {
         found.sorted { ($0.arrivedAt, $0.id) < ($1.arrivedAt, $1.id) }
     }
 
-    /// Overwrites the chunks of files that their users had not handed over completely when the node ended.
+    /// Destroys chunks of uploads that were incomplete when the node ended.
     /// - Parameters:
-    ///   - prefixes: of chunks whose files may have a message.
-    ///   - place: the chunks have this one or a higher one.
+    ///   - prefixes: id prefixes of chunks that may have a message.
+    ///   - place: a lower bound of the chunks' positions.
     private func forgetOrphans(_ prefixes: Set<[UInt8]>, from place: UInt64) throws(StoreError) {
         var prefixes = prefixes
         let secret = try store.secret(row, label: Self.chunkLabel)
-        // The message of a file of ours comes after its chunks; that of a member's file before them, perhaps long before.
+        // The message of our file follows its chunks. A member's message precedes its chunks, maybe by far.
         for first in place > 0 ? [place, 0] : [0] where !prefixes.isEmpty {
             try store.visit(row, from: first, now: 0) { _, stored in
                 if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.content.attachment != nil
@@ -210,26 +207,25 @@ extension MessageArchive {
         for id in gone { try store.erase(row, id: id) }
     }
 
-    /// How many reactions are known at a message; some of them may have expired.
     func reactionCount(at message: Messaging.MessageID, now: Timestamp) -> Int {
         knowReactions(at: message, now: now)
         return reactions[message].count
     }
 
-    /// Reactions that the disk does not give now are asked for again the next time.
+    /// After a read failure the next call tries again.
     private func knowReactions(at message: Messaging.MessageID, now: Timestamp) {
         guard reactionsFrom > 0, !store.isLocked else { return }
         let place = heldIndex[message].flatMap { held[$0].place } ?? (try? store.locate(row, message.value))?.order
         if let place { try? knowReactions(from: place, now: now) }
     }
 
-    /// Who stands by which sign at a message, in the order in which they were put there.
+    /// The reactions to a message, in order of arrival.
     func reactions(to message: Messaging.MessageID, clock: NodeClock.Reading) -> [(sender: PublicKey?, emoji: String)] {
         knowReactions(at: message, now: clock.hide)
         var result: [(sender: PublicKey?, emoji: String)] = []
         for id in reactions[message] {
             guard let one = read(id, now: clock.hide)?.message, case .reaction(let reaction) = one.content.body else {
-                // What has expired is not looked for again.
+                // An expired reaction is not looked up again.
                 if !store.isLocked, !clock.isInDoubt { reactions.remove(id) }
                 continue
             }

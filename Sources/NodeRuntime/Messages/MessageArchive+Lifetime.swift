@@ -3,9 +3,9 @@ import Messaging
 import Store
 import Wire
 
-/// What agreements do to messages that are kept already.
+/// Effects of agreements on existing messages.
 extension MessageArchive {
-    /// A message was read: it stays until `expiresAt` now, and reading it again changes nothing.
+    /// The message was read: it now expires at `expiresAt`, whether or not it is read again.
     func reschedule(_ id: Messaging.MessageID, expiresAt: Timestamp, now: Timestamp) throws(StoreError) {
         if rescheduleHeld(id, expiresAt: expiresAt, now: now) { return }
         outgoing.remove(id)
@@ -14,7 +14,7 @@ extension MessageArchive {
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier
         else { return }
-        // Its statuses end with the bucket in which it was.
+        // Its status records end with its former bucket.
         var message = try current(stored)
         if message.state == .sent { message.state = stored.state }
         message.expiresAt = expiresAt
@@ -26,7 +26,7 @@ extension MessageArchive {
         try rescheduleChunks(id, count: attachment.chunkCount, tier: tier, expiresAt: expiresAt)
     }
 
-    /// Our own messages, and those of the system, that name an agreement.
+    /// Messages of ours and of the system that name an agreement.
     func sent(under agreement: AgreementID) throws(StoreError) -> [Messaging.MessageID] {
         var found = heldSent(under: agreement)
         guard !store.isLocked else { return found }

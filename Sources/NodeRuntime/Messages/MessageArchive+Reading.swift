@@ -4,31 +4,30 @@ import Messaging
 import Store
 import Wire
 
-/// What is shown of an inbox: its messages on the disk and in memory in one order, a page at a time.
+/// Reads messages on the disk and in memory in one order, page by page.
 extension MessageArchive {
-    /// What is listed: a message, when it arrived here, and whether it is on the disk.
     struct Listed {
         var message: Message
         var arrivedAt: Timestamp
         var isStored: Bool
-        /// How many reactions are known at it, of a message on a page; some of them may have expired.
+        /// For a message on a page: the number of known reactions; some may have expired.
         var reactionCount = 0
     }
 
-    /// Some messages of an inbox, in the order of their arrival.
+    /// Messages in order of arrival.
     struct Page {
         var messages: [Listed] = []
-        /// Bytes in memory of what nobody had read before; what waits for the disk is not let go of.
+        /// Memory freed by messages read for the first time; messages waiting for the disk are not freed.
         var freedByteCount = 0
-        /// Nothing is left in memory that nobody has read, or that waits for the disk.
+        /// No message in memory is unread or waits for the disk.
         var isAllRead = false
     }
 
-    /// Messages of members that nobody has read and that are in memory until the node stops.
+    /// Unread members' messages that are lost when the node stops.
     var unreadInMemoryCount: Int { held.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation } }
 
-    /// A watcher has shown a message: it need not be protected any more.
-    /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
+    /// A watcher has shown a message: it may leave memory.
+    /// - Returns: the freed bytes of unread memory; 0 for a message that waits for the disk.
     func markShown(_ id: Messaging.MessageID, now: Timestamp) -> Int {
         guard let index = heldIndex[id] else {
             if !store.isLocked, unreadStoredCount(now: now) > 0, let place = try? store.place(row, of: id.bytes) {
@@ -41,7 +40,7 @@ extension MessageArchive {
         return held[index].tier == nil ? held[index].message.byteCount : 0
     }
 
-    /// The number of unread messages of members, at most ``unreadLimit``. A locked or damaged store counts as empty.
+    /// The number of unread members' messages, at most ``unreadLimit``. A locked or damaged store counts as empty.
     func unreadCount(now: Timestamp) -> Int {
         min(Self.unreadLimit, held.count { $0.isUnread && isListed($0, now) } + unreadStoredCount(now: now))
     }
@@ -65,7 +64,7 @@ extension MessageArchive {
         return (try? store.contains(row, id: id.bytes)) ?? false
     }
 
-    /// Whether a content of a member was shown since the start, be it gone by now or not; a file when it was whole.
+    /// Whether a member's content was shown since the start, even if it has expired; a file counts when complete.
     func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) }
 
     func read(_ id: Messaging.MessageID, now: Timestamp) -> Listed? {
@@ -84,18 +83,16 @@ extension MessageArchive {
         return listed(current, arrivedAt)
     }
 
-    /// What a message says.
     func content(_ id: Messaging.MessageID, now: Timestamp) -> Content? {
-        // The common case, without a copy of what it has come to.
+        // The common case, without building the message's current state.
         if heldIndex.isEmpty, let entry = outgoing[id], entry.message.expiresAt.map({ $0 > now }) ?? true {
             return entry.message.content
         }
         return read(id, now: now)?.message.content
     }
 
-    /// What members have said of a message of ours.
     func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
-        // While the storage is locked a message may be known by what its members have said alone.
+        // While the storage is locked, only the deliveries of a message may be known.
         guard heldIndex[id] == nil, var said = outgoing.deliveries(of: id) else {
             return read(id, now: now)?.message.deliveries ?? deliveries[id] ?? []
         }
@@ -108,10 +105,10 @@ extension MessageArchive {
         Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
-    /// Identifiers of listed messages, in no order.
+    /// Ids of listed messages, unordered.
     /// - Parameters:
-    ///   - digits: the hexadecimal digits that they begin with, in lower case.
-    ///   - limit: most of them.
+    ///   - digits: their first hexadecimal digits, in lower case.
+    ///   - limit: the maximum number.
     func ids(beginningWith digits: String, limit: Int, now: Timestamp) throws(StoreError) -> [Messaging.MessageID] {
         var values: [UInt8] = []
         for digit in digits.utf8 {
@@ -129,7 +126,7 @@ extension MessageArchive {
         }
         let stored = try store.messageIDs(row, beginningWith: values, limit: limit, now: now.milliseconds)
         for id in stored.compactMap({ Messaging.MessageID($0) }) where found.count < limit {
-            // It came again while the storage was locked.
+            // Skip a copy received again while the storage was locked.
             if heldIndex[id] == nil { found.append(id) }
         }
         return found
@@ -141,20 +138,19 @@ extension MessageArchive {
         !entry.message.content.isAnnotation && entry.message.expiresAt.map { $0 > now } ?? true
     }
 
-    /// Where a page begins: a place on the disk, and an index in memory.
+    /// The start of a page: a position on the disk, and an index in memory.
     private struct Beginning {
         var place: UInt64 = 0
         var held = 0
     }
 
-    /// Messages in the order of their arrival. Those in memory, and all in memory that lies between them, count as read
-    /// from now on.
+    /// Messages in order of arrival. Marks messages on the page and between them in memory as read.
     /// - Parameters:
-    ///   - last: at most so many, the newest.
-    ///   - after: only what came later than this message.
-    ///   - take: given each message in turn; it says whether there is room for it on the page, which ends before the first
-    ///     for which there is none. A page has at least one.
-    /// - Returns: `nil` when `after` is not, or no longer, there.
+    ///   - last: the maximum number; the newest are chosen.
+    ///   - after: only messages after this one.
+    ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
+    /// not fit, but has at least one message.
+    /// - Returns: `nil` when `after` does not exist.
     func page(last: Int?, after: Messaging.MessageID?, now: Timestamp, _ take: (Listed) -> Bool) throws(StoreError)
         -> Page?
     {
@@ -165,9 +161,9 @@ extension MessageArchive {
             first = found
         }
         if let last { first = try beginning(ofLast: last, from: first, now).beginning }
-        // Reactions have places after those of their messages.
+        // Reactions have positions after their messages.
         try knowReactions(from: first.place, now: now)
-        // Taken out and put back, so that a long conversation in memory is not copied for its last word.
+        // Moved out to avoid copying a long conversation.
         var entries = held
         held = []
         defer { held = entries }
@@ -197,7 +193,7 @@ extension MessageArchive {
         }
         try visitStored(from: first.place, now: now) { place, message, arrivedAt in
             guard addHeld(before: place) else { return false }
-            // It came again while the storage was locked, and is shown as what waits for the disk.
+            // Received again while the storage was locked: shown as waiting for the disk.
             if heldIndex[message.content.id] != nil { return true }
             guard add(listed(message, arrivedAt)) else { return false }
             end = place + 1
@@ -220,7 +216,7 @@ extension MessageArchive {
         return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
     }
 
-    /// The `count`th message from the end: 1 is the newest. `nil` when there are fewer messages.
+    /// The message at a position from the end; 1 is the newest. `nil` if there are too few.
     func id(fromEnd count: Int, now: Timestamp) throws(StoreError) -> Messaging.MessageID? {
         settlePlaces()
         let (found, missing) = try beginning(ofLast: count, from: Beginning(), now)
@@ -236,8 +232,8 @@ extension MessageArchive {
         return id
     }
 
-    /// The newest so many, found by their places: none is opened for it.
-    /// - Returns: where they begin, and the number of messages that are missing to `last`.
+    /// Finds the newest messages by position, without opening them.
+    /// - Returns: their start, and how many are missing to `last`.
     private func beginning(ofLast last: Int, from first: Beginning, _ now: Timestamp) throws(StoreError) -> (
         beginning: Beginning, missing: Int
     ) {
@@ -260,7 +256,7 @@ extension MessageArchive {
             return left > 0
         }
         countHeld(after: nil)
-        // What is in memory from there on comes after what is on the disk before it.
+        // Messages in memory from that index on follow the stored messages before that position.
         return (found, left)
     }
 }

@@ -4,66 +4,61 @@ import Messaging
 import Store
 import Wire
 
-/// The messages of one inbox: on the disk what has an agreement, in memory what has none or waits for the unlock.
+/// The messages of one inbox: with an agreement on the disk; without one, or before the unlock, in memory.
 final class MessageArchive {
-    /// A message in memory.
     struct Held {
         var message: Message
         var arrivedAt: Timestamp
-        /// Where it goes when the storage is unlocked.
+        /// Its lifetime, if it is to be stored after the unlock.
         var tier: Lifetime?
         var isUnread: Bool
-        /// It came before what is on the disk from this place on, and after what is before it; no lower than that of the
-        /// message before. `nil` while the storage has been locked since it came: nothing came to the disk since.
+        /// Its place among stored messages: before those at this position and above. Never lower than the previous
+        /// entry's. `nil`: received while locked, so it follows all stored messages.
         var place: UInt64?
     }
 
-    /// Ephemeral messages of one inbox in memory; beyond it the oldest read ones are let go.
+    /// Memory bound for ephemeral messages of one inbox; beyond it the oldest read ones are dropped.
     private static let heldByteCount = 8 << 20
 
     var held: [Held] = []
     private(set) var heldIndex: [Messaging.MessageID: Int] = [:]
-    /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
+    /// A lower bound of the first expiry in memory; exact after a due ``expire(now:)``.
     private(set) var wakeAt: Timestamp? { didSet { memory.expiries.set(row, wakeAt, queued: &queuedExpiry) } }
-    /// See `DeadlineQueue`; so is ``queuedReactionExpiry``.
+    /// See `DeadlineQueue`.
     private var queuedExpiry: Timestamp?
     private var queuedReactionExpiry: Timestamp?
     private(set) var heldBytes = 0
-    /// Something waits for the disk, perhaps.
     private var mayWait = false {
         didSet { if mayWait { memory.waiting.insert(row) } else { memory.waiting.remove(row) } }
     }
-    /// Some messages in memory have no place yet.
     private var isUnplaced = false
-    /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
-    /// delivery, which is written, follows within the time of a round trip.
+    /// Stored queued messages that were handed to a link. Not written: after a restart they are queued again, and a
+    /// delivery follows within a round trip and is written.
     private(set) var sent: Set<Messaging.MessageID> = []
-    /// What was learned of messages on the disk and is to be written with the next commit.
+    /// Status changes of stored messages for the next commit.
     var learned = LearnedStatuses()
-    /// What members have said of our messages and waits for their next state.
+    /// Deliveries that are written with the message's next state.
     private(set) var deliveries: [Messaging.MessageID: [Delivery]] = [:]
-    /// Those in memory, and those on the disk from ``reactionsFrom`` on.
+    /// Reactions in memory, and stored ones from ``reactionsFrom`` on.
     var reactions = KnownReactions() {
         didSet { memory.reactionExpiries.set(row, reactions.wakeAt, queued: &queuedReactionExpiry) }
     }
-    /// Reactions at messages from this place on are known.
+    /// Reactions to messages from this position on are indexed.
     var reactionsFrom = UInt64.max
-    /// The newest hidden records have been looked through since the start.
+    /// The newest hidden records were scanned since the start.
     var isHiddenKnown = false
-    /// Chunks of files without an agreement.
     var heldChunks: [Messaging.MessageID: [Int: AttachmentChunk]] = [:]
-    /// What the identifiers of a file's chunks on the disk begin with.
     var chunkPrefixes: [Messaging.MessageID: [UInt8]] = [:]
     var outgoing: OutgoingMessages
-    /// Messages of members that are in memory no more.
+    /// Members' messages that have left memory.
     private(set) var known: KnownMessages
-    /// Stored messages before this place count as read.
+    /// Stored messages before this position count as read.
     private(set) var shownPlace: UInt64 = 0
-    /// The last saved state has ``shownPlace``.
+    /// The last saved state contains ``shownPlace``.
     var isShownSaved = true {
         didSet { if isShownSaved { memory.unsavedMarks.remove(row) } else { memory.unsavedMarks.insert(row) } }
     }
-    /// The places of unread stored messages, in order, at most ``unreadLimit``; `nil` before they were counted.
+    /// Positions of unread stored messages, sorted, at most ``unreadLimit``; `nil` before they are counted.
     private(set) var unread: Deque<UInt64>?
     /// More unread messages may follow those in ``unread``.
     private var isUnreadCut = false
@@ -79,7 +74,7 @@ final class MessageArchive {
         known = KnownMessages(budget: memory)
     }
 
-    // MARK: Keeping
+    // MARK: Storing
 
     func keep(_ message: Message, _ keeping: NodeAction.Keeping, now: Timestamp) throws(StoreError) {
         switch keeping {
@@ -87,7 +82,7 @@ final class MessageArchive {
             guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
             settlePlaces()
             let place = try append(message, arrivedAt: now, tier, expiresAt, notBefore: held.last?.place)
-            // Of hidden records nobody says when they have come to their end.
+            // The expiry of hidden records is not reported, so they would stay cached.
             if message.sender == nil, !message.content.isAnnotation {
                 outgoing.insert(message, arrivedAt: now, place: place)
             }
@@ -105,7 +100,7 @@ final class MessageArchive {
 
     private func noteUnread(_ message: Message, at place: UInt64) {
         if place < shownPlace {
-            // The store reuses the highest places once their records are gone.
+            // The store reuses the highest positions after their records are gone.
             shownPlace = place
             isShownSaved = false
         }
@@ -113,25 +108,23 @@ final class MessageArchive {
         if known.count < Self.unreadLimit { unread?.append(place) } else { isUnreadCut = true }
     }
 
-    /// The highest count of unread messages.
     static let unreadLimit = 1_000
 
-    /// The number of ``unread`` messages; `nil` before they were counted.
+    /// `nil` before they are counted.
     var knownUnreadCount: Int? { isUnreadCut ? Self.unreadLimit : unread?.count }
 
-    /// Sets the places of all unread stored messages, or of the first ``unreadLimit``.
     func setUnread(_ places: Deque<UInt64>) {
         unread = places
         isUnreadCut = places.count >= Self.unreadLimit
     }
 
-    /// Forgets which stored messages are unread: they are counted again from ``shownPlace``.
+    /// The next count starts at ``shownPlace`` again.
     private func forgetUnread() {
         unread = nil
         isUnreadCut = false
     }
 
-    /// Marks all stored messages before a place as read.
+    /// Marks all stored messages before a position as read.
     func show(before place: UInt64) {
         guard place > shownPlace else { return }
         shownPlace = place
@@ -140,14 +133,13 @@ final class MessageArchive {
         if isUnreadCut, unread?.isEmpty ?? true { forgetUnread() }
     }
 
-    /// Marks one stored message as read. Unread messages before it stay unread.
+    /// Marks one stored message as read; earlier unread messages stay unread.
     func showStored(_ place: UInt64) {
         guard let index = unread?.firstIndex(of: place) else { return }
         unread?.remove(at: index)
         if index == 0 { show(before: unread?.first ?? place + 1) }
     }
 
-    /// Takes the mark of the saved state.
     func load(shownPlace place: UInt64) {
         shownPlace = place
         isShownSaved = true
@@ -160,17 +152,17 @@ final class MessageArchive {
         try store.append(
             row, id: message.content.id.bytes, tier: tier, expiresAt: expiresAt.milliseconds,
             payload: StoredCodec.encode(message, arrivedAt: arrivedAt),
-            // The store counts on from what is left on the disk, which may be less than there was.
+            // After an expiry the store may count from a lower position.
             notBefore: place ?? 0, isHidden: message.content.isAnnotation)
     }
 
-    /// Where a message that comes into memory now has its place; `nil` while that is not known.
+    /// The position for a new message in memory; `nil` if it is unknown.
     private func nextPlace(after last: UInt64?) -> UInt64? {
         guard !store.isLocked, let next = try? store.nextPlace(row) else { return nil }
         return max(next, last ?? 0)
     }
 
-    /// What came while the storage was locked comes after all that is on the disk. Before anything more goes there.
+    /// Assigns positions to messages received while locked. Call this before the next write.
     func settlePlaces() {
         guard isUnplaced else { return }
         var last: UInt64?
@@ -196,7 +188,7 @@ final class MessageArchive {
         if entry.tier != nil { mayWait = true }
         if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         guard heldBytes > Self.heldByteCount else { return }
-        // Let go of the older half of what has been read or is our own and delivered.
+        // Drops read messages, and delivered ones of ours, from the older half.
         var kept: [Held] = []
         let entries = held
         for (index, entry) in entries.enumerated() {
@@ -209,7 +201,7 @@ final class MessageArchive {
         replaceHeld(kept)
     }
 
-    /// - Parameter stored: those that are on the disk now.
+    /// - Parameter stored: messages that are now on the disk.
     private func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = []) {
         let kept = Set(entries.map(\.message.content.id))
         for entry in held {
@@ -229,17 +221,15 @@ final class MessageArchive {
 
     func isHeld(_ id: Messaging.MessageID) -> Bool { heldIndex[id] != nil }
 
-    /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
+    /// Whether a message waits for the disk, and so is not acknowledged yet.
     func awaitsStorage(_ id: Messaging.MessageID) -> Bool { heldIndex[id].map { held[$0].tier != nil } ?? false }
 
-    /// Something waits for the disk.
     var isWaiting: Bool { mayWait && held.contains { $0.tier != nil } }
 
-    /// What waits for the disk, in bytes.
     var waitingByteCount: Int { mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0 }
 
-    /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
-    /// - Returns: what is on the disk now of members' contents, and why the rest is not.
+    /// Stores waiting messages with their own expiry. Messages that cannot be written stay in memory.
+    /// - Returns: the stored contents of members, and why others were not stored.
     func storeWaiting(now: Timestamp) -> (stored: [StoredContent], failure: StoreError?) {
         var kept: [Held] = []
         var stored: [StoredContent] = []
@@ -247,7 +237,7 @@ final class MessageArchive {
         var failure: StoreError?
         var isAllRead = unreadStoredCount(now: now) == 0
         for var entry in held {
-            // In the order in which they came, so that what stays in memory stands between what goes.
+            // In order of arrival: messages that stay in memory keep their place between stored ones.
             if entry.place == nil || !onDisk.isEmpty { entry.place = nextPlace(after: kept.last?.place) ?? entry.place }
             guard failure == nil, let lifetime = entry.tier, let tier = lifetime.tier,
                 let expiresAt = entry.message.expiresAt
@@ -258,7 +248,7 @@ final class MessageArchive {
             let id = entry.message.content.id
             if expiresAt <= now { continue }
             do throws(StoreError) {
-                // It came again while the storage was locked.
+                // The message came again while the storage was locked.
                 if try !store.contains(row, id: id.bytes) {
                     let before = kept.last?.place
                     let place = try append(
@@ -278,7 +268,7 @@ final class MessageArchive {
             }
             guard let sender = entry.message.sender else { continue }
             known.insert(id, isStored: true)
-            // A file is answered when it is whole.
+            // A file is acknowledged when it is complete.
             if entry.message.state == .received { stored.append(StoredContent(id: id, sender: sender)) }
         }
         replaceHeld(kept, stored: onDisk)
@@ -291,7 +281,7 @@ final class MessageArchive {
         if state == .received { known.complete(id) }
         if let index = heldIndex[id] {
             held[index].message.state = state
-            // Nobody asks for its file any more.
+            // No member requests the file any more.
             if held[index].message.sender == nil, state != .sent, state != .mailed { forgetHeldChunks(id) }
             held[index].message.merge(deliveries.removeValue(forKey: id) ?? [])
             return
@@ -303,7 +293,7 @@ final class MessageArchive {
         sent.remove(id)
         guard !store.isLocked else { return }
         let status = MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? [])
-        // Nothing is to be sent of it any more: what it says is on the disk alone.
+        // A finished message is not resent, so its cached contents are dropped.
         if state == .queued || state == .mailed {
             learn(status)
         } else {
@@ -316,20 +306,20 @@ final class MessageArchive {
         outgoing.learn(status)
     }
 
-    /// Notes how a message of ours stands with one member. An acknowledgement is written with the message's next state,
-    /// everything else with the next commit.
+    /// Records a delivery state for one member. An acknowledgement is written with the message's next state, all others
+    /// with the next commit.
     func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
         if let index = heldIndex[id] {
             held[index].message.merge([delivery])
             return
         }
         deliveries[id, default: []].append(delivery)
-        // An acknowledgement is repeated when it was lost, unless it came by a mailbox.
+        // The peer repeats a lost acknowledgement, but a mailbox delivery has none.
         guard delivery.state != .delivered || isMailed(id), !store.isLocked else { return }
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }
 
-    /// Some member's mailbox has it, or may have it: after a start that is on the disk alone.
+    /// Whether a mailbox has or may have it. After a start, only the disk knows.
     private func isMailed(_ id: Messaging.MessageID) -> Bool {
         guard let known = outgoing.deliveries(of: id) else { return true }
         return known.contains { $0.state == .mailed } || learned[id]?.said.contains { $0.state == .mailed } ?? false
@@ -352,22 +342,21 @@ final class MessageArchive {
         for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
     }
 
-    /// Forgets what is in memory only.
+    /// Drops all messages that exist only in memory.
     func forgetMemory() { replaceHeld(held.filter { $0.tier != nil }) }
 
-    /// What is on the disk is asked for again, also where it is.
+    /// Clears the cache of sent messages and positions.
     func forgetOutgoing() {
         outgoing.removeAll()
         learned.forgetPlaces()
     }
 
-    /// The inbox sleeps: what is in memory only stays; the rest is read again.
+    /// Before sleep: keeps only contents that are not on the disk.
     func sleep() {
         forgetOutgoing()
         sent = []
     }
 
-    /// The inbox is gone.
     func forget() {
         outgoing.removeAll()
         known.removeAll()
@@ -388,10 +377,9 @@ final class MessageArchive {
         for id in heldChunks.keys { forgetHeldChunks(id) }
     }
 
-    /// The disk has refused something: what is on it must be asked for again.
+    /// After a disk failure: looks up stored messages on the disk again.
     func forgetStored() { known.removeStored() }
 
-    /// A message on the disk has come to its end.
     func expired(_ id: Messaging.MessageID) {
         if unread?.isEmpty == false { forgetUnread() }
         outgoing.remove(id)
@@ -402,14 +390,15 @@ final class MessageArchive {
         chunkPrefixes[id] = nil
     }
 
-    /// Lists the inbox again by its deadlines and its mark: both may have been taken while it was not in the table.
+    /// Queues the inbox's deadlines and read position again: both may have been taken while the inbox was not in the
+    /// table.
     func enlist() {
         (queuedExpiry, queuedReactionExpiry) = (nil, nil)
         queueExpiries()
         noteUnsavedMark()
     }
 
-    /// Lists the mark again: it may have been taken while the inbox slept.
+    /// Lists the read position again: it may have been taken while the inbox slept.
     func noteUnsavedMark() { if !isShownSaved { memory.unsavedMarks.insert(row) } }
 
     private func queueExpiries() {
@@ -417,21 +406,21 @@ final class MessageArchive {
         memory.reactionExpiries.set(row, reactions.wakeAt, queued: &queuedReactionExpiry)
     }
 
-    /// Sets the deadline, which may be that of a message that has gone, to the first expiry in memory.
+    /// Recomputes the deadline, which may belong to a removed message.
     func settleExpiry() {
         queuedExpiry = nil
         wakeAt = nextDeadline
     }
 
-    /// Drops what has expired in memory. That takes as long as there is much in an inbox, and a member chooses the moments:
-    /// not to be done for each of them.
-    /// - Returns: which.
+    /// Drops expired messages in memory. Takes time linear in the inbox, and members choose the expiries: do not call
+    /// this per message.
+    /// - Returns: their ids.
     func expire(now: Timestamp) -> [Messaging.MessageID] {
-        // What was due then has been taken from the queue.
+        // Due entries were already taken from the queue.
         if let queued = queuedExpiry, queued <= now { queuedExpiry = nil }
         if let queued = queuedReactionExpiry, queued <= now { queuedReactionExpiry = nil }
         defer { queueExpiries() }
-        // Nobody says of hidden records when they have come to their end.
+        // The expiry of hidden records is not reported.
         reactions.expire(now: now)
         guard let wakeAt, wakeAt <= now else { return [] }
         let gone = held.filter { $0.message.expiresAt.map { $0 <= now } ?? false }.map(\.message.content.id)
@@ -440,10 +429,10 @@ final class MessageArchive {
         return gone
     }
 
-    /// The first expiry in memory, found by looking at everything.
+    /// The first expiry in memory; a linear scan.
     var nextDeadline: Timestamp? { held.compactMap(\.message.expiresAt).min() }
 
-    /// - Returns: whether it is in memory.
+    /// - Returns: whether the message is in memory.
     func rescheduleHeld(_ id: Messaging.MessageID, expiresAt: Timestamp, now: Timestamp) -> Bool {
         guard let index = heldIndex[id] else { return false }
         held[index].message.expiresAt = expiresAt
@@ -453,14 +442,14 @@ final class MessageArchive {
         return true
     }
 
-    /// Our own messages in memory that name an agreement.
+    /// Our messages in memory that name an agreement.
     func heldSent(under agreement: AgreementID) -> [Messaging.MessageID] {
         held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }.map(\.message.content.id)
     }
 }
 
 extension Lifetime {
-    /// The store's class for this lifetime; `nil` for ephemeral.
+    /// The store's tier for this lifetime; `nil` for ephemeral.
     var tier: Tier? {
         switch self {
         case .ephemeral: nil

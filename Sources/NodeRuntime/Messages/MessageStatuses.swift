@@ -3,15 +3,15 @@ import Messaging
 import Store
 import Wire
 
-/// What was learned of messages on the disk and is in no status record yet, in the order in which it was learned first.
+/// Unwritten status changes of stored messages, in order of their first change.
 struct LearnedStatuses {
     struct Entry {
         var status: MessageStatus
-        /// Where the message is; `nil`: the store is to be asked.
+        /// `nil`: look the message up in the store.
         var place: MessagePlace?
     }
 
-    /// `nil` for those that were removed.
+    /// `nil` for removed entries.
     private var entries: [Entry?] = []
     private var indices: [Messaging.MessageID: Int] = [:]
 
@@ -33,7 +33,7 @@ struct LearnedStatuses {
         if let index = indices.removeValue(forKey: message) { entries[index] = nil }
     }
 
-    /// The message is going to be in another place.
+    /// The message is about to move.
     mutating func forgetPlace(of message: Messaging.MessageID) {
         if let index = indices[message] { entries[index]?.place = nil }
     }
@@ -49,11 +49,10 @@ struct LearnedStatuses {
 }
 
 extension Message {
-    /// Takes in what was learned of a message since it was stored.
     mutating func learn(_ status: MessageStatus) {
         if let state = status.state { self.state = state }
         merge(status.said)
-        // Who says that all have it may not have seen what one of them has said before.
+        // An aggregate `delivered` may not know of a member's earlier failure.
         guard state == .delivered else { return }
         if deliveries.contains(where: { $0.state == .failed }) {
             state = .failed
@@ -66,8 +65,8 @@ extension Message {
 extension MessageArchive {
     // MARK: Writing
 
-    /// Writes what was learned since the last call: one record for all messages of a bucket, so that it ends with them.
-    /// What it was learned of messages that are gone is dropped; of those that the disk does not give now it is kept.
+    /// Writes pending status changes: one record for all messages of a bucket, so that the record expires with them.
+    /// Drops changes of absent messages; keeps those of unreadable ones.
     func writeStatuses() throws(StoreError) {
         guard !learned.isEmpty, !store.isLocked else { return }
         struct Group {
@@ -111,7 +110,7 @@ extension MessageArchive {
 
     // MARK: Reading
 
-    /// Visits messages on the disk as they are now, the first to arrive first.
+    /// Visits stored messages in their current state, oldest first.
     func visitStored(
         from place: UInt64, now: Timestamp,
         _ body: (_ place: UInt64, _ message: Message, _ arrivedAt: Timestamp) throws(StoreError) -> Bool
@@ -124,10 +123,10 @@ extension MessageArchive {
         }
     }
 
-    /// A message or reaction that was read from the disk, as it is now.
+    /// The current state of a message or reaction read from the disk.
     func current(_ message: Message) throws(StoreError) -> Message {
         var stretch = StatusStretch(width: 1)
-        // Of members' messages only files change.
+        // Members' messages change only if they have a file.
         if message.sender == nil || message.content.attachment != nil,
             let place = try store.locate(row, message.content.id.value)
         {
@@ -136,7 +135,6 @@ extension MessageArchive {
         return current(message, stretch[message.content.id])
     }
 
-    /// - Parameter statuses: what the disk has of it beside the message.
     func current(_ message: Message, _ statuses: [MessageStatus]) -> Message {
         var message = message
         let id = message.content.id
@@ -148,7 +146,7 @@ extension MessageArchive {
     }
 }
 
-/// The statuses of a stretch of messages: whoever reads an inbox holds no more of them at a time.
+/// The statuses of a range of messages, which bounds memory during a scan.
 private struct StatusStretch {
     private let width: UInt64
     private var places: ClosedRange<UInt64>?
@@ -158,7 +156,7 @@ private struct StatusStretch {
 
     subscript(message: Messaging.MessageID) -> [MessageStatus] { statuses[message] ?? [] }
 
-    /// Makes the statuses of the message at `place` known, and of those after it.
+    /// Loads the statuses of the message at `place` and of those after it.
     mutating func read(_ place: UInt64, of row: RowID, in store: Store) throws(StoreError) {
         if let places, places.contains(place) { return }
         let (end, isTooLarge) = place.addingReportingOverflow(width - 1)

@@ -4,17 +4,17 @@ import NIOCore
 import Store
 import Wire
 
-/// Replies, reactions, foreign types and files, as the user asks for them.
+/// User requests for replies, reactions, foreign types and files.
 extension Node {
-    /// A message that was made, and what does not change on its way.
+    /// A message that was made; only its fixed properties.
     package struct Sent: Sendable {
         package let client: ClientID
         package let message: Messaging.MessageID
-        /// On the disk, or only in memory.
+        /// Durable, or only in memory.
         package let isStored: Bool
         package let expiresAt: Timestamp?
 
-        /// - Parameter end: of the conversation: a message ends with it, if not before.
+        /// - Parameter end: the conversation's end, at which the message expires at the latest.
         fileprivate init(_ made: Message, _ client: ClientID, isStored: Bool, endingAt end: Timestamp?) {
             self.client = client
             message = made.content.id
@@ -23,11 +23,11 @@ extension Node {
         }
     }
 
-    /// Called on the loop, once all messages of a request are durable, or in memory as their lifetime says. It is given those that the
-    /// disk has refused: nothing of them is left.
+    /// Called on the loop once all messages of a request are durable, or in memory according to their lifetime.
+    /// `refused`: messages that the disk refused, and that were removed.
     package typealias WhenDurable = @Sendable (_ refused: [Messaging.MessageID: any Error]) -> Void
 
-    /// Sends what `body` makes. What the disk refuses is taken back: see ``takeBack(_:_:_:_:)``.
+    /// Sends the message of `body`. Takes back a refused message: see ``takeBack(_:_:_:_:)``.
     func sending(
         _ conversation: String, _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
@@ -51,8 +51,8 @@ extension Node {
         }[0].get()
     }
 
-    /// Sends several texts in one turn, each as a message of its own.
-    /// - Returns: what became of each, in their order.
+    /// Sends several texts in one turn, each as its own message.
+    /// - Returns: the result of each, in order.
     package func send(_ conversation: String, texts: [String], whenDurable: @escaping WhenDurable) throws(NodeError)
         -> [Result<Sent, NodeError>]
     {
@@ -99,13 +99,13 @@ extension Node {
         return made
     }
 
-    /// Messages that could not be made durable: part of them may be on the disk all the same, and would be sent when there
-    /// is room again, although their user was told that they failed. They are overwritten where they are, which needs no
-    /// room. A message that cannot even be overwritten is queued, and is none of the refused ones.
+    /// Takes back messages that could not be made durable. Parts may be on the disk, and would be sent later although
+    /// the user was told of a failure. They are overwritten in place, which needs no room. A message that cannot be
+    /// overwritten stays queued and is not reported as refused.
     private func takeBack(
         _ ids: [Messaging.MessageID], _ client: ClientID, _ error: NodeError, _ whenDurable: @escaping WhenDurable
     ) {
-        // Behind the inbox's return to what is durable.
+        // After the reload of the inbox.
         loop.assumeIsolated().execute {
             self.assumeIsolated { node in
                 var refused: [Messaging.MessageID: any Error] = [:]
@@ -118,7 +118,7 @@ extension Node {
                     do throws(StoreError) { try inbox.archive.erase([id]) } catch { continue }
                     erased.append(id)
                     node.core.turn { turn in
-                        // Only its names: what is left of it must not be written anew.
+                        // By id only: the remaining record must not be written again.
                         _ = try? node.core.machine.command(client, &turn) { machine, turn throws(CommandError) in
                             _ = try machine.cancel(id, &turn)
                             return ((), [])
@@ -141,7 +141,7 @@ extension Node {
         }
     }
 
-    /// The message that a user means.
+    /// The message meant by a user.
     /// - Parameter text: its id or the beginning of it.
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func resolveMessage(_ text: String, in conversation: String) throws(NodeError) -> (
@@ -154,8 +154,6 @@ extension Node {
         return (machine.client, id)
     }
 
-    /// Answers a message.
-    /// - Parameter replyTo: the beginning of its id.
     package func reply(_ conversation: String, text: String, to replyTo: String, whenDurable: @escaping WhenDurable)
         throws(NodeError) -> Sent
     {
@@ -165,7 +163,6 @@ extension Node {
         }
     }
 
-    /// Adds or removes an emoji reaction.
     package func react(
         _ conversation: String, to message: String, emoji: String, isRemoved: Bool, whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
@@ -175,7 +172,7 @@ extension Node {
         }
     }
 
-    /// Sends a content of any type of another authority.
+    /// Sends a content of another authority's type.
     package func send(
         _ conversation: String, type: ContentType, payload: [UInt8], fallback: String,
         whenDurable: @escaping WhenDurable
@@ -185,21 +182,19 @@ extension Node {
         }
     }
 
-    // MARK: What is shown at a message
+    // MARK: Message details
 
-    /// Who stands by which sign; `nil` for ourselves.
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
         core.inboxes[client]?.archive.reactions(to: message, clock: services.readClock()) ?? []
     }
 
-    /// How many chunks of a file are here.
     package func progress(of message: Message, client: ClientID) -> (count: Int, of: Int)? {
         guard let attachment = message.content.attachment else { return nil }
         let total = attachment.chunkCount
         switch message.state {
         case .receiving:
             if let known = core.machine.conversation(client)?.progress(of: message.content.id) { return known }
-            // Not asked for since the start of the node.
+            // Not requested since the start of the node.
             let count = (0..<total).count {
                 core.inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false
             }
@@ -212,7 +207,6 @@ extension Node {
 
     // MARK: Read receipts
 
-    /// The user has seen these.
     package func markRead(_ messages: [ReadMessage], client: ClientID) {
         guard let machine = core.machine.conversation(client),
             machine.record.sendsReadReceipts ?? services.sendsReadReceipts
@@ -222,7 +216,6 @@ extension Node {
         core.turn { core.machine.markRead(seen, client: client, &$0) }
     }
 
-    /// Whether others are told what we have read.
     package func sendsReadReceipts(_ conversation: String) throws(NodeError) -> Bool {
         try directory.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
     }
@@ -233,16 +226,16 @@ extension Node {
         _ = try directory.command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
     }
 
-    /// For conversations that have no setting of their own; saved in `config.json`.
+    /// The default for conversations without a setting; saved in `config.json`.
     package func setDefaultReadReceipts(_ isOn: Bool) throws(NodeError) {
         try services.configure { $0.readReceipts = isOn }
     }
 
     // MARK: Files
 
-    /// Begins to take a file.
+    /// Starts an upload.
     /// - Parameters:
-    ///   - byteCount: as far as it is known; more than the limit is refused before any byte.
+    ///   - byteCount: the size as far as known; a size above the limit is refused at once.
     ///   - replyTo: the beginning of a message's id.
     package func beginUpload(_ conversation: String, name: String, byteCount: Int64?, text: String, replyTo: String?)
         throws(NodeError) -> UploadID
@@ -259,15 +252,12 @@ extension Node {
             prepared, client: client, name: name, byteCount: byteCount, text: text, replyTo: target)
     }
 
-    /// Takes the next bytes. A refusal ends the upload.
-    /// - Returns: how many bytes there are by now, when no more than a few MiB wait for the disk. They are durable with the
-    ///   file's message.
     package func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
         try uploads.append(piece, to: id)
     }
 
-    /// Sends a file whose bytes have all come.
-    /// - Returns: its message, when it is durable or in memory, as its lifetime says.
+    /// Sends a completely uploaded file.
+    /// - Returns: its message; `whenDurable` is called as for other messages.
     package func commitUpload(_ id: UploadID, whenDurable: @escaping WhenDurable = { _ in }) throws(NodeError) -> Sent {
         try uploads.commit(id) { client, attachment, prepared throws(NodeError) in
             try sending(client, whenDurable) { machine, turn throws(CommandError) in
@@ -276,9 +266,7 @@ extension Node {
         }
     }
 
-    /// Calls `body` once the upload has ended.
     package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { uploads.whenEnded(id, body) }
 
-    /// Gives up a file; what has come of it is destroyed.
     package func cancelUpload(_ id: UploadID) { uploads.cancel(id) }
 }

@@ -1,22 +1,22 @@
 import Messaging
 import Store
 
-/// Messages as their users see them.
+/// Messages for display.
 extension Node {
-    /// A message, whether it is on the disk, and at most how many reactions are shown at it.
+    /// `reactionCount` is an upper bound of the reactions shown.
     package struct ReadMessage {
         package var message: Message
         package var isStored: Bool
         package var reactionCount: Int
     }
 
-    /// A page of messages in the order of their arrival; marks those of it that are in memory as read.
+    /// A page of messages in order of arrival; marks those in memory as read.
     /// - Parameters:
-    ///   - last: at most so many, the newest.
-    ///   - after: only those after this message; the beginning of its id is enough.
-    ///   - take: given each message in turn; it says whether there is room for it on the page, which ends before the first
-    ///     for which there is none. A page has at least one. By default there is room for all: others can fill an inbox, so
-    ///     that is for tests.
+    ///   - last: the maximum number; the newest are chosen.
+    ///   - after: only messages after this one; the beginning of its id is enough.
+    ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
+    /// not fit, but has at least one message. The default accepts all and is for tests, since members can fill an
+    /// inbox.
     package func read(
         _ conversation: String, last: Int?, after: String?,
         taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
@@ -52,9 +52,9 @@ extension Node {
         return (machine, page.messages.map(shown))
     }
 
-    /// The message of an inbox that a user means.
-    /// - Parameter text: its id or the beginning of it; `@1` for the newest message, `@2` for the one before it. `~1` is the same;
-    ///   zsh takes that for a directory.
+    /// The message meant by a user.
+    /// - Parameter text: its id or the beginning of it. `@1` is the newest message, `@2` the one before. `~1` equals
+    ///   `@1`, which zsh takes for a directory.
     /// - Throws: ``NodeError/ambiguous(_:matches:)``.
     func messageID(_ text: String, _ inbox: Inbox) throws(NodeError) -> Messaging.MessageID? {
         if let whole = Messaging.MessageID(hex: text) { return whole }
@@ -74,7 +74,7 @@ extension Node {
         return matches.first
     }
 
-    /// A message as it is now; `nil` when it cannot be read any more.
+    /// The current state of a message; `nil` if it is not readable.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
         if let machine = core.machine.conversation(client), directory.explosions.isOver(machine) { return nil }
         guard let inbox = core.inboxes[client] else { return nil }
@@ -85,13 +85,12 @@ extension Node {
         }
     }
 
-    /// Whether what an inbox has on the disk cannot be read now, and will be again after the unlock.
+    /// Whether the inbox's stored messages become readable only at the unlock.
     package func isLockedAway(_ client: ClientID) -> Bool {
         store.isLocked && core.inboxes[client] != nil
             && !(core.machine.conversation(client).map(directory.explosions.isOver) ?? false)
     }
 
-    /// A watcher has shown this message.
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
         let byteCount = core.inboxes[client]?.archive.markShown(id, now: services.readClock().hide) ?? 0
         if byteCount > 0 { core.machine.releaseMemory(client, byteCount: byteCount) }
@@ -100,7 +99,7 @@ extension Node {
         }
     }
 
-    /// Messages that somebody has read: unopened ones need not go early any more.
+    /// The messages were read, so they no longer expire early as unread ones do.
     private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
         let actions = machine.markRead(messages, now: now)
         guard !actions.isEmpty else { return }
@@ -108,10 +107,9 @@ extension Node {
         core.schedule()
     }
 
-    /// Messages of others that nobody has read and that end with the node's process.
     package var unreadInMemoryCount: Int { core.inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount } }
 
-    /// The number of unread messages of a conversation, at most ``MessageArchive/unreadLimit``. Wakes no inbox.
+    /// The number of unread messages, at most ``MessageArchive/unreadLimit``. Wakes no inbox.
     package func unreadCount(_ client: ClientID) -> Int {
         guard let inbox = core.inboxes[client] else { return 0 }
         guard core.machine.conversation(client) == nil else {
@@ -126,7 +124,6 @@ extension Node {
 
     // MARK: Files
 
-    /// A file that is whole here.
     package struct SavedAttachment {
         package var client: ClientID
         package var message: Messaging.MessageID
@@ -146,15 +143,15 @@ extension Node {
             let progress = progress(of: message, client: client) ?? (0, attachment.chunkCount)
             throw .attachmentIncomplete(id, count: progress.count, of: progress.of)
         case .failed:
-            // Our own is here, whatever the others made of it.
+            // Our own file is complete even if its transfer failed.
             if message.sender != nil { throw .attachmentLost(id) }
         case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read: break
         }
         return SavedAttachment(client: client, message: id, attachment: attachment)
     }
 
-    /// Bytes of a file from chunk `first` on.
-    /// - Returns: the bytes of at most `count` chunks; none behind the last.
+    /// Reads a file from chunk `first` on.
+    /// - Returns: the bytes of at most `count` chunks; empty after the last.
     package func read(_ file: SavedAttachment, from first: Int, count: Int) throws(NodeError) -> [UInt8] {
         var result: [UInt8] = []
         let total = file.attachment.chunkCount
@@ -177,10 +174,9 @@ extension Node {
 
     private var outboxes: Outbox { Outbox(core, directory) }
 
-    /// - Throws: ``NodeError/locked``.
     package func outbox() throws(NodeError) -> [OutboxItem] { try outboxes.items() }
 
-    /// Visits what waits, by inbox and member; see ``Outbox/visit(of:after:_:)``.
+    /// Visits waiting messages by inbox and member; see ``Outbox/visit(of:after:_:)``.
     package func visitOutbox(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
         throws(NodeError)
     { try outboxes.visit(of: only, after: place, body) }
@@ -198,7 +194,7 @@ extension Node {
         return item
     }
 
-    /// Dials the conversation of a message now; throws as ``cancelMessage(_:)``.
+    /// Dials the message's conversation now. Throws the errors of ``cancelMessage(_:)``.
     package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try outboxes.item(text)
         try directory.sleep.wake(item.conversation.client, .userInteraction)

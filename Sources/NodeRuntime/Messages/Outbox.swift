@@ -8,8 +8,8 @@ package struct OutboxItem {
     package var entry: OutboxStateMachine.Entry
 }
 
-/// Where an entry stands in the order of the outbox, which does not change when entries, conversations or members come
-/// and go, or inboxes fall asleep. As text it is for whoever asks for the next part.
+/// A cursor into the outbox's order. The order is stable when entries, conversations or members change, and when
+/// inboxes sleep. The text form is for clients that page.
 package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
     let client: ClientID
     let member: InboxID
@@ -18,7 +18,7 @@ package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
 
     package var description: String { "\(client).\(member).\(sentAt.milliseconds).\(message)" }
 
-    /// `nil` unless it was a place once.
+    /// `nil` unless `text` is a cursor's description.
     package init?(_ text: String) {
         let parts = text.split(separator: ".", omittingEmptySubsequences: false)
         guard parts.count == 4, let client = ClientID(hex: parts[0]), let member = InboxID(hex: parts[1]),
@@ -38,7 +38,7 @@ package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// The outbox of all inboxes, in parts: it may have a hundred thousand messages for each member.
+/// The outbox over all inboxes, read in parts: it may have a hundred thousand messages per member.
 struct Outbox {
     private let core: ProtocolCore
     private let directory: ConversationDirectory
@@ -50,7 +50,6 @@ struct Outbox {
 
     private var sleep: InboxSleep { directory.sleep }
 
-    /// - Throws: ``NodeError/locked``.
     func items() throws(NodeError) -> [OutboxItem] {
         try directory.checkUnlocked()
         var items: [OutboxItem] = []
@@ -82,11 +81,11 @@ struct Outbox {
         return first
     }
 
-    /// Visits what waits, by inbox and member, the first to be sent first. Nobody is woken.
+    /// Visits waiting messages by inbox and member, in sending order. Wakes no inbox.
     /// - Parameters:
-    ///   - only: of this inbox alone.
-    ///   - place: only what stands behind it.
-    ///   - body: given each entry and where it stands; it says whether to go on.
+    ///   - only: limits the visit to this inbox.
+    ///   - place: start after this cursor.
+    ///   - body: called for each entry with its cursor; returns whether to continue.
     /// - Throws: ``NodeError/locked``.
     func visit(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
         throws(NodeError)

@@ -3,17 +3,17 @@ import Messaging
 import Store
 import Wire
 
-/// Our own messages of one inbox that were stored a moment ago and are on their way: they are read again to be sent, and
-/// once more when they are acknowledged, and by then neither the disk nor the codec has to be asked.
+/// A cache of recently stored messages of one inbox that are being sent. A message is read again for sending and at its
+/// acknowledgement; a hit avoids disk and codec.
 ///
-/// The disk has them, too: whatever is left out here is read there. Bounded; the oldest goes first.
+/// The disk has them too, so evicted messages are read there. Bounded; the oldest is evicted first.
 struct OutgoingMessages {
     private static let count = 1_024
     private static let byteCount = 1 << 20
-    /// Of all inboxes together.
+    /// Over all inboxes.
     private static let totalByteCount = 8 << 20
 
-    /// An object: whoever asks for a field of a message copies nothing else of it.
+    /// A class, so that reading one field does not copy the message.
     final class Entry {
         fileprivate(set) var message: Message
         let arrivedAt: Timestamp
@@ -27,7 +27,7 @@ struct OutgoingMessages {
     }
 
     private var entries: [Messaging.MessageID: Entry] = [:]
-    /// In the order of their arrival; names of entries that are gone stay until their turn.
+    /// In order of arrival; ids of removed entries remain until their turn.
     private var order: Deque<Messaging.MessageID> = []
     private var byteCount = 0
     private let budget: MessageMemory
@@ -48,10 +48,8 @@ struct OutgoingMessages {
         { remove(oldest) }
     }
 
-    /// Takes in what was learned of a message.
     func learn(_ status: MessageStatus) { entries[status.message]?.message.learn(status) }
 
-    /// - Returns: what was removed.
     @discardableResult mutating func remove(_ message: Messaging.MessageID) -> Entry? {
         guard let entry = entries.removeValue(forKey: message) else { return nil }
         count(-entry.message.byteCount)

@@ -3,15 +3,13 @@ import Messaging
 import NIOCore
 import Transport
 
-/// The gateways of this machine, as far as they are asked for port mappings: what there is to map, and the one
-/// ``PortMapper``.
+/// Port mappings at this machine's gateways: the endpoints to map, and the one ``PortMapper``.
 final class GatewaySearch: CorePart {
     let core: ProtocolCore
     private let addresses: OwnAddresses
     private let listening: Listening
-    /// Called when others reach us elsewhere.
     private let changed: () -> Void
-    /// `nil` unless gateways are asked for port mappings.
+    /// `nil` if port mapping is off.
     private var mapper: PortMapper?
 
     init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening, changed: @escaping () -> Void) {
@@ -23,8 +21,8 @@ final class GatewaySearch: CorePart {
 
     var isOn: Bool { options.mapPorts ?? configuration.mapPorts ?? false }
 
-    /// Gateways and addresses may have changed. Does nothing unless ports are mapped; without an unlocked home nothing is
-    /// opened, and nobody is asked.
+    /// Call this when gateways or addresses may have changed. Does nothing if port mapping is off or the home is
+    /// locked.
     func look() {
         guard isOn, !isStopped else { return }
         if mapper == nil, let gateways = environment.gateways, let key = key() {
@@ -37,11 +35,11 @@ final class GatewaySearch: CorePart {
         mapper?.look()
     }
 
-    /// Removes what is mapped.
-    /// - Returns: ends when that is done, or the gateway takes too long; `nil` where nothing was asked for.
+    /// Removes the mappings.
+    /// - Returns: ends when they are removed or the gateway times out; `nil` without requests.
     func stop() -> EventLoopFuture<Void>? { mapper?.stop() }
 
-    /// Nobody but this home can compute it, and a home does so always anew.
+    /// A secret of this home, which it derives again after each start.
     func key() -> [UInt8]? {
         guard let contact = core.machine.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped else {
             return nil
@@ -51,7 +49,7 @@ final class GatewaySearch: CorePart {
         return key.withBytes { Array($0) }
     }
 
-    /// What there is to map: our addresses toward gateways, as far as we listen there.
+    /// The endpoints to map: our listening addresses toward gateways.
     func places(_ routes: [GatewayRoute]) -> [MappingPlace] {
         let endpoints = listening.endpoints
         return routes.flatMap { route in
@@ -67,7 +65,7 @@ final class GatewaySearch: CorePart {
         }
     }
 
-    /// `nil` when ports are not to be mapped; empty without a gateway.
+    /// `nil` if port mapping is off; empty without a gateway.
     var states: [PortMappingState]? {
         guard isOn, environment.gateways != nil else { return nil }
         return mapper?.states(now: now) ?? []

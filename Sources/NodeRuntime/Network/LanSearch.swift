@@ -4,35 +4,29 @@ import Messaging
 import NIOCore
 import Transport
 
-/// Members of our conversations that are on the same network are found without being told where (LanDiscovery.md): the
-/// machine, its sockets and the one timer.
+/// Finds members on the same network without known addresses (LanDiscovery.md): state machine, sockets and timer.
 ///
-/// On the node's loop alone. A pair is called by the number of its route. It asks the node with
-/// ``Events``.
+/// On the node's loop alone. A pair is named by its routing number. It queries the node through ``Events``.
 final class LanSearch {
-    /// Calls into the node.
     struct Events {
         let now: () -> Messaging.Timestamp
         /// Joins whose creators have no link to us.
         let missedCreators: (Messaging.Timestamp) -> [MissedCreator]
         /// Pairs whose members have no link to us.
         let missedMembers: (Messaging.Timestamp) -> [UInt64]
-        /// A number that no route has.
         let takeNumber: () -> UInt64
-        /// Where we take links under an address of ours.
         let listeningPort: (LanAddress) -> UInt16?
-        /// The member of a pair, or the creator of a join, is there.
+        /// The member of a pair, or the creator of a join, was found.
         let found: (UInt64, LinkName?, Messaging.Endpoint) -> Void
     }
 
-    /// The creator of a conversation that an inbox of ours is joining.
     struct MissedCreator {
         let name: LinkName
         let invite: InviteID
     }
 
     private static let lookInterval: Int64 = 30_000
-    /// An address that has just come may not be ready yet.
+    /// A new address may not be usable yet.
     private static let retryPause: Int64 = 1_000
 
     private var machine: LanDiscovery
@@ -41,18 +35,16 @@ final class LanSearch {
     private let loop: any EventLoop
     private let log: Logger
     private let events: Events
-    /// Names of the interfaces that are used; `nil` for all.
+    /// Interfaces to use; `nil` for all.
     private let names: Set<String>?
-    /// Those that are not there now.
+    /// Configured interfaces that are absent now.
     private(set) var missing: Set<String> = []
     private var timer: Scheduled<Void>?
     private var timerDeadline: Int64?
-    /// The interfaces are looked at then, whatever the system says of them.
+    /// When to check the interfaces even without a system notification.
     private var looksAt: Int64 = 0
-    /// The creators of conversations that we are joining.
     private var creators: [UInt64: LinkName] = [:]
 
-    /// Opens the sockets.
     init(
         _ network: any LanNetwork, port: UInt16, interfaces names: [String]?, loop: any EventLoop, log: Logger,
         events: Events
@@ -79,29 +71,29 @@ final class LanSearch {
 
     // MARK: Pairs
 
-    /// A pair is looked for, or heard.
+    /// Searches for the pair's member, and listens for it.
     func add(_ number: UInt64, listening: LanSecret, announcing: LanSecret?) {
         machine.add(number, listening: listening, announcing: announcing)
     }
 
-    /// - Parameter invite: one of ours, by which a joiner looks for us.
+    /// - Parameter invite: one of ours, by which a joiner searches for us.
     func add(_ number: UInt64, invite: InviteID) {
         machine.add(number, listening: Self.secret(invite), announcing: nil)
     }
 
     func remove(_ number: UInt64) { machine.remove(number) }
 
-    /// Who sleeps looks for nobody.
+    /// A sleeping inbox does not announce itself.
     func silence(_ number: UInt64) { machine.setAnnouncing(number, nil) }
 
-    /// A link has opened: should it be lost, that is news.
+    /// A link has opened; its loss restarts the search.
     func linked(_ number: UInt64) { machine.linked(number) }
 
     private static func secret(_ invite: InviteID) -> LanSecret {
         RoutingSecret.derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite").lan
     }
 
-    /// The creators of conversations that we are joining have no route of ours; they are looked for all the same.
+    /// Adds the creators of conversations being joined, which have no route.
     private func noteCreators(_ now: Messaging.Timestamp) {
         let missed = events.missedCreators(now)
         let clients = Set(missed.map(\.name.client))
@@ -117,7 +109,7 @@ final class LanSearch {
         }
     }
 
-    /// Somebody may be missing now.
+    /// Restarts the search, since a link may be missing.
     func stir() {
         var random = Randomness.system
         machine.stir(now: time, using: &random)
@@ -150,7 +142,7 @@ final class LanSearch {
         schedule()
     }
 
-    // MARK: What is heard
+    // MARK: Answers
 
     private func receive(_ bytes: [UInt8], from source: LanPlace) {
         guard transport != nil else { return }
@@ -172,7 +164,7 @@ final class LanSearch {
 
     // MARK: Interfaces
 
-    /// They may have changed.
+    /// Call this when the interfaces may have changed.
     func look() {
         guard let transport else { return }
         guard var interfaces = network.interfaces()?.near(named: names) else {
@@ -193,7 +185,7 @@ final class LanSearch {
         schedule()
     }
 
-    /// One may come later, as one on a cable does.
+    /// A missing interface may appear later.
     private func noteMissing(_ names: Set<String>) {
         for name in names.subtracting(missing).sorted() {
             let text = "LAN discovery: there is no such interface with an address now"
@@ -209,7 +201,7 @@ final class LanSearch {
             machine.placeOpened(now: time, using: &random)
             return schedule()
         }
-        // Once for each, and again only after it was well: what comes back every minute fills a disk with words.
+        // Logged once per failure, and again only after a recovery: a failure every minute must not fill the log.
         log.notice(
             "LAN discovery: an interface cannot be used now, it is tried again",
             metadata: ["interface": "\(role.interface)", "error": "\((error as? IOError)?.errnoCode ?? 0)"])

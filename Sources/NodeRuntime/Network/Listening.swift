@@ -10,12 +10,11 @@ final class Listening: NodePart {
     /// `nil` before the start.
     private(set) var transport: LinkTransport?
     private(set) var entries: [Entry] = []
-    /// Why there are no links over UDP where there should be some.
+    /// Why UDP is missing on some listeners.
     var withoutDatagrams: [ListenFailure] { entries.compactMap(\.withoutDatagrams) }
 
-    /// One of the places where the node listens.
     struct Entry {
-        /// As it is configured; `nil` for one that the caller has made.
+        /// As configured; `nil` for a listener bound by the caller.
         let endpoint: Messaging.Endpoint?
         let tcp: TCPListener
         let withoutDatagrams: ListenFailure?
@@ -24,7 +23,6 @@ final class Listening: NodePart {
         var address: SocketAddress { tcp.address }
     }
 
-    /// Connects a new transport with what hears of its links.
     var connect: (LinkTransport) -> Void = { _ in }
 
     init(_ services: NodeServices) { self.services = services }
@@ -41,14 +39,13 @@ final class Listening: NodePart {
         return transport
     }
 
-    /// Opens a listener, which is none of ours until it is added.
     func bind(_ endpoint: Messaging.Endpoint, isolation: isolated (any Actor)? = #isolation) async throws -> Entry {
         guard let transport else { throw NodeError.stopping }
         let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
         return Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)
     }
 
-    /// Opens the configured listeners. A wildcard of a family that the kernel does not have is passed over where another
+    /// Opens the configured listeners. A wildcard of an address family that the kernel lacks is skipped if another
     /// listener is open.
     func open(_ endpoints: [Messaging.Endpoint], isolation: isolated (any Actor)? = #isolation) async throws {
         var missing: ListenFailure?
@@ -63,7 +60,7 @@ final class Listening: NodePart {
         log.notice("listens on one address family: the kernel does not have the other")
     }
 
-    /// Whether a listener could not be opened because the kernel has no addresses of its family.
+    /// Whether a listener failed because the kernel lacks its address family.
     static func isOfMissingFamily(_ endpoint: Messaging.Endpoint, _ failure: ListenFailure) -> Bool {
         guard endpoint.wildcardIsIPv4 != nil else { return false }
         switch failure {
@@ -78,7 +75,6 @@ final class Listening: NodePart {
         log.warning("links over TCP alone", metadata: ["reason": "\(failure.reason)"])
     }
 
-    /// Listeners that the caller has made.
     func add(_ listeners: [TCPListener]) {
         entries += listeners.map { Entry(endpoint: nil, tcp: $0, withoutDatagrams: nil) }
     }
@@ -89,13 +85,13 @@ final class Listening: NodePart {
         for index in entries.indices where entries[index].address == entry.address { entries[index] = other }
     }
 
-    /// Closes a listener: links over TCP that came by it stay, those over UDP end.
+    /// Closes a listener: its TCP links stay, its UDP links end.
     func close(_ entry: Entry, isolation: isolated (any Actor)? = #isolation) async {
         transport?.stopDatagrams(at: entry.address)
         try? await entry.tcp.close().get()
     }
 
-    /// Where the node listens, with the ports that the system chose.
+    /// With the ports that the system chose.
     var endpoints: [Messaging.Endpoint] {
         entries.compactMap { entry in
             guard let host = entry.address.ipAddress, let port = entry.address.port else { return nil }
@@ -103,8 +99,8 @@ final class Listening: NodePart {
         }
     }
 
-    /// Where we take links under an address of ours. Under IPv6 the link-local address is enough to be found by, and says
-    /// nothing that the network does not know.
+    /// The listening port at one of our addresses. For IPv6 only the link-local address is announced: it suffices for
+    /// discovery and reveals nothing new to the network.
     func port(at address: LanAddress) -> UInt16? {
         for endpoint in endpoints {
             let isWildcard = endpoint.host == (address.isIPv4 ? "0.0.0.0" : "::")
@@ -119,6 +115,6 @@ final class Listening: NodePart {
     /// `fe80::1%3` is `fe80::1` on interface 3.
     private static func withoutScope(_ host: String) -> Substring { host.prefix { $0 != "%" } }
 
-    /// Ends when no new connection can come.
+    /// Ends when no new connection can arrive.
     func closeListeners() -> [EventLoopFuture<Void>] { entries.map { $0.tcp.close() } }
 }

@@ -1,8 +1,8 @@
 import Messaging
 
-/// What the answers of others say about the NAT between us and them, for one address family (RFC 4787, section 4).
+/// NAT behaviour of one address family, derived from rendezvous nodes' observations (RFC 4787, section 4).
 package struct NATBehaviour: Hashable, Sendable {
-    /// From where one of them has seen us, over UDP.
+    /// Our UDP address as one node has seen it.
     package struct Observation: Hashable, Sendable {
         package let asked: Endpoint
         package let seen: Endpoint
@@ -13,20 +13,19 @@ package struct NATBehaviour: Hashable, Sendable {
         }
     }
 
-    /// What the outer address and port depend on.
     package enum Mapping: String, Sendable, CaseIterable {
-        /// The same for all whom we send to.
         case endpointIndependent = "endpoint-independent"
         case addressDependent = "address-dependent"
         case addressAndPortDependent = "address-and-port-dependent"
-        /// One of the two before: those who were asked do not share an address.
+        /// Address-dependent or address-and-port-dependent; the nodes asked have different addresses, so the two look
+        /// alike.
         case destinationDependent = "destination-dependent"
-        /// Fewer than two addresses have answered.
+        /// Fewer than two addresses answered.
         case unknown
     }
 
     package enum Kind: String, Sendable, CaseIterable {
-        /// Others see our own address and port.
+        /// No NAT: the nodes see our own address and port.
         case none
         case endpointIndependent = "endpoint-independent"
         case symmetric
@@ -35,11 +34,9 @@ package struct NATBehaviour: Hashable, Sendable {
 
     package let mapping: Mapping
     package let kind: Kind
-    /// Whether the outer port is ours; `nil` if that is not known.
     package let preservesPort: Bool?
 
-    /// - Parameters:
-    ///   - local: our address and port; port 0 if it is not known.
+    /// - Parameter local: our address and port; port 0 if unknown.
     package init(_ observations: [Observation], local: Endpoint?) {
         mapping = Self.mapping(observations)
         let hasKnownPort = local.map { $0.port != 0 } ?? false
@@ -61,7 +58,7 @@ package struct NATBehaviour: Hashable, Sendable {
     private static func mapping(_ observations: [Observation]) -> Mapping {
         let hosts = Set(observations.map(\.asked.host))
         let isOne = Set(observations.map(\.seen)).count <= 1
-        // Ports of one address show only that it does not depend on the port.
+        // Several ports of one address only show independence of the port.
         if isOne { return hosts.count >= 2 ? .endpointIndependent : .unknown }
         let byHost = Dictionary(grouping: observations, by: \.asked.host).values
         if byHost.contains(where: { Set($0.map(\.seen)).count > 1 }) { return .addressAndPortDependent }

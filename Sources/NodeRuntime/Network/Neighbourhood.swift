@@ -3,7 +3,7 @@ import Logging
 import Messaging
 import Transport
 
-/// LAN discovery: answers what ``LanSearch`` asks, and tells the core of members that were found.
+/// LAN discovery: serves ``LanSearch``, and reports found members to the core.
 final class Neighbourhood: CorePart {
     let core: ProtocolCore
     private let routes: Routes
@@ -17,7 +17,7 @@ final class Neighbourhood: CorePart {
 
     private var setting: DiscoverySetting { services.discovery ?? .off }
 
-    /// Opens the sockets, if that was asked for; nothing is opened otherwise.
+    /// Opens the sockets if LAN discovery is on.
     func start() {
         guard routes.lan == nil, !isStopped, case .lan(let names) = setting, let network = environment.lan else {
             return
@@ -50,16 +50,16 @@ final class Neighbourhood: CorePart {
         } else if let creator {
             (client, remote) = (creator.client, creator.remote)
         } else {
-            // A joiner, which dials us.
+            // The found node is a joiner, which dials us.
             return
         }
         log.debug("a member is on this network", metadata: ["client": "\(client)"])
         core.turn { core.machine.found(client, remote, at: endpoint, &$0) }
     }
 
-    /// Interfaces that are to be used and are not there.
+    /// Configured interfaces that are absent now.
     var missingInterfaces: [String] { (routes.lan?.missing ?? []).sorted() }
 
-    /// Networks on which members are looked for; `nil` when that is off.
+    /// The networks used for LAN discovery; `nil` if it is off.
     var networks: String? { routes.lan == nil ? nil : setting.description }
 }

@@ -4,10 +4,9 @@ import NIOCore
 import NIOPosix
 import Transport
 
-/// `mayfly netcheck`: what this network lets through, as far as rendezvous nodes can tell.
+/// `mayfly netcheck`: what this network permits, as observed by rendezvous nodes.
 final class NetworkCheck: CorePart {
 
-    /// Addresses that are asked, in all.
     private static let netcheckCount = 8
 
     let core: ProtocolCore
@@ -15,10 +14,10 @@ final class NetworkCheck: CorePart {
     private let listening: Listening
     private let punching: Punching
     private let gateways: GatewaySearch
-    /// Networks on which members are looked for; `nil` when that is off.
+    /// The networks used for LAN discovery; `nil` if it is off.
     private let discovery: String?
     private var answers: [NetworkFindings.Answer] = []
-    /// Of the gateways, if they are asked for this.
+    /// Results of gateways asked only for this check.
     private var probed: [PortMappingState]?
     private var underWay = 0
     private let isStopping = StopFlag()
@@ -38,8 +37,8 @@ final class NetworkCheck: CorePart {
     }
 
     /// - Parameters:
-    ///   - timeout: after which is told what is known by then.
-    ///   - mapsPorts: whether gateways that are not asked anyway are asked for a mapping, which is removed at once.
+    ///   - timeout: after this time, returns partial results.
+    ///   - mapsPorts: whether to request a temporary mapping if port mapping is off.
     func run(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         begin()
         for target in rendezvousTargets() { resolve(target) }
@@ -68,7 +67,7 @@ final class NetworkCheck: CorePart {
         let routingSecret: [UInt8]
     }
 
-    /// Our own first, then those that members have told.
+    /// Our own rendezvous nodes first, then those of members.
     private func rendezvousTargets() -> [Target] {
         var result: [Target] = []
         func add(_ name: String?, _ endpoint: Messaging.Endpoint, _ secret: [UInt8]) {
@@ -141,7 +140,7 @@ final class NetworkCheck: CorePart {
         let thread = NIOThreadPool(numberOfThreads: 1)
         thread.start()
         var isIPv4Seen: Set<Bool> = []
-        // One address of each family says enough.
+        // One address per family is enough.
         for place in gateways.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
             self.begin()
             let flag = isStopping
@@ -160,7 +159,7 @@ final class NetworkCheck: CorePart {
         self.promise.futureResult.whenComplete { _ in thread.shutdownGracefully { _ in } }
     }
 
-    // MARK: What was found
+    // MARK: Findings
 
     private func findings() -> NetworkFindings {
         let families = [true, false].map { isIPv4 in
@@ -170,7 +169,7 @@ final class NetworkCheck: CorePart {
                 ?? LanAddress.elsewhere(isIPv4: isIPv4)
             let source = toward.source?.host(interface: 0)
             let wildcard = isIPv4 ? "0.0.0.0" : "::"
-            // UDP leaves from the address of the listener, which need not be the one that the route chooses.
+            // UDP uses the listener's address, which may differ from the route's source address.
             let listener =
                 listening.endpoints.first { $0.host == wildcard || $0.host == source }
                 ?? listening.endpoints.first { endpoint in

@@ -1,17 +1,16 @@
 import Messaging
 import Transport
 
-/// What `mayfly netcheck` has found.
+/// The results of `mayfly netcheck`.
 package struct NetworkFindings: Sendable {
-    /// One address of a rendezvous node, and what came of asking it.
     package struct Answer: Sendable {
-        /// `nil` for a member's, which has no name here.
+        /// `nil` for a member's rendezvous node, which has no name here.
         package var rendezvous: String?
         package var asked: Messaging.Endpoint
-        /// From where it has seen us over UDP, and after how many milliseconds we knew; `nil` if it did not say.
+        /// Our UDP address as the node has seen it, and the time until its answer; `nil` without an answer.
         package var seen: Messaging.Endpoint?
         package var udpMilliseconds: Double?
-        /// How long a connection over TCP took; `nil` if there was none.
+        /// The time to connect over TCP; `nil` without a connection.
         package var tcpMilliseconds: Double?
 
         package init(
@@ -26,10 +25,9 @@ package struct NetworkFindings: Sendable {
         }
     }
 
-    /// One address family.
     package struct Family: Sendable {
         package var isIPv4: Bool
-        /// Ours toward others; `nil` without a route.
+        /// Our source address; `nil` without a route.
         package var local: String?
         package var answers: [Answer]
         package var behaviour: NATBehaviour
@@ -41,20 +39,19 @@ package struct NetworkFindings: Sendable {
             self.behaviour = behaviour
         }
 
-        /// Whether datagrams come back; `nil` if nobody was asked.
+        /// Whether UDP answers arrived; `nil` if no node was asked.
         package var hasUDP: Bool? { answers.isEmpty ? nil : answers.contains { $0.seen != nil } }
         package var hasTCP: Bool? { answers.isEmpty ? nil : answers.contains { $0.tcpMilliseconds != nil } }
     }
 
-    /// Whether ways through NATs can be made (Relay.md).
+    /// Whether NAT hole punching can work (Relay.md).
     package enum Punching: String, Sendable, CaseIterable {
-        /// Others reach us without.
+        /// Peers can reach us without it.
         case unneeded
-        /// With all whose NAT is not symmetric.
+        /// With every peer whose NAT is not symmetric.
         case works
-        /// With few: those whose NAT lets in every port of an address.
+        /// With few peers: those whose NAT accepts every port of an address.
         case limited
-        /// There is no UDP.
         case impossible
         case unknown
     }
@@ -62,11 +59,10 @@ package struct NetworkFindings: Sendable {
     package var families: [Family]
     package var hasRendezvous: Bool
     package var hasDatagrams: Bool
-    /// `nil` if gateways were not asked.
     package var portMappings: [PortMappingState]?
-    /// Whether what was mapped was for this alone, and is removed.
+    /// Whether the mapping was only for this check, and is removed.
     package var isProbe: Bool
-    /// Networks on which members are looked for; `nil` when that is off.
+    /// The networks used for LAN discovery; `nil` if it is off.
     package var discovery: String?
 
     package init(
@@ -81,11 +77,11 @@ package struct NetworkFindings: Sendable {
         self.discovery = discovery
     }
 
-    /// Others get in by a mapping now.
+    /// A lasting mapping exists.
     package var isMapped: Bool { !isProbe && hasMapping }
     private var hasMapping: Bool { (portMappings ?? []).contains { !$0.endpoints.isEmpty } }
 
-    /// Whether at least one rendezvous node was reached; `nil` if none is known.
+    /// Whether any rendezvous node was reached; `nil` if none is known.
     package var isReached: Bool? {
         guard hasRendezvous else { return nil }
         return families.contains { $0.hasUDP == true || $0.hasTCP == true }
@@ -101,14 +97,13 @@ package struct NetworkFindings: Sendable {
         return isReached == true ? .impossible : .unknown
     }
 
-    /// Whoever sees us without a NAT sees an address that means nothing elsewhere: it is on our own network.
+    /// Whether the nodes that see no NAT are all on our own network: they see an address that is not global.
     private var isSeenFromNearAlone: Bool {
         families.filter { $0.hasUDP == true && $0.behaviour.kind == .none }.allSatisfy { family in
             family.answers.compactMap { $0.seen.flatMap { LanAddress(text: $0.host) } }.allSatisfy { !$0.isGlobal }
         }
     }
 
-    /// What it means, and what to do; one or two sentences each.
     package var advice: [String] {
         if families.allSatisfy({ $0.local == nil }) {
             return [

@@ -4,10 +4,10 @@ import NIOCore
 import NIOPosix
 import Transport
 
-/// The node's addresses. When they change, links from lost addresses end, and members learn the new ones. The system reports
-/// changes; every tick looks as well.
+/// The node's addresses. When they change, links from lost addresses end, and members learn the new ones. The system
+/// reports changes; ticks check too.
 final class NodeNetwork: CorePart {
-    /// Changes come many at once.
+    /// Changes arrive in bursts.
     private static let gathering = TimeAmount.milliseconds(50)
 
     let listening: Listening
@@ -40,14 +40,14 @@ final class NodeNetwork: CorePart {
         }
     }
 
-    // MARK: The machine's addresses
+    // MARK: Local addresses
 
     func start() {
         watchAddresses()
         neighbourhood.start()
     }
 
-    /// - Returns: ends when gateways have removed what was mapped.
+    /// - Returns: ends when gateways have removed the mappings.
     func stop() -> EventLoopFuture<Void>? {
         routes.stopSearch()
         addresses.stopWatching()
@@ -64,7 +64,6 @@ final class NodeNetwork: CorePart {
         }
     }
 
-    /// They are looked at when all changes are over.
     private func addressesMayHaveChanged() {
         guard !isStopped else { return }
         addresses.planLook(after: Self.gathering) { [weak self] in
@@ -75,22 +74,20 @@ final class NodeNetwork: CorePart {
         }
     }
 
-    /// With every tick.
     func look(asksGateways: Bool) {
         noteAddresses()
         if asksGateways { gateways.look() }
         announce()
     }
 
-    /// The contact inbox is there: rendezvous nodes are used under its key, and gateways are asked under one that follows
-    /// from it.
+    /// The contact inbox has a route: its key is used toward rendezvous nodes, and a derived key toward gateways.
     func contactRegistered() {
         rendezvous.changed()
         gateways.look()
     }
 
-    /// What stands on an address that is gone ends or moves, who does not answer is dialled anew, and all learn where we
-    /// are now. An address by which no other machine is reached, such as a container's cable has, moves and dials nothing.
+    /// Closes or moves links on lost addresses, dials again, and announces new endpoints. An address that reaches no
+    /// other machine, such as a container's, triggers no dial.
     private func noteAddresses() {
         guard let change = addresses.look() else { return }
         endLinks(from: change.lost)
@@ -102,10 +99,9 @@ final class NodeNetwork: CorePart {
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.pingPatience + 100)) { self.routes.lan?.stir() }
     }
 
-    /// Tells the members of all conversations where we are now.
     private func announce() { if addresses.announce() { core.turn { core.machine.endpointsChanged(&$0) } } }
 
-    /// Others reach us elsewhere, or the user tells them something else.
+    /// Call this after listeners, mappings or advertised endpoints have changed.
     func listenersChanged() {
         endpointsMayHaveChanged()
         gateways.look()
@@ -126,7 +122,7 @@ final class NodeNetwork: CorePart {
         }
     }
 
-    /// A connection from an address that this machine has no longer is dead, whatever TCP still hopes for.
+    /// A TCP connection from a lost address is dead, although TCP still retries.
     private func endLinks(from lost: Set<LanAddress>) {
         func isDead(_ connection: PeerConnection) -> Bool {
             connection.carrier == .tcp && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
@@ -135,21 +131,19 @@ final class NodeNetwork: CorePart {
         streams.abortLinks(where: isDead)
     }
 
-    // MARK: What is asked
+    // MARK: Queries
 
-    /// Where others reach us directly, as we tell them.
     var reachableAt: [Messaging.Endpoint] { addresses.advertised }
 
-    /// What others are told of where we listen, and what they are not.
     var reachable: ReachableAddresses { addresses.reachable }
 
-    /// `nil` when ports are not to be mapped; empty without a gateway.
+    /// `nil` if port mapping is off; empty without a gateway.
     var portMappings: [PortMappingState]? { gateways.states }
 
-    /// Asks the rendezvous nodes that are known, and nobody else: what this network lets through.
+    /// Asks only known rendezvous nodes.
     /// - Parameters:
-    ///   - timeout: after which is told what is known by then.
-    ///   - mapsPorts: whether gateways that are not asked anyway are asked for a mapping, which is removed at once.
+    ///   - timeout: after this time, returns partial results.
+    ///   - mapsPorts: whether to request a temporary mapping if port mapping is off.
     func check(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         let check = NetworkCheck(
             core, peers: peers, listening: listening, punching: punching, gateways: gateways,

@@ -2,22 +2,19 @@ import Messaging
 import NIOCore
 import Transport
 
-/// The machine's interfaces, and where others reach us, as of the last look: asking the system takes longer than a turn. On
-/// the node's loop alone.
+/// The machine's interfaces and our reachable endpoints, cached: a system query takes longer than a turn. On the node's
+/// loop alone.
 final class OwnAddresses: NodePart {
-    /// What has become of the machine's addresses.
     struct Change {
         let lost: Set<LanAddress>
-        /// An address by which other machines can be reached has come or gone.
+        /// An address that reaches other machines has appeared or disappeared.
         let hasMoved: Bool
-        /// One has come.
         let hasNew: Bool
     }
 
-    /// The addresses of a look.
     private struct Seen: Hashable {
         let all: Set<LanAddress>
-        /// Links to other machines can use them without being told the interface.
+        /// Usable for links to other machines without an interface scope.
         let outward: Set<LanAddress>
 
         init(_ interfaces: [LanInterface]) {
@@ -28,24 +25,21 @@ final class OwnAddresses: NodePart {
 
     let services: NodeServices
     private let listening: Listening
-    /// Where others reach us through gateways.
     var mapped: () -> [Messaging.Endpoint] = { [] }
-    /// Our addresses that links use now.
     var used: () -> Set<LanAddress> = { [] }
-    /// Our addresses that links have used since the start, as far as they were asked for.
+    /// Our addresses seen in ``used`` since the start.
     private var met: Set<LanAddress> = []
     private var interfacesNow: [LanInterface]?
     private var interfacesBefore: [LanInterface] = []
     private var refreshedAt: Timestamp?
     private var seen: Seen?
-    /// A look is planned.
     private var isLookPlanned = false
     private var watch: (any Channel)?
     private var advertisedNow: [Messaging.Endpoint]?
     private var relayPlacesNow: [RelayPlace]?
-    /// What the members of our conversations were told last.
+    /// The endpoints last announced to members.
     private var announced: [Messaging.Endpoint]?
-    /// Our ways through rendezvous nodes are others than those that were announced.
+    /// Relayed endpoints have changed since the last announcement.
     var relaysHaveChanged = false
 
     init(_ services: NodeServices, _ listening: Listening) {
@@ -53,9 +47,9 @@ final class OwnAddresses: NodePart {
         self.listening = listening
     }
 
-    // MARK: The machine's
+    // MARK: Local addresses
 
-    /// While the system cannot be asked they are those of before.
+    /// After a failed query, the previous interfaces.
     private var interfaces: [LanInterface] {
         if let interfacesNow { return interfacesNow }
         if let found = environment.lan?.interfaces() { interfacesBefore = found }
@@ -65,14 +59,14 @@ final class OwnAddresses: NodePart {
 
     func forgetInterfaces() { interfacesNow = nil }
 
-    /// The system tells of changes. A look a minute finds those whose message was lost.
+    /// The system reports changes. A query per minute covers lost reports.
     func refresh(at now: Timestamp) {
         if watch?.isActive ?? false, let refreshedAt, now - refreshedAt < .minute { return }
         refreshedAt = now
         forgetInterfaces()
     }
 
-    /// Whether an address is of a network that this machine is on, other than its own loopback.
+    /// Whether an address is on a network of this machine, loopback excluded.
     func isNeighbour(_ address: SocketAddress) -> Bool {
         guard let address = LanAddress(address) else { return false }
         return interfaces.contains { $0.kind != .loopback && $0.isNear(address) }
@@ -90,7 +84,7 @@ final class OwnAddresses: NodePart {
         }
     }
 
-    /// Looks at the addresses.
+    /// Compares the addresses with the last look.
     /// - Returns: `nil` when they are the same, or at the first look.
     func look() -> Change? {
         let now = Seen(interfaces)
@@ -108,7 +102,7 @@ final class OwnAddresses: NodePart {
 
     func stopWatching() { watch?.close(promise: nil) }
 
-    /// Changes come many at once: one look for all of them.
+    /// One look for a burst of changes.
     func planLook(after pause: TimeAmount, _ look: @escaping () -> Void) {
         guard !isLookPlanned else { return }
         isLookPlanned = true
@@ -120,7 +114,7 @@ final class OwnAddresses: NodePart {
         }
     }
 
-    // MARK: Where others reach us
+    // MARK: Reachable endpoints
 
     func forgetAdvertised() {
         advertisedNow = nil
@@ -137,17 +131,16 @@ final class OwnAddresses: NodePart {
         return endpoints
     }
 
-    /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else where it
-    /// listens.
+    /// Direct endpoints of this node: mapped ones first, then the advertised or listening ones.
     var direct: [Messaging.Endpoint] {
         let mapped = mapped().prefix(Limits.endpointCount)
         return mapped + reachable(besides: mapped.count).told.filter { !mapped.contains($0) }
     }
 
-    /// What others are told and what they are not, as of now.
+    /// The endpoints that peers are told, and those they are not, computed now.
     var reachable: ReachableAddresses { reachable(besides: min(mapped().count, Limits.endpointCount)) }
 
-    /// - Parameter count: endpoints that are told before.
+    /// - Parameter count: the number of endpoints that precede.
     private func reachable(besides count: Int) -> ReachableAddresses {
         let room = Limits.endpointCount - count
         if !configuration.advertised.isEmpty {
@@ -155,7 +148,7 @@ final class OwnAddresses: NodePart {
         }
         let bound = listening.endpoints
         return ReachableAddresses(
-            // Before it listens, what it will listen on, as far as that is known.
+            // Before listening: the configured endpoints with known ports.
             listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound, interfaces: interfaces,
             room: room,
             met: { [self] in
@@ -171,8 +164,8 @@ final class OwnAddresses: NodePart {
         return places
     }
 
-    /// Takes ``advertised`` to be announced now.
-    /// - Returns: whether members that have a link must be told. At the start every link tells by itself.
+    /// Marks ``advertised`` as announced.
+    /// - Returns: whether to tell linked members. At the start each new link announces by itself.
     func announce() -> Bool {
         let endpoints = advertised
         guard endpoints != announced || relaysHaveChanged else { return false }

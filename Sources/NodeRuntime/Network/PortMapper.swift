@@ -5,37 +5,33 @@ import NIOPosix
 import Synchronization
 import Transport
 
-/// Others reach us through the default gateway, if it lets us ask for that (PortMapping.md): a machine for each address of
-/// ours toward a gateway, and the thread that asks.
+/// Port mappings at default gateways (PortMapping.md): a state machine for each local address toward a gateway, and the
+/// thread for requests.
 ///
-/// On the node's loop alone. It asks the node with ``Events``.
+/// On the node's loop alone. It queries the node through ``Events``.
 final class PortMapper {
-    /// Calls into the node.
     struct Events {
-        /// What there is to map toward these gateways.
+        /// The endpoints to map toward these gateways.
         let places: ([GatewayRoute]) -> [MappingPlace]
-        /// Others reach us elsewhere now.
         let changed: () -> Void
     }
 
     private let gateways: any GatewayNetwork
-    /// Of the home's, for nonces.
+    /// The home's secret, for nonces.
     private let key: [UInt8]
     private let loop: any EventLoop
-    /// Leases end while the machine sleeps, too.
+    /// Leases also run out while the machine sleeps.
     private let boottime: () -> Int64
     private let log: Logger
     private let events: Events
-    /// Gateways take their time to answer, and the libraries wait for them.
+    /// Requests to gateways block.
     private let thread = NIOThreadPool(numberOfThreads: 1)
     private var machines: [LanAddress: PortMappingStateMachine] = [:]
     private var timer: Scheduled<Void>?
-    /// Questions and removals that are under way.
+    /// Running requests and removals.
     private var underWay = 0
-    /// Told when nothing is under way any more.
     private var whenIdle: (() -> Void)?
     private let isStopping = StopFlag()
-    /// What was said in the log last, of each.
     private var said: [LanAddress: PortMappingStateMachine.Standing] = [:]
 
     init(
@@ -51,7 +47,7 @@ final class PortMapper {
         thread.start()
     }
 
-    /// Gateways and addresses may have changed.
+    /// Call this when gateways or addresses may have changed.
     func look() {
         guard !isStopping.isRaised else { return }
         var places: [LanAddress: MappingPlace] = [:]
@@ -117,7 +113,7 @@ final class PortMapper {
     ) {
         underWay += 1
         let (gateways, key, flag) = (gateways, key, isStopping)
-        // What is under way keeps this alive: a removal is seen to its end.
+        // Running work retains this object, so that removals complete.
         thread.runIfActive(eventLoop: loop) { work(gateways, key, flag) }.assumeIsolated().whenComplete { result in
             if case .success(let result) = result { then(result) }
             self.underWay -= 1
@@ -125,7 +121,7 @@ final class PortMapper {
         }
     }
 
-    /// In the log is whether there is a mapping, and why not; never an address.
+    /// Logs whether a mapping exists, or why not; never an address.
     private func tell(of local: LanAddress) {
         guard let standing = machines[local]?.standing else { return }
         let before = said[local]
@@ -141,8 +137,8 @@ final class PortMapper {
         said[local] = standing
     }
 
-    /// Removes what is mapped.
-    /// - Returns: when that is done, or the gateway takes too long.
+    /// Removes the mappings.
+    /// - Returns: ends when they are removed or the gateway times out.
     func stop() -> EventLoopFuture<Void> {
         let promise = loop.makePromise(of: Void.self)
         timer?.cancel()
@@ -157,15 +153,14 @@ final class PortMapper {
         }
         let thread = thread
         promise.futureResult.assumeIsolated().whenComplete { _ in
-            // Who still waits for a gateway ends with the process.
+            // A thread still waiting for a gateway ends with the process.
             thread.shutdownGracefully { _ in }
         }
         return promise.futureResult
     }
 
-    // MARK: How it stands
+    // MARK: State
 
-    /// Where others reach us by what is mapped.
     var endpoints: [Messaging.Endpoint] {
         machines.keys.sorted().compactMap { machines[$0]?.mapping }.flatMap(Self.endpoints)
     }
@@ -187,13 +182,12 @@ final class PortMapper {
     }
 }
 
-/// One address of ours and what became of its mapping.
 package struct PortMappingState: Sendable {
     package var isIPv4: Bool
     package var standing: PortMappingStateMachine.Standing
-    /// Where others reach us; empty without a mapping.
+    /// Empty without a mapping.
     package var endpoints: [Messaging.Endpoint]
-    /// When the mapping ends if it is not renewed.
+    /// When the mapping ends unless renewed.
     package var expiresAt: Messaging.Timestamp?
 
     package init(
@@ -207,7 +201,7 @@ package struct PortMappingState: Sendable {
     }
 }
 
-/// Raised once; what waits for a gateway looks at it.
+/// Tells blocking requests to gateways to end.
 final class StopFlag: Sendable {
     private let isRaisedNow = Atomic(false)
     var isRaised: Bool { isRaisedNow.load(ordering: .relaxed) }
@@ -215,7 +209,7 @@ final class StopFlag: Sendable {
 }
 
 extension MappingFailure {
-    /// For people; without an address, for logs, too.
+    /// For display; contains no address, so fit for logs.
     package var reason: String {
         switch self {
         case .unsupported: "the gateway offers none"

@@ -1,12 +1,10 @@
 import Messaging
 import Transport
 
-/// Which endpoints others are told, by the listeners and the interfaces of this machine (<doc:Links>). Without I/O.
+/// Chooses the endpoints that peers are told, from listeners and interfaces (<doc:Links>). Without I/O.
 package struct ReachableAddresses: Hashable, Sendable {
-    /// An endpoint that others are not told.
     package struct Untold: Hashable, Sendable {
         package let endpoint: Messaging.Endpoint
-        /// The interface that has the address, if there is one.
         package let interface: String?
         package let reason: Reason
     }
@@ -14,31 +12,31 @@ package struct ReachableAddresses: Hashable, Sendable {
     package enum Reason: Hashable, Sendable {
         /// `fe80::/10` and `169.254/16`: elsewhere the address means another machine, or none.
         case linkLocal
-        /// Others are told as many as a description holds.
+        /// A description holds a limited number of endpoints.
         case tooMany
-        /// The same, of an address that containers of this machine alone use.
+        /// As ``tooMany``, for an address used only by containers of this machine.
         case ofContainers
     }
 
-    /// The best first: the addresses toward other networks, the first one of each interface and family, the rest, those of
-    /// containers' bridges. An invite names the first ones only, and a second address of an interface reaches no one else.
+    /// Best first: addresses with a route to other networks, the first of each interface and family, the rest,
+    /// container bridges. An invite holds only the first few, and a second address of an interface reaches no further
+    /// peer.
     package private(set) var told: [Messaging.Endpoint] = []
     package private(set) var untold: [Untold] = []
-    /// Others are told a loopback address, for there is no other.
+    /// Only loopback addresses exist, so peers are told one.
     package private(set) var isThisMachineAlone = false
 
     private struct Candidate {
         let endpoint: Messaging.Endpoint
         var interface: String?
-        /// 0 for the best.
         var rank = 2
         var address: LanAddress?
     }
 
     /// - Parameters:
-    ///   - listeners: where the node listens; a wildcard stands for the addresses of its family.
-    ///   - room: how many endpoints others are told.
-    ///   - met: our addresses that links have used: they go before others when there is no room for all.
+    ///   - listeners: the listening endpoints; a wildcard stands for all addresses of its family.
+    ///   - room: the maximum number of endpoints told.
+    ///   - met: our addresses that links have used; they are preferred when room is short.
     package init(
         listeners: [Messaging.Endpoint], interfaces: [LanInterface], room: Int = Limits.endpointCount,
         met: () -> Set<LanAddress> = { [] }
@@ -69,7 +67,7 @@ package struct ReachableAddresses: Hashable, Sendable {
             }
         }
         if candidates.isEmpty {
-            // A machine without a network can still talk to itself.
+            // A machine without a network can still connect to itself.
             told = Array(loopbacks.prefix(room))
             isThisMachineAlone = !told.isEmpty
             untold += linkLocal.map { Untold(endpoint: $0.endpoint, interface: $0.interface, reason: .linkLocal) }
@@ -78,7 +76,7 @@ package struct ReachableAddresses: Hashable, Sendable {
         choose(candidates, room: room, met: met)
     }
 
-    /// - Parameter advertised: what the user wants others to be told, in this order.
+    /// - Parameter advertised: the user's endpoints, in order.
     package init(advertised: [Messaging.Endpoint], interfaces: [LanInterface], room: Int = Limits.endpointCount) {
         let owners = Owners(interfaces)
         for endpoint in advertised {
@@ -93,7 +91,7 @@ package struct ReachableAddresses: Hashable, Sendable {
         }
     }
 
-    /// Of a home whose node does not run: ports that the system will choose are not known yet.
+    /// For a home whose node does not run: ports chosen by the system are unknown.
     package init(_ configuration: NodeConfiguration, _ interfaces: [LanInterface]) {
         if configuration.advertised.isEmpty {
             self.init(listeners: configuration.listen.filter { $0.port != 0 }, interfaces: interfaces)
@@ -109,7 +107,7 @@ package struct ReachableAddresses: Hashable, Sendable {
             return
         }
         let met = met()
-        // The order stays that of the ranks: links that come and go change nothing that others are told.
+        // The result keeps the order of ranks, so that links do not change the announced order.
         let order = ranked.indices.sorted { left, right in
             func place(_ index: Int) -> (Int, Int) {
                 let isMet = ranked[index].address.map { met.contains($0) } ?? false
@@ -149,7 +147,6 @@ package struct ReachableAddresses: Hashable, Sendable {
     private static let repeatedRank = 3
     private static let containerRank = 4
 
-    /// Which interface has an address, and how good that is for others.
     private struct Owners {
         private let interfaces: [LanInterface]
         private let outward: Set<UInt32>
@@ -162,7 +159,7 @@ package struct ReachableAddresses: Hashable, Sendable {
         private func rank(_ own: LanInterface.Own, _ interface: LanInterface) -> Int {
             if own.isDefault { return 0 }
             if interface.addresses.contains(where: \.isDefault) { return 1 }
-            // A service address may be the loopback interface's.
+            // A service address may be on the loopback interface.
             return outward.contains(interface.index) || interface.kind == .loopback ? 2 : containerRank
         }
 
@@ -179,7 +176,7 @@ package struct ReachableAddresses: Hashable, Sendable {
             }
         }
 
-        /// A name has no address here: the user chose it.
+        /// A host name has no address here; the user chose it.
         func candidate(_ endpoint: Messaging.Endpoint) -> Candidate {
             guard let address = endpoint.lanAddress else { return Candidate(endpoint: endpoint, rank: 0) }
             for interface in interfaces {
@@ -196,7 +193,7 @@ extension Messaging.Endpoint {
     /// The address without its zone; `nil` for a name.
     package var lanAddress: LanAddress? { LanAddress(text: String(host.prefix { $0 != "%" })) }
 
-    /// Whether it stands for all addresses of IPv4, or of IPv6; `nil` when it is one of its own.
+    /// Whether the wildcard is for IPv4 or IPv6; `nil` for other addresses.
     package var wildcardIsIPv4: Bool? {
         switch host {
         case "0.0.0.0": true

@@ -2,13 +2,12 @@ import Crypto
 import Logging
 import Messaging
 
-/// The rendezvous nodes by which others reach this node, and what it does for others as one.
+/// Rendezvous nodes that relay to this node, and this node's own service as one.
 final class RendezvousNodes: CorePart {
     let core: ProtocolCore
     private let peers: PeerBook
     private let addresses: OwnAddresses
     private let mailboxes: Mailboxes
-    /// What the log has last said of each.
     private var noted: [RendezvousNote] = []
 
     init(_ core: ProtocolCore, _ peers: PeerBook, _ addresses: OwnAddresses, _ mailboxes: Mailboxes) {
@@ -18,16 +17,14 @@ final class RendezvousNodes: CorePart {
         self.mailboxes = mailboxes
     }
 
-    /// The configuration or the peers have changed, or the contact inbox is there.
+    /// Call this when configuration or peers have changed, or the contact inbox is loaded.
     func changed() {
         guard core.machine.contact != nil else { return }
         serve()
         mailboxes.changed()
-        // They are dialled now.
         core.turn { core.machine.advance(&$0) }
     }
 
-    /// The inboxes have been loaded.
     func use() {
         serve()
         mailboxes.notices.load()
@@ -35,7 +32,7 @@ final class RendezvousNodes: CorePart {
         addresses.forgetRelayPlaces()
     }
 
-    /// Says whom this node serves, and who serves it.
+    /// Tells the core whom this node serves, and which rendezvous nodes it uses.
     private func serve() {
         let terms = terms
         let cards = peers.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
@@ -52,20 +49,20 @@ final class RendezvousNodes: CorePart {
         return terms
     }
 
-    /// Whom others may ask, and what became of it.
+    /// Our rendezvous nodes, and the state of our reservation at each.
     func standings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
         peers.peers.filter { $0.isRendezvous && !$0.isBlocked }.map { peer in
             (peer.name, peer.card.flatMap { core.machine.contact?.standing(at: $0.key) })
         }
     }
 
-    /// What this node does for others; `nil` if it serves nobody.
+    /// Our service as a rendezvous node; `nil` if it is off.
     var service: (terms: RelayTerms, counts: RelayCounts)? {
         guard let relay = core.machine.contact?.relay, relay.terms.isServing else { return nil }
         return (relay.terms, relay.counts)
     }
 
-    /// What has become of our reservations since the last look. Peers are told apart by number: the log has no names.
+    /// Logs changes of our reservations. Peers appear by number, since the log has no names.
     func noteStandings() {
         guard log.logLevel <= .notice else { return }
         let standings = standings().map(\.standing)

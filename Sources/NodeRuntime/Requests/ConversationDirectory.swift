@@ -3,22 +3,20 @@ import Messaging
 import Store
 import Wire
 
-/// A conversation in a list.
 package enum ListedConversation {
     case awake(ConversationStateMachine)
     case asleep(InboxSummary)
 }
 
-/// An explosion in a list.
 package enum ListedExplosion {
     case exploded(ExplodeStateMachine.Record)
-    /// Of a conversation that is still there.
+    /// The conversation still exists.
     case scheduled(ConversationStateMachine)
 }
 
-/// The conversations and inboxes that users name, and the commands on them.
+/// Resolves the conversations and inboxes that users name, and runs commands on them.
 final class ConversationDirectory: CorePart {
-    /// So many of the matches of an ambiguous name are shown.
+    /// Limit of matches shown for an ambiguous name.
     static let shownMatches = 16
 
     let aliases: Aliases
@@ -37,22 +35,22 @@ final class ConversationDirectory: CorePart {
         self.unread = unread
     }
 
-    /// - Throws: ``NodeError/locked``.
     func checkUnlocked() throws(NodeError) { if store.isLocked { throw .locked } }
 
     // MARK: Names
 
-    /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous name.
+    /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous
+    ///   name.
     func resolve(_ text: String) throws(NodeError) -> ClientID {
         try checkUnlocked()
         if let id = ConversationID(hex: text), let client = core.machine.client(of: id) { return client }
-        // Before all that other members choose, names and ids: whatever they do, an alias stays where it is.
+        // Before names and ids, which other members choose: they must not take over an alias.
         if let client = try aliases.client(aliased: text) { return client }
         let lowered = text.lowercased()
         let matches = core.machine.directory.clients(beginningWith: lowered)
         let all = matches.isEmpty ? core.machine.directory.clients(named: text) : matches
         if !lowered.isEmpty, all.count == 1 { return all[0] }
-        // Who was removed and has joined again means the conversation that goes on; the other copy has its clientId.
+        // After a removal and rejoin, the text means the current copy; the other copy has its clientId.
         let conversations = Set(all.compactMap { core.machine.conversationID($0) })
         if !lowered.isEmpty, conversations.count == 1,
             let client = conversations.first.flatMap({ core.machine.client(of: $0) }), all.contains(client)
@@ -69,7 +67,7 @@ final class ConversationDirectory: CorePart {
             throw .ambiguous(text, matches: shown + rest)
         }
         if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
-        // An alias goes before the beginning of an id, as with conversations that are there.
+        // An alias goes before the prefix of an id, as for live conversations.
         if unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
         if !lowered.isEmpty,
             let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
@@ -81,11 +79,11 @@ final class ConversationDirectory: CorePart {
         }), !lowered.isEmpty {
             throw .exploded(over.conversation)
         }
-        // It may be one of those that the disk does not give.
+        // An unreadable inbox may match.
         throw unread.error ?? .unknownConversation(text)
     }
 
-    /// - Parameter text: a clientId or the beginning of one, or what names its conversation.
+    /// - Parameter text: a clientId or its beginning, or a name of its conversation.
     func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
         let lowered = text.lowercased()
         if let whole = ClientID(hex: lowered), core.machine.contains(whole) { return whole }
@@ -99,13 +97,13 @@ final class ConversationDirectory: CorePart {
         }
     }
 
-    /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
+    /// - Parameter text: as for ``resolve(_:)``. Throws the same errors.
     func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
         guard let machine = sleep.peek(try resolve(text)) else { throw .unknownConversation(text) }
         return machine
     }
 
-    /// All of them, in the order in which they were made; nobody is woken.
+    /// In order of creation; wakes no inbox.
     /// - Throws: ``NodeError/locked``.
     func list() throws(NodeError) -> [ListedConversation] {
         try checkUnlocked()
@@ -115,7 +113,6 @@ final class ConversationDirectory: CorePart {
         }
     }
 
-    /// Runs a command on one conversation.
     func command<Result>(
         _ text: String,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
@@ -125,7 +122,7 @@ final class ConversationDirectory: CorePart {
         return (client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) })
     }
 
-    /// Makes an invite of a conversation of our own.
+    /// Makes an invite to a conversation of ours.
     func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError) -> (
         client: ClientID, VerifiedInvite, slug: String
     ) {
@@ -138,8 +135,8 @@ final class ConversationDirectory: CorePart {
         return (client, verified, InviteSlug.encode(signed))
     }
 
-    /// Whether an invite of a conversation could be made now.
-    /// - Throws: why not, as ``invite(_:lifetime:singleUse:)``.
+    /// Checks whether an invite could be made now.
+    /// - Throws: the errors of ``invite(_:lifetime:singleUse:)``.
     func checkInvite(_ text: String, lifetime: Milliseconds) throws(NodeError) -> (ClientID, ConversationID) {
         var copy = try conversation(text)
         var turn = core.makeTurn()
@@ -151,13 +148,11 @@ final class ConversationDirectory: CorePart {
 
     // MARK: Joins
 
-    /// - Throws: ``NodeError/locked``.
     func joins() throws(NodeError) -> [JoiningStateMachine] {
         try checkUnlocked()
         return core.machine.joins
     }
 
-    /// - Parameter text: the beginning of an inbox's clientId.
     func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
         let matches = try joins().filter { $0.client.description.hasPrefix(text.lowercased()) }
         guard let first = matches.first, !text.isEmpty else { throw .unknownJoin(text) }
@@ -165,7 +160,7 @@ final class ConversationDirectory: CorePart {
         return first
     }
 
-    /// How a join has ended; `nil` while it goes on.
+    /// The result of a join; `nil` while it is running.
     func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
         if let conversation = sleep.peek(client) { return .success(conversation) }
         guard let join = core.machine.joins.first(where: { $0.client == client }) else {
@@ -181,14 +176,14 @@ final class ConversationDirectory: CorePart {
 
     // MARK: Explosions
 
-    /// Explosions that have a tombstone, and those that are scheduled; no inbox is woken.
+    /// Explosions with a tombstone, and scheduled ones; wakes no inbox.
     /// - Throws: ``NodeError/locked``.
     func listExplosions() throws(NodeError) -> [ListedExplosion] {
         let scheduled = try list().compactMap { listed -> ListedExplosion? in
             let machine: ConversationStateMachine?
             switch listed {
             case .awake(let awake): machine = awake
-            // A schedule is a deadline of its conversation: without one the record need not be read.
+            // A schedule is a deadline: without one, the record need not be read.
             case .asleep(let summary): machine = summary.deadline == nil ? nil : sleep.peek(summary.client)
             }
             return machine.flatMap { $0.record.schedule == nil || explosions.isOver($0) ? nil : .scheduled($0) }
@@ -196,10 +191,10 @@ final class ConversationDirectory: CorePart {
         return scheduled + core.machine.tombstones.map { .exploded($0) }
     }
 
-    /// What is left of a conversation that has exploded; `nil` for one that lives. What lives goes first: an old tombstone
-    /// whose id begins with the name of a conversation must not stand for it.
-    /// - Parameter text: as for ``resolve(_:)``; the whole id means its conversation, whatever others are named.
-    /// - Throws: as ``resolve(_:)`` for what is neither.
+    /// The tombstone of an exploded conversation; `nil` for a live one. Live conversations go first: an old tombstone
+    /// must not match a live conversation's name by its id.
+    /// - Parameter text: as for ``resolve(_:)``; a complete id always means its own conversation.
+    /// - Throws: the errors of ``resolve(_:)`` if neither exists.
     func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
         let lowered = text.lowercased()
         if let id = ConversationID(hex: lowered), core.machine.client(of: id) == nil,
@@ -226,7 +221,7 @@ final class ConversationDirectory: CorePart {
         return match
     }
 
-    /// Tombstones with this alias, the newest last.
+    /// Tombstones with this alias, newest last.
     private func tombstones(named text: String) -> [ExplodeStateMachine.Record] {
         let name = ShownName.folded(text)
         return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }.sorted {

@@ -4,7 +4,7 @@ import NIOCore
 import Store
 import Wire
 
-/// When a conversation of our own is to end everywhere.
+/// When a conversation of ours explodes.
 package enum ExplosionTime {
     case now
     case at(Timestamp)
@@ -12,30 +12,26 @@ package enum ExplosionTime {
     case after(Milliseconds)
 }
 
-/// What a user can ask of conversations. Each request is one turn; what waits for others is a future.
+/// User requests about conversations. Each is one turn; results that depend on peers are futures. A function without a
+/// comment forwards to the part that documents it.
 extension Node {
     // MARK: Lists and names
 
-    /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous name.
     package func resolve(_ text: String) throws(NodeError) -> ClientID { try directory.resolve(text) }
 
-    /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
     package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
         try directory.conversation(text)
     }
 
-    /// All of them, in the order in which they were made; nobody is woken.
-    /// - Throws: ``NodeError/locked``.
     package func conversations() throws(NodeError) -> [ListedConversation] { try directory.list() }
 
-    /// The inbox of a conversation, awake or asleep.
     package func client(of conversation: ConversationID) -> ClientID? { core.machine.client(of: conversation) }
 
     // MARK: Conversations
 
     /// Makes a conversation in the pooled inbox.
-    /// - Parameter alias: what this node's user calls it; without one, its name.
-    /// - Returns: it, when it is durable.
+    /// - Parameter alias: the user's alias; `nil` uses the name.
+    /// - Returns: the conversation, once durable.
     /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``, ``NodeError/alias(_:)``.
     package func createConversation(name: String?, profile: String?, alias: String? = nil) throws(NodeError)
         -> EventLoopFuture<ConversationStateMachine>
@@ -59,13 +55,13 @@ extension Node {
         return held.whenDurable(client).map { made.value }
     }
 
-    /// Ends the session and forgets what is in memory only.
+    /// Ends the session and drops contents that are only in memory.
     package func close(_ text: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn in ((), machine.close(turn)) }
     }
 
-    /// Destroys our own copy and tells the member that is online.
-    /// - Throws: also when the members were told and the keys could not be destroyed: the store tries again while it runs.
+    /// Destroys our copy, and tells members that are online.
+    /// - Throws: also when the members were told but the keys could not be destroyed; the store retries while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         storage.refusal = nil
         let alias = core.inboxes[try directory.resolve(text)]?.notes.alias
@@ -73,7 +69,7 @@ extension Node {
             (machine.conversation, machine.leave(&turn))
         }
         services.note(.inboxLeft(client))
-        // An earlier copy may have had the alias of the one that goes on.
+        // An earlier copy may have held the alias of the current one.
         defer { codes.look() }
         if let failure = storage.refusal { throw .store(failure) }
         if let alias, let latest = core.machine.client(of: conversation), core.inboxes[latest]?.notes.alias == nil {
@@ -84,9 +80,9 @@ extension Node {
 
     // MARK: Invites
 
-    /// Makes an invite of a conversation of our own.
+    /// Makes an invite to a conversation of ours.
     /// - Parameter lifetime: milliseconds, 1 s to ``Limits/inviteMaximumLifetime``.
-    /// - Returns: it and its text, when it is durable; the text cannot be had again.
+    /// - Returns: the invite and its text, once durable; the text cannot be retrieved later.
     package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError) -> EventLoopFuture<
         (VerifiedInvite, slug: String)
     > {
@@ -94,8 +90,8 @@ extension Node {
         return held.whenDurable(client).map { (verified, slug: slug) }
     }
 
-    /// Voids one invite.
-    /// - Parameter invite: its text, or the beginning of its id; or a code that leads to one.
+    /// Revokes one invite.
+    /// - Parameter invite: its text, the beginning of its id, or a code that leads to an invite.
     /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/code(_:)``.
     package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
         if SpokenCode.isMeant(by: invite) { return try revokeCode(text, invite) }
@@ -109,41 +105,39 @@ extension Node {
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
     }
 
-    /// Voids all invites made so far, and all codes that lead to one.
+    /// Revokes all existing invites and codes.
     package func revokeInvites(_ text: String) throws(NodeError) {
         let client = try directory.resolve(text)
         codes.revoke { $0.client == client }
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
     }
 
-    /// Reads an invite and checks its signature.
+    /// Parses an invite and checks its signature.
     /// - Throws: ``NodeError/invite(_:)``.
     package nonisolated static func inspect(_ slug: String) throws(NodeError) -> VerifiedInvite {
         do throws(InviteSlug.Failure) { return try InviteSlug.decode(slug) } catch { throw .invite(error) }
     }
 
-    // MARK: Codes to say aloud (SpokenCodes.md)
+    // MARK: Spoken codes (SpokenCodes.md)
 
-    /// Makes a code that leads to a single-use invite to a conversation of our own.
-    /// - Throws: as ``invite(_:lifetime:singleUse:)``, and ``NodeError/code(_:)``.
+    /// Opens a code that leads to a single-use invite to a conversation of ours.
+    /// - Throws: ``NodeError/code(_:)``, and the errors of ``invite(_:lifetime:singleUse:)``.
     package func openCode(_ text: String) throws(NodeError) -> OpenCodes.Entry { try codes.open(text) }
 
-    /// The codes of a conversation that have not been taken.
     package func openCodes(of conversation: ConversationID) -> [OpenCodes.Entry] {
         codes.entries.filter { $0.conversation == conversation && $0.isOpen }
     }
 
-    /// What becomes of a code.
-    /// - Throws: ``NodeError/code(_:)`` for one that is not known, or not any more.
+    /// The result of a code.
+    /// - Throws: ``NodeError/code(_:)`` for an unknown or forgotten code.
     package func whenCodeEnds(_ number: OpenCodes.Number) throws(NodeError) -> EventLoopFuture<CodeOutcome> {
         guard let end = codes.whenEnded(number) else { throw .code(.unknown) }
         return end
     }
 
-    /// Takes a code back; one that has ended stays as it is.
     package func revokeCode(_ number: OpenCodes.Number) { codes.revoke { $0.number == number } }
 
-    /// Takes a code of a conversation back.
+    /// Revokes a code of a conversation.
     /// - Throws: ``NodeError/code(_:)``.
     package func revokeCode(_ text: String, _ code: String) throws(NodeError) {
         let client = try directory.resolve(text)
@@ -151,21 +145,21 @@ extension Node {
         guard codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .code(.unknown) }
     }
 
-    /// Reads a code.
+    /// Parses a code.
     /// - Throws: ``NodeError/code(_:)``.
     package nonisolated static func code(_ text: String) throws(NodeError) -> SpokenCode {
         do throws(SpokenCode.Failure) { return try SpokenCode(text) } catch { throw .code(.text(error)) }
     }
 
-    /// Asks for the invite that a code leads to.
-    /// - Parameter endpoint: where the code was made; `nil` looks for it on this machine's networks.
+    /// Exchanges a code for an invite.
+    /// - Parameter endpoint: the address of the code's node; `nil` searches this machine's networks.
     /// - Returns: fails with ``NodeError``.
     package func invite(for code: SpokenCode, at endpoint: Endpoint?) throws(NodeError) -> EventLoopFuture<CodeInvite> {
         try directory.checkUnlocked()
         return codeJoins.invite(for: code, at: endpoint)
     }
 
-    /// A join by a code's invite has begun: its creator is also dialled where the code has reached it.
+    /// After a join by a code's invite: also dials the creator at the endpoint of the exchange.
     package func dial(_ client: ClientID, _ found: CodeInvite) {
         guard let invite = try? Self.inspect(found.slug), !invite.invite.endpoints.contains(found.endpoint) else {
             return
@@ -173,7 +167,6 @@ extension Node {
         core.turn { core.machine.found(client, invite.creatorKey, at: found.endpoint, &$0) }
     }
 
-    /// Where others reach this node directly.
     package var reachableAt: [Endpoint] { network.reachableAt }
 
     // MARK: Members
@@ -186,28 +179,26 @@ extension Node {
     }
 
     /// Our own name in a new conversation.
-    /// - Parameter profile: `nil` for that of the configuration, empty for none.
+    /// - Parameter profile: `nil` for the configured name, empty for none.
     private func ownName(_ profile: String?) -> String? {
         guard let profile else { return services.configuration.name.flatMap { PeersFile.isName($0) ? $0 : nil } }
         return profile.isEmpty ? nil : profile
     }
 
-    /// Our own name in one conversation.
-    /// - Parameter profile: empty for none.
     package func setProfile(_ text: String, to profile: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.setProfile(profile.isEmpty ? nil : profile, &turn))
         }
     }
 
-    /// Locks or unlocks a conversation of our own: a locked one admits nobody.
+    /// Locks or unlocks a conversation of ours; a locked one admits no member.
     package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.setLocked(isLocked, &turn))
         }
     }
 
-    /// - Parameter member: the beginning of its id, its unambiguous name, or that of the peer as which it was invited.
+    /// - Parameter member: the beginning of its id, its unambiguous name, or its peer's name.
     package func removeMember(_ text: String, _ member: String) throws(NodeError) {
         let machine = try directory.conversation(text)
         let lowered = member.lowercased()
@@ -226,19 +217,18 @@ extension Node {
 
     // MARK: Aliases
 
-    /// What the user calls a conversation.
     package func alias(of client: ClientID) -> String? { directory.aliases.alias(of: client) }
 
-    /// Gives a conversation an alias, another one, or none.
+    /// Sets or removes a conversation's alias.
     /// - Parameter text: as for ``resolve(_:)``.
-    /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``, and as ``resolve(_:)``.
+    /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``, and the errors of ``resolve(_:)``.
     package func setAlias(_ text: String, to alias: String?) throws(NodeError) -> ClientID {
         let client = try directory.resolve(text)
         try assignAlias(alias, to: client)
         return client
     }
 
-    /// As ``setAlias(_:to:)``, of an inbox that may still be joining.
+    /// ``setAlias(_:to:)`` for an inbox that may still be joining.
     package func assignAlias(_ alias: String?, to client: ClientID) throws(NodeError) {
         try directory.checkUnlocked()
         if let alias { try directory.aliases.check(alias, for: client) }
@@ -255,7 +245,7 @@ extension Node {
         if let failure = storage.refusal { throw .store(failure) }
     }
 
-    /// An invite is about to be sent to a named peer: who joins by it goes by the peer's name here.
+    /// Call this before an invite is sent to a named peer: the member that joins by it is shown under the peer's name.
     /// - Parameter text: as for ``resolve(_:)``.
     package func noteInvitation(_ invite: InviteID, of text: String, to peerName: String) throws(NodeError) {
         let client = try directory.resolve(text)
@@ -267,18 +257,15 @@ extension Node {
         core.perform([.save(client)])
     }
 
-    /// The named peer that a member was invited as; `nil` for a member that came otherwise, or whose peer is not in
-    /// `peers.json` any more.
     package func peerName(of member: PublicKey, in client: ClientID) -> String? {
         directory.aliases.peerName(of: member, in: client)
     }
 
     // MARK: Joins
 
-    /// Begins to join, in the pooled inbox.
-    /// - Parameter alias: what this node's user calls the conversation; without one its name, or the first of `name-2`,
-    ///   `name-3` … that is free.
-    /// - Returns: the inbox; ``joinOutcome(_:)`` says how it ends.
+    /// Starts a join in the pooled inbox.
+    /// - Parameter alias: the user's alias; `nil` uses the name, or the first free of `name-2`, `name-3` ….
+    /// - Returns: the inbox; ``joinOutcome(_:)`` tells the result.
     package func join(_ slug: String, profile: String?, alias: String? = nil) throws(NodeError) -> ClientID {
         try directory.checkUnlocked()
         let invite = try Self.inspect(slug)
@@ -302,7 +289,7 @@ extension Node {
         return client
     }
 
-    /// Dials the creator of a conversation that this node has, where its record and an invite say.
+    /// Dials the creator of an existing conversation, at the endpoints of its record and of an invite.
     /// - Parameter slug: an invite of that creator.
     package func askCreator(of client: ClientID, by slug: String) throws(NodeError) {
         let invite = try Self.inspect(slug)
@@ -315,34 +302,31 @@ extension Node {
         }
     }
 
-    /// Whether the creator of a conversation counts us as a member; `nil` while there is no session with the creator.
+    /// Whether the creator still lists us as a member; `nil` without a session with the creator.
     package func isMember(_ client: ClientID) -> Bool? {
         if core.machine.isSleeping(client) { return nil }
         guard let machine = core.machine.conversation(client), !machine.record.isRemoved else { return false }
         let creator = machine.record.genesis.creator
-        // After the creator has left, no member is removed any more.
+        // Without the creator, no member can be removed.
         guard machine.currentMembers.contains(where: { $0.key == creator }) else { return true }
         return machine.isShownOnline(creator) ? true : nil
     }
 
-    /// - Throws: ``NodeError/locked``.
     package func joins() throws(NodeError) -> [JoiningStateMachine] { try directory.joins() }
 
-    /// - Parameter text: the beginning of an inbox's clientId.
     package func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
         try directory.resolveJoin(text)
     }
 
-    /// How a join has ended; `nil` while it goes on.
     package func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
         directory.joinOutcome(client)
     }
 
-    /// Gives a join up, or forgets one that has ended. Its inbox is destroyed.
+    /// Cancels a join, or drops an ended one. Destroys its inbox.
     package func cancelJoin(_ text: String) throws(NodeError) {
         let join = try directory.resolveJoin(text)
         guard let actions = core.machine.cancelJoin(join.client) else {
-            // Ended already: its inbox goes.
+            // The join has already ended.
             core.perform([.destroy(join.client)])
             core.machine.remove(join.client)
             return
@@ -351,8 +335,8 @@ extension Node {
         core.schedule()
     }
 
-    /// Dials the creator of a join under way now.
-    /// - Throws: ``NodeError/joinEnded(_:)`` when there is nothing to retry.
+    /// Dials the creator of a running join now.
+    /// - Throws: ``NodeError/joinEnded(_:)`` if the join has ended.
     package func retryJoin(_ text: String) throws(NodeError) -> ClientID {
         let join = try directory.resolveJoin(text)
         guard join.record.state == .joining else { throw .joinEnded(text) }
@@ -368,19 +352,19 @@ extension Node {
         }
     }
 
-    /// The own bound of one conversation; `nil`: the node's default.
+    /// Sets the cap of one conversation; `nil` uses the node's default.
     package func setCap(_ text: String, _ cap: LifetimeCap?) throws(NodeError) {
         _ = try directory.command(text) { machine, _ in ((), machine.setCap(cap)) }
     }
 
-    /// The bound of conversations that have none of their own; saved in `config.json`.
+    /// Sets the default cap; saved in `config.json`.
     package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) { try services.configure { $0.cap = cap.text } }
 
     package var capByDefault: LifetimeCap { services.defaultCap }
 
     /// Accepts the open proposal.
-    /// - Parameter seen: what the user has looked at; anything else is refused.
-    /// - Returns: when the agreement is durable.
+    /// - Parameter seen: the proposal shown to the user; any other is refused.
+    /// - Returns: ends when the agreement is durable.
     package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {
         let (client, _) = try directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.accept(only: seen, &turn))
@@ -388,23 +372,20 @@ extension Node {
         return held.whenDurable(client)
     }
 
-    /// Turns the open proposal down.
     package func reject(_ text: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
     }
 
-    /// Takes our own proposal back.
     package func withdraw(_ text: String) throws(NodeError) {
         _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn)) }
     }
 
-    /// The standing answer of one conversation.
     package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
         _ = try directory.command(text) { machine, _ in ((), machine.setPolicy(policy)) }
     }
 
-    /// Widens the standing answer so that it accepts these terms, after a restart for example.
-    /// - Returns: when it is durable.
+    /// Widens the policy to accept these terms, for example after a restart.
+    /// - Returns: ends when the policy is durable.
     /// - Throws: ``NodeError/notRenewable`` when no policy accepts them.
     package func renew(_ text: String, _ terms: LifetimeTerms) throws(NodeError) -> EventLoopFuture<Void> {
         let machine = try directory.conversation(text)
@@ -414,7 +395,7 @@ extension Node {
         return held.whenDurable(machine.client)
     }
 
-    /// The standing answer of conversations that have none; saved in `config.json`.
+    /// Sets the default policy; saved in `config.json`.
     package func setDefaultPolicy(_ policy: LifetimePolicy) throws(NodeError) {
         try services.configure { $0.policy = policy.text }
     }
@@ -423,9 +404,9 @@ extension Node {
 
     // MARK: Explosion
 
-    /// Destroys a conversation of our own everywhere, now or at a time (Explode.md).
-    /// - Parameter isTraceless: keep no list of whom to tell.
-    /// - Returns: its id, under which ``explosion(_:)`` answers.
+    /// Explodes a conversation of ours, now or at a time (Explode.md).
+    /// - Parameter isTraceless: keep no fan-out list.
+    /// - Returns: the id for ``explosion(_:)``.
     package func explode(_ text: String, _ time: ExplosionTime = .now, isTraceless: Bool = false) throws(NodeError)
         -> ConversationID
     {
@@ -441,18 +422,12 @@ extension Node {
         return conversation
     }
 
-    /// Explosions that have a tombstone, and those that are scheduled; no inbox is woken.
-    /// - Throws: ``NodeError/locked``.
     package func explosions() throws(NodeError) -> [ListedExplosion] { try directory.listExplosions() }
 
-    /// What is left of a conversation that has exploded; `nil` for one that lives.
-    /// - Parameter text: as for ``resolve(_:)``; the whole id means its conversation, whatever others are named.
-    /// - Throws: as ``resolve(_:)`` for what is neither.
     package func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
         try directory.explosion(text)
     }
 
-    /// Of a conversation that has a tombstone.
     package func progress(of conversation: ConversationID) -> ExplosionProgress {
         directory.explosions.progress(of: conversation)
     }

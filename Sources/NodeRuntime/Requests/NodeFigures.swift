@@ -1,18 +1,17 @@
 import Messaging
 import Transport
 
-/// What the operator of a node is told in numbers.
+/// The node's metrics.
 package struct NodeFigures: Sendable {
     package var state: NodeState
     package var counters: NodeCounters
     package var commits: CommitFigures
-    /// Open links.
     package var links: [NodeCounters.LinkKind: Int]
-    /// Sealed bytes of all links, ended or not.
+    /// Sealed bytes of all links, open and ended.
     package var bytesIn: UInt64
     package var bytesOut: UInt64
     package var capacity: Int
-    /// As a rendezvous node; `nil` if it is none.
+    /// `nil` unless this is a rendezvous node.
     package var relay: RelayCounts?
 
     package init(_ node: isolated Node) {

@@ -1,17 +1,15 @@
 import Crypto
 import Messaging
 
-/// Where an incoming token leads.
 enum RouteTarget: Hashable {
     case inbox(ClientID, NodeAction.Route)
     case tombstone(ConversationID, Knocker)
 }
 
-/// Who may knock at a tombstone.
 enum Knocker: Hashable {
     case member(PublicKey)
-    /// A holder of this one of its invites.
+    /// A holder of the tombstone's invite with this index.
     case invite(Int)
-    /// The creator, at this one of our earlier copies.
+    /// The creator, at our earlier copy with this index.
     case earlierCopy(Int)
 }

@@ -4,9 +4,9 @@ import NIOCore
 import Store
 import Transport
 
-/// The routes by which others reach this node's inboxes and tombstones: the routing table's numbers, and where each leads.
+/// The routes to this node's inboxes and tombstones: routing numbers and their targets.
 final class Routes: CorePart {
-    /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
+    /// Routes whose daily tokens are rotated per turn, and the pause between turns.
     private static let rollBatchCount = 64
     private static let rollPause: Milliseconds = 10
 
@@ -15,9 +15,9 @@ final class Routes: CorePart {
     private var table: RoutingTable
     private var targets: [UInt64: RouteTarget] = [:]
     private var next: UInt64 = 1
-    /// `nil` unless peers look for each other on this network.
+    /// `nil` if LAN discovery is off.
     private(set) var lan: LanSearch?
-    /// Called when the contact inbox has a route: the inbox is there, or as it was on the disk.
+    /// Called when the contact inbox gets a route: it was made, loaded or reloaded.
     var contactRegistered: () -> Void = {}
 
     init(_ core: ProtocolCore, _ endings: EndingTable) {
@@ -35,28 +35,28 @@ final class Routes: CorePart {
     func acceptsKnock(_ token: RoutingToken) -> Bool { table.match(token)?.isKnock ?? false }
 
     /// A member has shown this token.
-    /// - Returns: whether so many were shown that their counters must be saved.
+    /// - Returns: whether so many tokens were shown that their counters must be saved.
     func show(_ token: RoutingToken) -> Bool { table.show(token) }
 
     /// A handshake with this token is complete.
-    /// - Returns: whether the counters have moved.
+    /// - Returns: whether the counters moved.
     func use(_ token: RoutingToken) -> Bool { table.use(token) }
 
     func target(of number: UInt64) -> RouteTarget? { targets[number] }
 
-    /// A token that many may show: of the day, or one that no clock has to do with.
+    /// A shared token: of the day, or independent of clocks.
     func sharedToken(_ secret: RoutingSecret, isOfAnyDay: Bool) -> RoutingToken {
         var random = SystemRandomness()
         return secret.sharedToken(day: isOfAnyDay ? nil : now.day, using: &random)
     }
 
-    /// At a tick: makes the tokens of a new day, some at a time.
+    /// At each tick: rotates some tokens to the new day.
     func roll(to day: UInt32) {
         if day != table.day { table.beginRoll(to: day) }
         if table.isRolling { table.continueRoll(routes: Self.rollBatchCount) }
     }
 
-    /// The pause before the next call of ``roll(to:)``; `nil` when all tokens are of this day.
+    /// The pause before the next ``roll(to:)``; `nil` when the rotation is complete.
     var rollPause: Milliseconds? { table.isRolling ? Self.rollPause : nil }
 
     // MARK: Inboxes
@@ -76,7 +76,7 @@ final class Routes: CorePart {
                     own: key, remote: remote, conversation: conversation.bytes, role: .responder)
                 table.addMember(number, secret: accept, counters: saved?.accept ?? ListenerCounters())
             }
-            // Who sleeps dials nobody.
+            // A sleeping inbox does not dial.
             guard !core.machine.isSleeping(client), inbox.dialTokens[remote] == nil else { return }
             let dial = RoutingSecret.derive(
                 own: key, remote: remote, conversation: conversation.bytes, role: .initiator)
@@ -92,7 +92,6 @@ final class Routes: CorePart {
         }
     }
 
-    /// Of a sleeping inbox that is not read at the start.
     func register(_ entry: InboxTableEntry, _ inbox: Inbox) {
         for route in entry.routes {
             let number = takeNumber(inbox, .member(route.remote))
@@ -106,7 +105,6 @@ final class Routes: CorePart {
         }
     }
 
-    /// What ``register(_:_:)-(InboxTableEntry,_)`` is given at the next start.
     func entries(of inbox: Inbox) -> (routes: [InboxTableEntry.Route], invites: [InviteID]) {
         var routes: [InboxTableEntry.Route] = []
         var invites: [InviteID] = []
@@ -162,16 +160,15 @@ final class Routes: CorePart {
         for route in inbox.routes.keys { unregister(inbox, route) }
     }
 
-    /// The inbox falls asleep: it looks for no member. Its dial tokens stay: from a state that was saved it would have to
-    /// skip some each time, and the listener knows only the next few.
+    /// Stops announcing and searching for a sleeping inbox on the LAN. Its dial tokens stay: a saved state would skip
+    /// some at each wake, and the listener accepts only the next few.
     func silence(_ inbox: Inbox) { for number in inbox.routes.values { lan?.silence(number) } }
 
-    /// Where the counters of an inbox's tokens stand.
     func counters(of inbox: Inbox) -> [InboxSnapshot.Counters] {
         var result: [InboxSnapshot.Counters] = []
         for (route, number) in inbox.routes {
             guard case .member(let remote) = route else { continue }
-            // One that is being loaded may not have its dialer yet.
+            // During loading there may be no dialer yet.
             let dial =
                 inbox.dialTokens[remote]?.counters ?? inbox.savedCounters.first { $0.remote == remote }?.dial
                 ?? DialCounters()
@@ -208,15 +205,15 @@ final class Routes: CorePart {
         endings[conversation].routes = [:]
     }
 
-    /// By which a member of an inbox knocks here; `nil` for one that has no route.
+    /// The secret with which a member of an inbox knocks here; `nil` without a route.
     func knock(of member: PublicKey, _ inbox: Inbox) -> KnockSecret? {
         inbox.routes[.member(member)].flatMap { table.knock(ofMember: $0) }
     }
 
-    // MARK: Neighbours
+    // MARK: LAN
 
-    /// Members of our conversations are looked for on this network from now on.
-    /// - Parameter makeSearch: given what takes a number that no route has.
+    /// Starts LAN discovery for members.
+    /// - Parameter makeSearch: gets a function that returns an unused routing number.
     func search(_ makeSearch: (_ takeNumber: @escaping () -> UInt64) -> LanSearch) {
         lan = makeSearch { [unowned self] in takeNumber() }
         for number in targets.keys.sorted() { listen(for: number) }
@@ -228,7 +225,7 @@ final class Routes: CorePart {
         lan = nil
     }
 
-    /// A member's route is there, or can be dialled by now; or an invite's, by which a joiner looks for us.
+    /// Adds a member's or an invite's route to the LAN discovery; a joiner searches by its invite.
     private func listen(for number: UInt64) {
         guard let lan, case .inbox(let client, let route)? = targets[number] else { return }
         switch route {
@@ -238,14 +235,14 @@ final class Routes: CorePart {
             lan.add(number, listening: listening, announcing: dial?.lan)
             lan.stir()
         case .invite(let id): lan.add(number, invite: id)
-        // A card may be in anybody's hands: who has it must not learn whether we are near.
+        // Cards may be public: a holder must not learn whether this node is near.
         case .contact: break
         }
     }
 }
 
 extension RoutingSecret {
-    /// Of the links and knocks of an invite's holders.
+    /// For links and knocks of an invite's holders.
     static func derive(invite: InviteID) -> RoutingSecret {
         derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite")
     }

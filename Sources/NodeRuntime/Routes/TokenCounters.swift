@@ -4,14 +4,14 @@ import Messaging
 import Store
 import Wire
 
-/// Saves the counters of routing tokens: lazily, since counters that a crash takes are within the window of the other side.
+/// Saves the counters of routing tokens lazily: counters lost in a crash are within the peer's window.
 final class TokenCounters: CorePart {
     let core: ProtocolCore
     private let writer: InboxWriter
     private let sleep: InboxSleep
-    /// Rate limit of the writes that dialers cause by showing tokens.
+    /// Rate limit for writes caused by shown tokens.
     private var saves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
-    /// Inboxes whose counters wait for a tick to write them.
+    /// Inboxes whose counters are written at a tick.
     private var owing: Deque<Inbox> = []
 
     init(_ core: ProtocolCore, _ writer: InboxWriter, _ sleep: InboxSleep) {
@@ -20,14 +20,14 @@ final class TokenCounters: CorePart {
         self.sleep = sleep
     }
 
-    /// The next commit makes them durable.
+    /// The next commit makes the counters durable.
     func save(_ client: ClientID) {
         guard !store.isLocked, let record = core.machine.record(client), let inbox = inboxes[client] else { return }
         try? store.saveState(inbox.row, StoredCodec.encode(record: writer.snapshot(record, inbox)))
     }
 
-    /// A member has shown so many tokens that were not finished that a crash would lose too many. A sleeping inbox is woken
-    /// for it. Who shows tokens without end makes us write once a second at most.
+    /// Saves the counters after many unfinished handshakes, before a crash would lose too many. Wakes a sleeping inbox
+    /// for it. Endless tokens cause at most one write per second.
     func saveShown(_ inbox: Inbox) {
         guard saves.take(now: now) == nil else {
             if !inbox.owesCounters { owing.append(inbox) }
@@ -39,7 +39,6 @@ final class TokenCounters: CorePart {
         save(inbox.client)
     }
 
-    /// With each tick.
     func saveLate() {
         guard !store.isLocked else { return }
         while !owing.isEmpty, !saves.isSpent(now: now) {

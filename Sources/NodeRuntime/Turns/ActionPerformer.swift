@@ -2,8 +2,7 @@ import Crypto
 import Messaging
 import Store
 
-/// The interpreter of the core's actions: one case each, no decisions. Each action goes to the object that owns the state
-/// which the action changes.
+/// Interprets the core's actions: one case each, no decisions. Each goes to the object that owns the changed state.
 final class ActionPerformer: CorePart {
     let core: ProtocolCore
     private let endings: EndingTable
@@ -48,7 +47,7 @@ final class ActionPerformer: CorePart {
 
     func perform(_ actions: [NodeAction]) {
         for action in actions { perform(action) }
-        // Who is told that we have forgotten is told in the turn in which we do.
+        // Each explosion sends its receipt within this turn, so the report ends here.
         for case .explode(_, let record, _) in actions { endings[record.conversation].report = nil }
         output.flush()
     }
@@ -102,7 +101,7 @@ final class ActionPerformer: CorePart {
             writer.changed(client)
         case .verifyAttachment(let client, let id): transfers.verify(id, client: client)
         case .serveChunks(let link): transfers.serve(link)
-        // What it is part of has left before; it need not wait for what others have changed since.
+        // The file's message has already left; the chunk need not wait for later changes.
         case .transmitChunk(let link, let client, let id, let index):
             transfers.transmitChunk(id, index, client: client, on: link)
         case .pauseReading(let link, let time): output.pauseForHaste(link, time)
@@ -123,10 +122,10 @@ final class ActionPerformer: CorePart {
     private func setState(_ state: DeliveryState, of ids: [Messaging.MessageID], _ client: ClientID) {
         writer.learn(client) { archive in for id in ids { archive.setState(state, of: id) } }
         switch state {
-        // What has become of a file is said to its sender, who then does not send it again.
+        // The sender of a file is told its result, and then does not send the file again.
         case .received, .failed: writer.changed(client)
         case .sent: break
-        // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
+        // Not worth a commit: if lost, the message is sent and acknowledged again.
         case .queued, .mailed, .delivered, .expiredUndelivered, .cancelled, .read, .receiving:
             writer.commits.scheduleLate()
         }
@@ -141,14 +140,14 @@ final class ActionPerformer: CorePart {
         held.leave(.run(armed), for: client)
     }
 
-    /// What a locked storage cannot be told of a message on the disk it is told when it is unlocked.
+    /// Defers status changes of stored messages until the unlock.
     private func putOff(_ action: NodeAction) {
         func deferIt(_ client: ClientID, _ action: NodeAction) { inboxes[client]?.deferred.append(action) }
         func isHeld(_ id: Messaging.MessageID, _ client: ClientID) -> Bool {
             inboxes[client]?.archive.isHeld(id) ?? false
         }
         switch action {
-        // Whether somebody has it can be seen in its record alone.
+        // Only the message's record tells whether a member has it.
         case .setState(_, _, .sent), .setState(_, _, .cancelled): return
         case .setState(let client, let ids, let state):
             let stored = ids.filter { !isHeld($0, client) }
@@ -168,6 +167,6 @@ final class ActionPerformer: CorePart {
         }
     }
 
-    /// The node is gone: a task of the loop that outlives it finds nobody to perform what it asks for.
+    /// A task of the loop may outlive the node; its actions are then ignored.
     deinit { core.disconnect() }
 }

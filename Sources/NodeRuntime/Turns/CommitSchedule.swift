@@ -3,50 +3,44 @@ import Messaging
 import NIOCore
 import Store
 
-/// The group commits of the node: when the next one leaves, what waits behind it, and who wants to know. On the node's loop
-/// alone.
+/// Group commits: their schedule, the effects that wait for them, and their waiters. On the node's loop alone.
 final class CommitSchedule {
-    /// Calls into the node.
     struct Events {
         let isStopped: () -> Bool
-        /// Called before a commit leaves. What it writes is part of that commit.
+        /// Called before a commit starts; its writes are part of that commit.
         let leaves: () -> Void
         let ended: (Ended) -> Void
     }
 
-    /// A commit that has ended, and the effects that waited for it, by inbox, in order.
+    /// A finished commit, and the effects that waited for it, by inbox, in order.
     struct Ended {
-        /// `nil` when all of it is durable.
+        /// `nil` when the commit is durable.
         let failure: StoreError?
         let effects: [(queue: EffectQueue, effects: [EffectQueue.Effect])]
     }
 
-    /// The delay of a commit that nobody waits for.
     private static let latePause = TimeAmount.milliseconds(100)
-    /// Messages that make a commit of their own.
+    /// This many messages start a commit at once.
     private static let messagesCount = 128
-    /// Bytes of chunks that make a commit of their own.
+    /// This many bytes of chunks start a commit at once.
     private static let chunksByteCount = 1 << 20
 
     private let store: Store
     private let loop: any EventLoop
     private let events: Events
     private var ledger = CommitLedger()
-    /// Bytes of chunks that no commit has taken.
+    /// Bytes of chunks not in a commit yet.
     private var chunkByteCount = 0
-    /// Bytes of chunks of each commit that is under way.
+    /// Bytes of chunks in each running commit.
     private var chunksUnderWay: Deque<(sequence: UInt64, byteCount: Int)> = []
-    /// Their sum.
     private var chunkByteCountUnderWay = 0
-    /// Effects wait for chunks that no commit has taken: the next one leaves when one that is under way has ended.
+    /// Effects wait for chunks not in a commit yet: the next commit starts when a running one ends.
     private var hasEffectsBehindChunks = false
-    /// Messages that no commit has taken.
     private var messageCount = 0
     private var isScheduled = false
     private var isLateDue = false
     private var isLateScheduled = false
     private(set) var figures = CommitFigures()
-    /// Who waits until everything up to a commit is on the disk.
     private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
 
     init(_ store: Store, on loop: any EventLoop, events: Events) {
@@ -55,13 +49,12 @@ final class CommitSchedule {
         self.events = events
     }
 
-    // MARK: What waits
+    // MARK: Pending effects
 
-    /// The inbox has changed on the disk: what follows waits.
+    /// The inbox has changed: its later effects wait for the commit.
     func changed(_ queue: EffectQueue) { ledger.changed(queue) }
 
-    /// A chunk of a file was stored. No effect tells of it, so later effects of the inbox leave before its commit, unless two
-    /// MiB of chunks are not durable.
+    /// A file chunk was stored. Later effects of the inbox do not wait for it, unless 2 MiB of chunks are not durable.
     func storedChunk(byteCount: Int, _ queue: EffectQueue) {
         chunkByteCount += byteCount
         if chunkByteCount + chunkByteCountUnderWay >= 2 * Self.chunksByteCount {
@@ -73,29 +66,26 @@ final class CommitSchedule {
         if chunkByteCount >= Self.chunksByteCount { schedule() } else { scheduleLate() }
     }
 
-    /// - Returns: whether the effect has to wait; then it was taken.
+    /// - Returns: whether the effect was queued and waits.
     func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool { ledger.enqueue(effect, queue) }
 
-    /// Takes back all that waits for an inbox; no commit is a matter of it any more.
     func drop(_ queue: EffectQueue) -> [EffectQueue.Effect] { ledger.drop(queue) }
 
-    // MARK: When
+    // MARK: Scheduling
 
-    /// One commit for everything that happens in one pass of the loop; see ``turnEnded()``.
+    /// One commit for one pass of the loop; see ``turnEnded()``.
     func schedule() {
         guard !isScheduled, !store.isLocked else { return }
         isScheduled = true
         loop.assumeIsolated().execute { if self.isScheduled { self.commit() } }
     }
 
-    /// Messages were stored.
     func stored(count: Int) { messageCount += count }
 
-    /// A turn of the core is over. Many messages do not wait for the rest of what the loop has to do: the disk and the
-    /// other side work on them meanwhile.
+    /// After a turn: many messages start their commit at once, so that disk and peer work while the loop continues.
     func turnEnded() { if isScheduled, messageCount >= Self.messagesCount { commit() } }
 
-    /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
+    /// Schedules a commit without a waiter: within the next one, at the latest after 100 ms.
     func scheduleLate() {
         isLateDue = true
         guard !isLateScheduled, !isScheduled, !store.isLocked else { return }
@@ -107,11 +97,10 @@ final class CommitSchedule {
         }
     }
 
-    /// What was asked for in this turn leaves now.
+    /// Starts a scheduled commit now.
     func hurry() { if isScheduled || isLateDue { commit() } }
 
-    /// Succeeds when everything that has happened so far, in whatever inbox, is on the disk. While the storage is locked
-    /// nothing can be, so nothing is waited for.
+    /// Succeeds when all changes so far, in all inboxes, are durable; at once while the storage is locked.
     func whenCommitted() -> EventLoopFuture<Void> {
         guard !events.isStopped(), !store.isLocked else { return loop.makeSucceededVoidFuture() }
         let promise = loop.makePromise(of: Void.self)
@@ -120,13 +109,12 @@ final class CommitSchedule {
         return promise.futureResult
     }
 
-    /// Nobody waits any more: the node stops.
     func stop() {
         for waiter in waiters { waiter.promise.fail(NodeError.stopping) }
         waiters = []
     }
 
-    /// - Parameter ended: called on another thread, with whether it is durable.
+    /// - Parameter ended: called on another thread, with whether the commit is durable.
     func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
         guard !events.isStopped(), !store.isLocked else {
             isScheduled = false
@@ -137,7 +125,7 @@ final class CommitSchedule {
             ended?(false)
             return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
         }
-        // This commit takes along what is written now: nothing schedules another one for it.
+        // Changes made by `leaves` are part of this commit, so they must not schedule another.
         isScheduled = true
         events.leaves()
         isScheduled = false

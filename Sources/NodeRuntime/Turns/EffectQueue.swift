@@ -1,14 +1,14 @@
 import DequeModule
 import Messaging
 
-/// What leaves the node for one inbox waits here, in order, until everything before it is durable.
+/// The outgoing effects of one inbox, which wait in order until all earlier changes are durable.
 final class EffectQueue {
     enum Effect {
         case action(NodeAction)
         /// An answer to the user.
         case run((_ isDurable: Bool) -> Void)
 
-        /// What it counts for against the bound of what may wait: a message is one, however many go together.
+        /// The effect's share of the queue bound: each message counts as one.
         fileprivate var weight: Int {
             switch self {
             case .action(.notifyMessages(let events)): events.messages.count
@@ -25,17 +25,17 @@ final class EffectQueue {
 
     let client: ClientID
     private var waiting: Deque<Waiting> = []
-    /// Of all that waits.
+    /// The total of the waiting effects.
     private(set) var weight = 0
-    /// The commit that covers the inbox's newest change; 0 for none.
+    /// The commit of the inbox's newest change; 0 for none.
     fileprivate var blockedUntil: UInt64 = 0
-    /// The newest commit that lists the inbox for a change that nothing waits for; 0 for none.
+    /// The newest commit with a change of the inbox that blocks no effect; 0 for none.
     fileprivate var listedIn: UInt64 = 0
 
     init(client: ClientID) { self.client = client }
 
-    /// - Parameter completed: the newest commit that is durable.
-    /// - Returns: whether the effect has to wait; then it was taken.
+    /// - Parameter completed: the newest durable commit.
+    /// - Returns: whether the effect was queued and waits.
     fileprivate func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
         guard blockedUntil > completed || !waiting.isEmpty else { return false }
         waiting.append(Waiting(sequence: max(blockedUntil, completed), effect: effect))
@@ -55,7 +55,6 @@ final class EffectQueue {
         return effects
     }
 
-    /// Takes back all that waits.
     func drop() -> [Effect] {
         blockedUntil = 0
         listedIn = 0
@@ -65,48 +64,45 @@ final class EffectQueue {
     }
 }
 
-/// The commits of the node, in order, and which inboxes each has changes of. A commit that fails is a failure of all of
-/// them, also of an inbox that has changed again since, perhaps in another file.
+/// The node's commits in order, and the inboxes changed by each. A failed commit fails all its inboxes, even those that
+/// have changed again since, perhaps in another file.
 struct CommitLedger {
     private struct Change {
         var sequence: UInt64
         var queue: EffectQueue
     }
 
-    /// Of commits that are not durable yet, in order.
+    /// Changes in commits that are not durable yet, in order.
     private var changes: Deque<Change> = []
-    /// The number of the commit that the next change will be part of.
+    /// The commit of the next change.
     private(set) var nextCommit: UInt64 = 1
     private var completed: UInt64 = 0
 
-    /// The inbox has changed on the disk: what follows waits.
     mutating func changed(_ queue: EffectQueue) {
         guard queue.blockedUntil != nextCommit else { return }
         queue.blockedUntil = nextCommit
         changes.append(Change(sequence: nextCommit, queue: queue))
     }
 
-    /// The inbox has changed on the disk, and no effect tells of the change. Later effects do not wait for its commit; a
-    /// commit that fails is a failure of the inbox all the same.
+    /// For file chunks: no effect waits for this change, but if its commit fails the inbox is reloaded.
     mutating func changedQuietly(_ queue: EffectQueue) {
         guard queue.listedIn != nextCommit else { return }
         queue.listedIn = nextCommit
         changes.append(Change(sequence: nextCommit, queue: queue))
     }
 
-    /// - Returns: whether the effect has to wait; then it was taken.
     func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool {
         queue.enqueue(effect, completed: completed)
     }
 
-    /// A commit is taken on its way; later changes belong to the next.
+    /// Starts a commit; later changes belong to the next.
     mutating func beginCommit() -> UInt64 {
         defer { nextCommit += 1 }
         return nextCommit
     }
 
     /// A commit is durable.
-    /// - Returns: what may leave now, by inbox, in order.
+    /// - Returns: the released effects, by inbox, in order.
     mutating func complete(_ sequence: UInt64) -> [(queue: EffectQueue, effects: [EffectQueue.Effect])] {
         end(sequence).compactMap { queue in
             let effects = queue.release(upTo: completed)
@@ -115,12 +111,12 @@ struct CommitLedger {
     }
 
     /// A commit has failed.
-    /// - Returns: the inboxes that were part of it, and what must not leave.
+    /// - Returns: its inboxes, and their effects, which must not be sent.
     mutating func fail(_ sequence: UInt64) -> [(queue: EffectQueue, effects: [EffectQueue.Effect])] {
         end(sequence).map { ($0, drop($0)) }
     }
 
-    /// The inboxes of all commits up to this one, each once, in the order of their names.
+    /// The inboxes of all commits up to this one, without duplicates, sorted by client.
     private mutating func end(_ sequence: UInt64) -> [EffectQueue] {
         completed = max(completed, sequence)
         var ended: [EffectQueue] = []
@@ -132,7 +128,6 @@ struct CommitLedger {
         return ended.count > 1 ? ended.sorted { $0.client < $1.client } : ended
     }
 
-    /// Takes back all that waits for an inbox; no commit is a matter of it any more.
     mutating func drop(_ queue: EffectQueue) -> [EffectQueue.Effect] {
         changes.removeAll { $0.queue === queue }
         return queue.drop()

@@ -1,14 +1,12 @@
 import Logging
 import Messaging
 
-/// The events of the node: the last thousand, numbered, and whoever watches. On the node's loop alone.
+/// The node's events: the last thousand, numbered, and the watchers. On the node's loop alone.
 final class EventFeed {
     private(set) var log: EventLog
-    /// In the order in which they came.
     private var watchers: [(number: UInt64, told: (EventLog.Entry) -> Void)] = []
     private var nextWatcher: UInt64 = 1
 
-    /// - Parameter now: of the node's clock, at its start.
     init(startedAt now: Timestamp) { log = EventLog(startedAt: now) }
 
     func append(_ event: Event) -> EventLog.Entry { log.append(event) }
@@ -22,13 +20,12 @@ final class EventFeed {
         return nextWatcher
     }
 
-    /// Ends what ``watch(_:)`` began.
     func unwatch(_ watcher: UInt64) { watchers.removeAll { $0.number == watcher } }
 
-    // MARK: Numbers over a restart
+    // MARK: Cursors across restarts
 
-    /// Takes the numbers up where the last run has left them, if it ended cleanly. The mark is removed first: after a crash
-    /// of this run it would be wrong.
+    /// Continues the last run's cursors if it stopped cleanly. Removes the mark first, because it would be wrong after
+    /// a crash of this run.
     func goOn(home: String, startedAt now: Timestamp, logger: Logger) {
         let mark: EventLog.Mark
         do throws(HomeFileError) {
@@ -45,7 +42,7 @@ final class EventFeed {
         log = EventLog(startedAt: now, after: mark)
     }
 
-    /// At a clean stop. Without the mark the next run only cannot say how many events a watcher has missed.
+    /// At a clean stop. Without the mark, the next run cannot count the events that a watcher has missed.
     func saveMark(home: String, logger: Logger) {
         do throws(HomeFileError) { try HomeFile.save(log.mark, EventLog.Mark.fileName, home: home) } catch {
             logger.warning("how many events this run saw could not be saved", metadata: ["error": "\(error)"])

@@ -3,24 +3,23 @@ import Logging
 import Messaging
 import Store
 
-/// What is not done more often than need be, however often there is a tick: peers choose when their messages expire.
+/// Limits how often ticks do expensive work: peers choose when their messages expire.
 struct Pace {
-    /// Between two destructions of what is due; what is due is not shown in any case.
+    /// Pause between two destructions of expired content, which is hidden in any case.
     static let expiryPause: Milliseconds = 100
-    /// Between two looks at the machine's addresses and the room on its disk: each asks the system.
+    /// Pause between two system queries for addresses and disk space.
     static let lookPause: Milliseconds = .second
 
     private var expiredAt: Timestamp?
     private var lookedAt: Timestamp?
 
-    /// When what is due then may be destroyed.
     func expiry(_ deadline: Timestamp) -> Timestamp {
         expiredAt.map { max(deadline, $0 + Self.expiryPause) } ?? deadline
     }
 
     mutating func expired(at now: Timestamp) { expiredAt = now }
 
-    /// Whether it is time to look; then it is taken to be done.
+    /// Whether a system query is due; marks it as done.
     mutating func looks(at now: Timestamp) -> Bool {
         guard lookedAt.map({ now - $0 >= Self.lookPause }) ?? true else { return false }
         lookedAt = now
@@ -28,7 +27,7 @@ struct Pace {
     }
 }
 
-/// Hides and destroys what has expired, on the disk and in memory.
+/// Hides and destroys expired content, on the disk and in memory.
 final class Expiry: CorePart {
     let core: ProtocolCore
     private let endings: EndingTable
@@ -37,9 +36,8 @@ final class Expiry: CorePart {
     private let removal: InboxRemoval
     private let events: NodeEvents
     private var pace = Pace()
-    /// Messages that are over only if a step of the clock forward is true.
+    /// Messages that have expired only if an unconfirmed clock step is real.
     private var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
-    /// When it was last logged that something could not be destroyed.
     private var failuresToldAt: Timestamp?
 
     init(
@@ -54,10 +52,9 @@ final class Expiry: CorePart {
         self.events = events
     }
 
-    /// Whether it is time to look at the machine; see ``Pace/looks(at:)``.
     func looks(at now: Timestamp) -> Bool { pace.looks(at: now) }
 
-    /// Destroys what is due by this reading of the clock, and hides what may be.
+    /// Destroys content expired by the confirmed time, and hides content expired by the unconfirmed time.
     func reap(_ reading: NodeClock.Reading) {
         let now = reading.confirmed
         let isTime = pace.expiry(now) <= now
@@ -86,7 +83,7 @@ final class Expiry: CorePart {
         if report.recordsOverwritten > 0 { writer.commits.schedule() }
     }
 
-    /// The step of the clock was true, or was taken back: restored messages keep their state.
+    /// The clock step was confirmed or reverted: restored messages keep their state.
     private func settleWithheld() {
         for (inbox, id) in withheld {
             let isBack = (try? store.contains(inbox.row, id: id.bytes)) ?? false
@@ -95,7 +92,7 @@ final class Expiry: CorePart {
         withheld = []
     }
 
-    /// Tried again every second, logged once a minute: a disk that stays as it is must not be filled with lines.
+    /// Retried every second, logged once a minute, so that a failing disk does not fill the log.
     private func tell(_ failures: [StoreError], now: Timestamp) {
         guard !failures.isEmpty else {
             endings.clearFailures()
@@ -109,7 +106,7 @@ final class Expiry: CorePart {
         }
     }
 
-    /// When something is destroyed next; `nil` when nothing has an end.
+    /// The next destruction; `nil` without a deadline.
     var next: Timestamp? {
         let onDisk = store.nextExpiry.map { Timestamp(milliseconds: $0) }
         guard let inMemory = memory.expiries.next else { return onDisk.map(pace.expiry) }

@@ -4,9 +4,9 @@ import Messaging
 import NIOCore
 import Store
 
-/// Frames, link closes, events and answers to users leave the node only when the inbox's changes before them are durable.
+/// Sends frames, link closes, events and answers only after the inbox's earlier changes are durable.
 final class HeldEffects: CorePart {
-    /// What may wait of one inbox, by ``EffectQueue/weight``, before its links are not read any more.
+    /// Beyond this ``EffectQueue/weight`` the node stops reading the inbox's links.
     private static let waitingWeight = 1_024
 
     let core: ProtocolCore
@@ -21,7 +21,7 @@ final class HeldEffects: CorePart {
         self.events = events
     }
 
-    /// Sends an effect now, or behind what is on its way to the disk.
+    /// Sends an effect now, or after pending commits.
     func leave(_ effect: EffectQueue.Effect, for client: ClientID) {
         guard let inbox = inboxes[client], writer.commits.enqueue(effect, inbox.effects) else {
             return release(effect, isDurable: true)
@@ -29,12 +29,10 @@ final class HeldEffects: CorePart {
         if inbox.effects.weight > Self.waitingWeight { output.pause(inbox) }
     }
 
-    /// A frame on a link, or its end.
     func leave(_ action: NodeAction, on link: LinkID) {
         if let client = links[link]?.client { leave(.action(action), for: client) }
     }
 
-    /// - Parameter action: the one that tells of this event.
     func leave(_ action: NodeAction, telling event: Event) {
         guard let client = event.client else { return events.notify(event) }
         leave(.action(action), for: client)
@@ -66,13 +64,13 @@ final class HeldEffects: CorePart {
         }
     }
 
-    /// Takes back what waits for an inbox's commits.
-    /// - Parameter isDurable: whether it leaves now.
+    /// Removes an inbox's waiting effects from the commits.
+    /// - Parameter isDurable: whether to send them now.
     func drop(_ inbox: Inbox, isDurable: Bool) {
         for effect in writer.commits.drop(inbox.effects) { release(effect, isDurable: isDurable) }
     }
 
-    /// Succeeds when everything so far of this inbox is durable.
+    /// Succeeds when all changes of this inbox so far are durable.
     func whenDurable(_ client: ClientID) -> EventLoopFuture<Void> {
         let promise = loop.makePromise(of: Void.self)
         leave(

@@ -1,32 +1,25 @@
 import Messaging
 import Transport
 
-/// What a node counts for its operator, from its start on. Every label is one of a few words of the program's own: no id, name
-/// or address is ever one.
+/// Counters for the operator, since the start. All labels are constants of the program, never an id, name or address.
 package struct NodeCounters: Sendable {
-    /// What has become of messages.
     package enum MessageEvent: String, CaseIterable, Sendable {
-        /// By a user of this node.
         case made
-        /// Ours are on their way, or come to all.
+        /// Our own: sent to a link, or delivered to or read by all members.
         case sent, delivered, read
-        /// Ours that no member, or not every member, had in time, and those that were taken back.
+        /// Our own: not delivered to every member in time, or cancelled.
         case undelivered, cancelled
-        /// From others.
         case received
-        /// Came to their time, whosever they were.
         case expired
-        /// Files that did not come as they were sent.
+        /// Files that failed verification.
         case failed
     }
 
-    /// What happens to conversations.
     package enum ConversationEvent: String, CaseIterable, Sendable {
         case joined, joinFailed, memberJoined, memberLeft, agreed, agreementEnded, explosionScheduled, exploded
         case explosionConfirmed
     }
 
-    /// A kind of link.
     package struct LinkKind: Hashable, Sendable {
         package enum Carrier: String, CaseIterable, Sendable { case tcp, udp }
         package enum Path: String, CaseIterable, Sendable { case direct, punched, relayed }
@@ -55,14 +48,11 @@ package struct NodeCounters: Sendable {
     package private(set) var messages: [MessageEvent: Int] = [:]
     package private(set) var conversations: [ConversationEvent: Int] = [:]
     package private(set) var opened: [LinkKind: Int] = [:]
-    /// By reason.
     package private(set) var closed: [String: Int] = [:]
-    /// Sealed bytes of links that have ended.
+    /// Sealed bytes of ended links.
     package private(set) var bytesIn: UInt64 = 0
     package private(set) var bytesOut: UInt64 = 0
-    /// Dials of ours that came to nothing, by reason.
     package private(set) var failedDials: [String: Int] = [:]
-    /// Connections to us that came to nothing, by reason.
     package private(set) var rejections: [String: Int] = [:]
 
     // MARK: Counting
@@ -105,7 +95,7 @@ package struct NodeCounters: Sendable {
 }
 
 extension NodeCounters.MessageEvent {
-    /// `nil` for a state that another event tells of.
+    /// `nil` for states that are counted by another event.
     fileprivate init?(_ state: DeliveryState) {
         switch state {
         case .sent: self = .sent
@@ -144,10 +134,9 @@ extension Rejection {
 
 /// Group commits since the start.
 package struct CommitFigures: Sendable {
-    /// Those that are durable.
     package var count = 0
     package var failureCount = 0
-    /// From the moment at which they left to the answer; of all, and of the longest.
+    /// From the start of a commit to its end; total and longest.
     package var nanoseconds: Int64 = 0
     package var longestNanoseconds: Int64 = 0
 

@@ -2,11 +2,11 @@ import Crypto
 import Logging
 import Messaging
 
-/// The events of a node: to its log, to the log of the last thousand, and to whoever watches.
+/// Distributes the node's events to the log, the event log and the watchers.
 final class NodeEvents: CorePart {
     let core: ProtocolCore
     private let endings: EndingTable
-    /// Called with an invitation that has come and its sender, before the watchers.
+    /// Called with a new invitation and its sender, before the watchers.
     var invited: (Messaging.MessageID, PublicKey) -> Void = { _, _ in }
 
     init(_ core: ProtocolCore, _ endings: EndingTable) {
@@ -26,11 +26,10 @@ final class NodeEvents: CorePart {
         notify(Event(client: client, conversation: core.machine.conversationID(client), at: now, kind: kind))
     }
 
-    /// Of the node itself.
     func publish(_ kind: Event.Kind) { notify(Event(client: nil, conversation: nil, at: now, kind: kind)) }
 
     private func note(_ event: Event) {
-        // Counts are looked up only for what the log may show; nothing else is above `info`.
+        // Counts are computed only for lines that the log may show; only these two kinds are above `info`.
         let isAboveInfo =
             switch event.kind {
             case .groupConflict, .twoCopies: true
@@ -44,7 +43,7 @@ final class NodeEvents: CorePart {
             let record = core.machine.tombstone(conversation)
         {
             counts.confirmed = (record.confirmed.count, record.members.count)
-            // Its inbox is gone; the tombstone does not know which it was.
+            // The inbox is gone, and the tombstone does not name it.
             shown.client = shown.client ?? endings[conversation].client
         }
         note(.event(shown, counts))

@@ -3,7 +3,7 @@ import Logging
 import Messaging
 import Transport
 
-/// What happens in a node, beside the events that users watch, as far as its log says it.
+/// Occurrences for the log, beyond the events that users watch.
 enum Occurrence {
     case conversationCreated(ClientID)
     case joinBegan(ClientID)
@@ -11,22 +11,20 @@ enum Occurrence {
     case linkOpened(ClientID, LinkDescription)
     case linkClosed(ClientID, LinkDescription, LinkCloseReason)
     case dialFailed(ClientID, DialFailure)
-    /// Since the last of these, on all links of an inbox.
+    /// Since the previous line, over all links of an inbox.
     case acknowledged(ClientID, AcknowledgementCounts)
-    /// - Parameter number: the peer's place among the rendezvous nodes of `peers.json`, from 1.
+    /// - Parameter number: the peer's position among the rendezvous nodes of `peers.json`, from 1.
     case rendezvous(number: Int, RelayReservationStateMachine.Standing?)
-    /// An order for a member's mailbox has ended.
     case mailed(ClientID, slotCount: Int, isComplete: Bool)
-    /// - Parameter counts: of its inbox, or of its explosion.
+    /// - Parameter counts: of the inbox or of the explosion.
     case event(Event, EventCounts)
 }
 
-/// A link, without addresses and keys.
+/// A link without addresses and keys.
 struct LinkDescription {
     var carrier: PeerConnection.Carrier
     var isRelayed: Bool
     var isPunched: Bool
-    /// We have dialled.
     var isOurs: Bool
 
     init(_ connection: PeerConnection) {
@@ -47,21 +45,19 @@ struct LinkDescription {
     }
 }
 
-/// Acknowledgements of a batch of frames.
 struct AcknowledgementCounts: Equatable {
     var sent = 0
     var received = 0
 }
 
-/// What a line about an event counts.
 struct EventCounts {
-    /// Members of the conversation, ourselves included; `nil` where there is none.
+    /// Members of the conversation, ourselves included; `nil` without a conversation.
     var members: Int?
-    /// Receipts of an explosion, and members that it has.
+    /// Received receipts of an explosion, out of its members.
     var confirmed: (count: Int, of: Int)?
 }
 
-/// A line of the log. It names an inbox by its clientId and nothing else: no name, text, address, key, nor the id of a
+/// A log line. It contains no identifier but an inbox's clientId: no name, text, address, key, nor id of a
 /// conversation, inbox, message or proposal.
 struct LogLine {
     let level: Logger.Level
@@ -201,9 +197,9 @@ extension RelayReservationStateMachine.Standing {
     }
 }
 
-/// What the log has last said of a rendezvous node.
+/// The state last logged for a rendezvous node.
 struct RendezvousNote {
-    /// A node that has just started, or has just lost its link, is not in trouble yet.
+    /// A node that has just started or lost its link is not reported yet.
     static let patience: Milliseconds = 30 * .second
 
     var seen: RelayReservationStateMachine.Standing?
@@ -215,7 +211,7 @@ struct RendezvousNote {
         self.since = since
     }
 
-    /// - Returns: whether it is news.
+    /// - Returns: whether to log the state.
     mutating func take(_ standing: RelayReservationStateMachine.Standing?, now: Timestamp) -> Bool {
         if seen != standing {
             seen = standing

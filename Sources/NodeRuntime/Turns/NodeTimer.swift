@@ -4,10 +4,10 @@ import Messaging
 import NIOCore
 import Store
 
-/// The node's one timer, and what is done at each of its ticks.
+/// The node's one timer, and the work of its ticks.
 final class NodeTimer: CorePart {
     let core: ProtocolCore
-    /// It performs as long as there are ticks.
+    /// Retained: actions are performed as long as ticks come.
     private let performer: ActionPerformer
     private let addresses: OwnAddresses
     private let unread: UnreadInboxes
@@ -26,7 +26,7 @@ final class NodeTimer: CorePart {
     private let codes: Codes
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
-    /// Called once when the home is found to be gone.
+    /// Called once when the home has disappeared.
     var homeGone: (() -> Void)?
 
     init(
@@ -54,7 +54,7 @@ final class NodeTimer: CorePart {
         self.codes = codes
     }
 
-    /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
+    /// Does due work: expiry, the core's deadlines, daily token rotation.
     func tick() {
         guard !isStopped else { return }
         let reading = readClock()
@@ -62,7 +62,7 @@ final class NodeTimer: CorePart {
         let looks = expiry.looks(at: now)
         addresses.forgetAdvertised()
         if looks { addresses.refresh(at: now) }
-        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        // First, because the store destroys the keys at the same time, and they still sign the receipts.
         for client in core.machine.sleepersDue(now: now) { sleep.wakeIfPossible(client, .activityRanking) }
         explosions.explodeAsleep(now: now)
         core.turn { core.machine.explodeDue(&$0) }
@@ -95,7 +95,7 @@ final class NodeTimer: CorePart {
         homeGone()
     }
 
-    /// Sets the one timer to the next thing to do; at the latest in ten seconds, to see steps of the clock.
+    /// Sets the timer to the next deadline; at most ten seconds ahead, to detect clock steps.
     func schedule() {
         guard !isStopped else { return }
         let now = now
@@ -107,7 +107,7 @@ final class NodeTimer: CorePart {
         if mailboxes.own.isDue { next = now }
         if let deadline = mailboxes.own.nextDeadline { next = min(next, deadline) }
         if let pause = routes.rollPause { next = min(next, now + pause) }
-        // A locked storage gives nothing; it is asked again at the unlock.
+        // Unreadable inboxes are retried at the unlock, not while locked.
         if !unread.isEmpty, !store.isLocked, let retry = unread.retryAt { next = min(next, retry) }
         if storage.trouble != nil { next = min(next, now + StorageHealth.probePause) }
         if let deadline, timer != nil, deadline <= next, deadline > now { return }

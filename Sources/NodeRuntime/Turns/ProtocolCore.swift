@@ -3,12 +3,11 @@ import Messaging
 import Store
 import Transport
 
-/// The protocol core in its shell: each event into it is one turn, whose actions are performed before the turn ends.
+/// Runs the protocol core: each event is one turn, and its actions are performed before the turn ends.
 final class ProtocolCore: NodePart {
-    /// Calls into the node.
     struct Events {
         let perform: ([NodeAction]) -> Void
-        /// A turn is over, or what it waited for: sets the node's timer anew.
+        /// A turn or its deferred work has ended: sets the node's timer again.
         let turnEnded: () -> Void
     }
 
@@ -31,21 +30,19 @@ final class ProtocolCore: NodePart {
         machine = NodeStateMachine(capacity: capacity ?? Limits.inboxCapacity)
     }
 
-    /// To be called before the first turn.
     func connect(_ events: Events) { self.events = events }
 
-    /// What turns ask of mailboxes: ours, and what is in the boxes of others here.
+    /// Connects turns to our mailbox and to the boxes stored here.
     func connectMailboxes(place: @escaping () -> MailboxPlace?, keptSlots: @escaping (BoxID) -> KeptSlots?) {
         mailboxPlace = place
         self.keptSlots = keptSlots
     }
 
-    /// Turns have no effect any more.
+    /// Later turns have no effect.
     func disconnect() { events = nil }
 
     // MARK: Turns
 
-    /// One step of the core and what follows from it.
     func turn(_ body: (inout Turn) -> [NodeAction]) {
         guard !isStopped else { return }
         var turn = makeTurn()
@@ -53,7 +50,7 @@ final class ProtocolCore: NodePart {
         schedule()
     }
 
-    /// Runs a request of a user; what the core refuses, and what the store refuses, is thrown.
+    /// Runs a user's request; throws refusals of the core and the store.
     func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError)
         -> Result
     {
@@ -68,7 +65,7 @@ final class ProtocolCore: NodePart {
         return outcome.0
     }
 
-    /// - Throws: what the store refuses meanwhile.
+    /// - Throws: the store's refusal during `body`.
     func storing(_ body: () -> Void) throws(NodeError) {
         storage.refusal = nil
         body()
@@ -110,9 +107,8 @@ final class ProtocolCore: NodePart {
 
     // MARK: Room on the disk
 
-    /// Whether the inbox may store more of what peers send.
     private func hasRoom(_ client: ClientID) -> Bool {
-        // Counted by the store; while it is locked nothing is stored.
+        // The store keeps the count; while locked, nothing is stored.
         guard let row = inboxes[client]?.row, let stored = try? store.storedAmount(row) else { return true }
         return storage.room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
@@ -125,7 +121,7 @@ final class ProtocolCore: NodePart {
     }
 }
 
-/// An object of a node that makes turns.
+/// An object of a node that runs turns.
 protocol CorePart: NodePart { var core: ProtocolCore { get } }
 
 extension CorePart {

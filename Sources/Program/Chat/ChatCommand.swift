@@ -31,7 +31,7 @@ struct ChatCommand: ParsableCommand {
         let terminal = Terminal(json: false, home: global.home)
         do {
             let home = try global.resolvedHome()
-            // A conversation that is not there is said before anything is taken or shown.
+            // Reports an unknown conversation before the terminal is taken over.
             let room = try conversation.map { word in
                 let params = ConversationParams(conversation: word)
                 let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)

@@ -2,11 +2,12 @@ import Control
 import Glibc
 import NodeRuntime
 
-/// The loop of the chat: keys, the node, signals, files and the clock to the model; its picture to the terminal.
+/// Event loop of the chat: passes keys, node events, signals, finished file jobs and timers to the model, and draws its
+/// screen.
 final class ChatSession {
-    /// How long a lone Escape waits for the rest of a sequence.
+    /// Milliseconds to wait after Escape for the rest of a sequence.
     private static let escapeTime: Int64 = 50
-    /// Between two attempts to reach a node that has gone.
+    /// Milliseconds between reconnection attempts.
     private static let retryTime: Int64 = 1_000
 
     private let home: String
@@ -31,9 +32,8 @@ final class ChatSession {
         renderer = Renderer(hasColours: (getenv("NO_COLOR").map { $0.pointee == 0 } ?? true))
     }
 
-    /// Runs until the person ends it.
     func run() throws(ControlError) {
-        // Before the terminal changes: without a node there is nothing to show.
+        // Before the terminal changes, so that a missing node is reported normally.
         try connect()
         try screen.open()
         defer { screen.close() }
@@ -51,7 +51,6 @@ final class ChatSession {
         perform(model.begin())
     }
 
-    /// Waits for whatever comes first, and takes it.
     private func wait() {
         var polled = [
             pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
@@ -75,7 +74,7 @@ final class ChatSession {
         }
     }
 
-    /// Milliseconds until something changes by itself; -1 for never.
+    /// Milliseconds until the next timer; -1 without one.
     private var timeLeft: Int32 {
         var times: [Int64] = []
         if parser.isWaiting { times.append(Self.escapeTime) }
@@ -145,7 +144,6 @@ final class ChatSession {
         for case .action(let action) in unanswered.values { fail(action) }
     }
 
-    /// Says that the node has not answered to what a person wanted.
     private func fail(_ action: ChatRequest.Action) {
         let error = ControlError(.noNode, "the node has gone and has not answered: look whether it was done")
         perform(model.handle(.answer(.action(action), .failure(error))))

@@ -3,19 +3,17 @@ import CLinux
 import Control
 import Glibc
 
-/// What the chat starts to look at a picture: not for people.
-///
-/// A program without rights: it reads the system's own files and standard input, writes to standard output, and ends soon. No
-/// socket, no file, no other process; see `confinement.h`.
+/// Sandbox in which the chat renders a picture. It reads system files and standard input, writes to standard output,
+/// and ends soon. It has no sockets, other files or child processes; see `confinement.h`.
 struct ConfineCommand: ParsableCommand {
     static let name = "confine"
     static let configuration = CommandConfiguration(commandName: name, shouldDisplay: false)
 
     @Argument(parsing: .captureForPassthrough) var words: [String]
 
-    /// Bytes of memory.
+    /// Address space in bytes.
     private static let memory: UInt = 1 << 30
-    /// Seconds of processor time.
+    /// Processor time in seconds.
     private static let time: UInt = 5
     private static let descriptors: UInt = 64
 
@@ -29,12 +27,12 @@ struct ConfineCommand: ParsableCommand {
                 throw ExitCode(FailureKind.failed.exitCode)
             }
         }
-        // Not every kernel has the first; the second alone lets nothing out but what is written to standard output.
+        // Older kernels lack file confinement. The second filter alone already limits output to standard output.
         _ = confine_files()
         guard confine_calls() == 0 else { throw ExitCode(FailureKind.failed.exitCode) }
         var arguments = words.map { strdup($0) } + [nil]
         execv(program, &arguments)
-        // chafa is not installed, for example: as a shell says it.
+        // For example, chafa is not installed. Exit codes as in a shell.
         throw ExitCode(errno == ENOENT ? 127 : 126)
     }
 }

@@ -7,7 +7,7 @@ import Glibc
 import NodeRuntime
 import Synchronization
 
-/// Files that are sent and saved beside the chat, each on a thread and a connection of its own.
+/// File transfers beside the chat, each with its own thread and connection.
 final class FileJobs: Sendable {
     private let home: String
     private let ends: [Int32]
@@ -56,7 +56,7 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// A name that may stand in `config.json` holds for conversations to come; another one holds in this chat.
+    /// Saves the name in `config.json` for future conversations. A name not valid there holds in this chat only.
     func remember(_ name: String) {
         run {
             guard PeersFile.isName(name) else {
@@ -67,7 +67,7 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// Paths with this beginning, without those that hold a blank; a directory ends with a slash.
+    /// Paths with this prefix, except those with a space. A directory ends with a slash.
     static func paths(_ beginning: String) -> [String] {
         let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
         let (directory, name) = (String(beginning[..<split]), beginning[split...])
@@ -96,7 +96,6 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// What has become of the jobs that have ended.
     func take() -> [ChatInput] {
         var bytes = [UInt8](repeating: 0, count: 64)
         _ = read(ends[0], &bytes, bytes.count)
@@ -106,7 +105,7 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// A pipe, a device or the terminal would never end.
+    /// Rejects pipes, devices and terminals: reading them may never end.
     private static func check(_ path: String) throws(ControlError) {
         var status = stat()
         if stat(path, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) {
@@ -114,7 +113,7 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// `~/x` as a shell would read it; a name that begins with a dash is a name.
+    /// Expands `~/x` as a shell does, and protects a leading dash.
     private static func expanded(_ path: String) -> String {
         if path.hasPrefix("-") { return "./\(path)" }
         guard path == "~" || path.hasPrefix("~/"), let home = getenv("HOME") else { return path }

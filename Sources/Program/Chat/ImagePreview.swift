@@ -4,13 +4,13 @@ import Glibc
 import Synchronization
 import Transport
 
-/// An image as rows of a terminal, made by chafa(1) in a process without rights: an image of a stranger is parsed by libraries
-/// that have had many mistakes.
+/// Renders an image as terminal rows with chafa(1). It runs in a sandbox, because image libraries parse untrusted input
+/// and have a history of vulnerabilities.
 enum ImagePreview {
     private static let program = "/usr/bin/chafa"
-    /// Larger files are not looked at, in bytes.
+    /// Largest image file, in bytes.
     static let byteLimit: Int64 = 32 << 20
-    /// Most of what chafa may say.
+    /// Largest output of chafa, in bytes.
     private static let outputByteLimit = 1 << 20
     /// Milliseconds.
     private static let patience: Int64 = 10_000
@@ -57,8 +57,7 @@ enum ImagePreview {
         } catch { throw ControlError(.failed, error.text) }
     }
 
-    /// Writes all of `input`, closes it, and reads to the end.
-    /// - Returns: `nil` when that takes too long, or too much comes.
+    /// - Returns: the output; `nil` on a timeout or when it is too long.
     private static func exchange(_ input: [UInt8], _ writing: inout Int32, _ reading: Int32) -> [UInt8]? {
         for end in [writing, reading] { _ = fcntl(end, F_SETFL, O_NONBLOCK) }
         let deadline = ContinuousClock.now + .milliseconds(patience)
@@ -77,7 +76,7 @@ enum ImagePreview {
             poll(&polled, nfds_t(polled.count), 100)
             if polled[0].revents != 0 {
                 let count = rest.withUnsafeBytes { write(writing, $0.baseAddress, $0.count) }
-                // Who reads no further may have seen enough.
+                // A reader that stops reading may already have enough.
                 if count > 0 { rest = rest.dropFirst(count) } else if errno != EAGAIN { rest = [] }
             }
             guard polled[1].revents != 0 else { continue }

@@ -1,7 +1,7 @@
 import Control
 import Glibc
 
-/// The chat as lines: standard input line by line, and what happens on standard output.
+/// The chat in lines: commands and texts on standard input, events on standard output.
 final class PlainSession {
     private let jobs: FileJobs
     private let client: ControlClient
@@ -10,10 +10,10 @@ final class PlainSession {
     private var requests: [RequestID: ChatRequest] = [:]
     private var input = LineReader()
     private var jobCount = 0
-    /// A line that begins with a slash is a command: of a person, not of whatever is piped in.
+    /// Whether a leading slash means a command: true for a user at a terminal, false for piped text.
     private let takesCommands: Bool
     private var isOver = false
-    /// The first request of the input that failed: the exit code of a pipe.
+    /// First failed request of the input; it determines the exit code of a pipe.
     private var failure: ControlError?
 
     init(home: String, room: String?, takesCommands: Bool) throws(ControlError) {
@@ -23,7 +23,7 @@ final class PlainSession {
         model = ChatModel(room: room, now: wallClock(), calendar: { localTime(of: $0) })
     }
 
-    /// Runs until the input ends and all that was asked is answered, or the node goes away.
+    /// Runs until the input has ended and all answers are in, or the node disconnects.
     func run() throws(ControlError) {
         signal(SIGPIPE, SIG_IGN)
         try perform(model.begin())
@@ -36,12 +36,12 @@ final class PlainSession {
             try wait()
         }
         for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
-        // At a terminal the person has seen the notice.
+        // At a terminal the user has already seen the notice.
         if isatty(STDIN_FILENO) == 0, let failure { throw failure }
     }
 
     private func wait() throws(ControlError) {
-        // Lines that follow each other wait for the answer of the one before: they may mean what it changes.
+        // Each line waits for the previous answer, because its meaning may depend on it.
         let takesInput = !input.hasEnded && requests.isEmpty
         if takesInput, try takeLine() { return }
         var polled = [
@@ -61,12 +61,10 @@ final class PlainSession {
         if polled[2].revents != 0 { try readNode() }
         if polled[0].revents != 0 {
             try input.read()
-            // The last line need not end.
             if input.hasEnded { _ = try takeLine() }
         }
     }
 
-    /// - Returns: false when there is no whole line.
     private func takeLine() throws(ControlError) -> Bool {
         switch input.next() {
         case nil: return false

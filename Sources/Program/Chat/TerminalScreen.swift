@@ -2,31 +2,30 @@ import CLinux
 import Control
 import Glibc
 
-/// The terminal of the process: its settings, its size, its signals. Whatever ends or stops the chat leaves the terminal as
-/// it was, with nothing of the chat on it.
+/// Controls the terminal: settings, size and signals. It restores settings and screen however the chat ends or stops.
 final class TerminalScreen {
     private static let signals = [SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCONT, SIGTSTP]
-    /// Where the handler tells which signal has come.
+    /// Write end of the self-pipe for signals.
     nonisolated(unsafe) private static var told: Int32 = -1
 
-    /// Signals that end the chat.
     private static let ending = [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
-    /// What comes of a mistake of ours: the terminal is given back before the process ends.
+    /// Fatal signals of a program error: the handler restores the terminal before the process ends.
     private static let crashes = [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
-    /// How the terminal was, for a crash.
+    /// Original settings, for the crash handler.
     nonisolated(unsafe) private static var saved = termios()
-    /// Where a crash writes, which never waits.
+    /// Output descriptor of the crash handler; non-blocking.
     nonisolated(unsafe) private static var last: Int32 = STDOUT_FILENO
     private static let endBytes = Array(Renderer.end.utf8)
 
     private let ends: [Int32]
-    /// The terminal once more, so that writing to it never waits: other programs share the description of standard output.
+    /// Non-blocking output to the terminal, opened anew: standard output's open file description is shared with other
+    /// processes.
     private let output: Int32
     private var before = termios()
     private var isOpen = false
     private var arrived: [Int32] = []
 
-    /// Readable when a signal has come.
+    /// Readable when a signal has arrived.
     var signalDescriptor: Int32 { ends[0] }
 
     init() throws(ControlError) {
@@ -44,7 +43,7 @@ final class TerminalScreen {
         for end in ends + (output < 0 ? [] : [output]) { Glibc.close(end) }
     }
 
-    /// Takes the terminal: no echo, no lines, no signals of the keyboard; another screen.
+    /// Takes over the terminal: raw mode and the alternate screen.
     func open() throws(ControlError) {
         guard tcgetattr(STDIN_FILENO, &before) == 0 else {
             throw ControlError(.failed, "standard input is no terminal", hint: "use `mayfly chat --plain`")
@@ -62,7 +61,7 @@ final class TerminalScreen {
         _ = Self.endBytes.count
         if output >= 0 { Self.last = output }
         var crashing = sigaction()
-        // tcsetattr(3), write(2), raise(3) and sigaction(2) may be called here: signal-safety(7).
+        // These functions are async-signal-safe (signal-safety(7)): tcsetattr(3), write(2), raise(3), sigaction(2).
         crashing.__sigaction_handler.sa_handler = { number in
             tcsetattr(STDIN_FILENO, TCSANOW, &TerminalScreen.saved)
             TerminalScreen.endBytes.withUnsafeBytes { _ = Glibc.write(TerminalScreen.last, $0.baseAddress, $0.count) }
@@ -82,7 +81,6 @@ final class TerminalScreen {
         write(Renderer.begin)
     }
 
-    /// Gives the terminal back.
     func close() {
         guard isOpen else { return }
         isOpen = false
@@ -90,13 +88,13 @@ final class TerminalScreen {
         take(&before)
     }
 
-    /// Without waiting until what was written has been taken: a terminal that nobody reads would never take it.
+    /// Does not wait for output to drain, because an unread terminal never drains.
     private func take(_ settings: inout termios) {
         tcsetattr(STDIN_FILENO, TCSANOW, &settings)
         tcflush(STDIN_FILENO, TCIFLUSH)
     }
 
-    /// Stops the process, as Ctrl-Z does; goes on when it is continued.
+    /// Stops the process like Ctrl-Z; returns when it is continued.
     func suspend() {
         guard isOpen else { return }
         write(Renderer.end)
@@ -105,10 +103,8 @@ final class TerminalScreen {
         begin()
     }
 
-    /// Columns and rows; 80 and 24 when the terminal does not say.
     var size: Picture.Size { Terminal.size(of: STDOUT_FILENO) }
 
-    /// The signals that have come.
     func takeSignals() -> [Int32] {
         readSignals()
         defer { arrived = [] }
@@ -121,7 +117,7 @@ final class TerminalScreen {
         if count > 0 { arrived += bytes[..<count].map(Int32.init) }
     }
 
-    /// - Returns: false when nobody sees it any more, or a signal that ends the chat has come while nobody took it.
+    /// - Returns: false on a write error, or when a terminating signal arrived while the terminal took no output.
     @discardableResult func write(_ text: String) -> Bool {
         guard output >= 0 else { return text.isEmpty || DescriptorOutput.write(text.utf8, to: STDOUT_FILENO) == nil }
         var rest = Array(text.utf8)[...]
@@ -136,7 +132,7 @@ final class TerminalScreen {
                 pollfd(fd: output, events: Int16(POLLOUT), revents: 0),
                 pollfd(fd: ends[0], events: Int16(POLLIN), revents: 0),
             ]
-            // Once the chat ends, its last words wait a moment at most.
+            // After the end, the last output waits only briefly.
             let ready = poll(&polled, nfds_t(polled.count), isOpen ? -1 : Self.lastWords)
             if polled[1].revents != 0 { readSignals() }
             if ready == 0 || arrived.contains(where: Self.ending.contains) { return false }

@@ -1,10 +1,10 @@
 import ArgumentParser
 import Control
 
-/// Mistakes in a command line that ArgumentParser does not report, or not by their cause.
+/// Usage errors that ArgumentParser misses or misreports.
 enum CommandLineMistake {
-    /// ArgumentParser takes an unknown command for an argument, and reports the first option behind it.
-    /// - Returns: the error, when a word stands where a command must.
+    /// ArgumentParser takes an unknown command for an argument, and reports the first option after it.
+    /// - Returns: the error, when a word stands in place of a command.
     static func unknown(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
         var command = root
         var path = [root._commandName]
@@ -30,10 +30,8 @@ enum CommandLineMistake {
         return nil
     }
 
-    /// ArgumentParser validates the arguments that it knows before it looks at the others, and then reports what follows from
-    /// a mistyped option.
-    /// - Parameter arguments: of a command line that was refused.
-    /// - Returns: the error, when an option is none of the command's.
+    /// ArgumentParser validates known arguments first, and then reports a consequence of the mistyped option.
+    /// - Returns: the error for an option that the command does not have.
     static func unknownOption(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
         let command = command(of: arguments, in: root)
         let known = options(of: command, in: root)
@@ -46,8 +44,7 @@ enum CommandLineMistake {
         return nil
     }
 
-    /// - Parameter arguments: of a command line that was refused.
-    /// - Returns: the error with its cure, for the mistakes that people make most.
+    /// - Returns: the error with a hint, for the most frequent mistakes.
     static func mistake(in arguments: [String]) -> ControlError? {
         optionBeforeCommand(arguments) ?? unquotedText(arguments)
     }
@@ -59,7 +56,7 @@ enum CommandLineMistake {
         let option = arguments.prefix(first == "--home" ? 2 : 1)
         let rest = arguments.dropFirst(option.count)
         guard let name = rest.first, !name.hasPrefix("-") else { return nil }
-        // What follows `--` are no options.
+        // Words after `--` are not options.
         let end = rest.firstIndex(of: "--") ?? rest.endIndex
         let words = (["mayfly"] + rest[..<end] + option + rest[end...]).map(quoted).joined(separator: " ")
         return ControlError(.usage, "`\(first)` goes behind the command", hint: "write: \(words)")
@@ -93,7 +90,6 @@ enum CommandLineMistake {
         return command.configuration.defaultSubcommand ?? command
     }
 
-    /// As its help names them.
     private static func options(of command: any ParsableCommand.Type, in root: any ParsableCommand.Type) -> Set<String>
     {
         let help = root.helpMessage(for: command, includeHidden: true)
@@ -101,7 +97,7 @@ enum CommandLineMistake {
         return Set(words.filter { $0.hasPrefix("--") }.map(String.init)).union(["--help", "--help-hidden", "--version"])
     }
 
-    /// The name that is meant, if there is one within two slips.
+    /// The closest name within an edit distance of 2.
     private static func nearest(to word: String, among names: [String]) -> String? {
         let limit = min(2, word.count - 2)
         return names.map { (name: $0, slips: slips(word, $0)) }.filter { $0.slips <= limit }.min {
@@ -109,7 +105,7 @@ enum CommandLineMistake {
         }?.name
     }
 
-    /// How many letters are missing, too many, others, or at each other's place.
+    /// Edit distance with transpositions.
     private static func slips(_ one: String, _ other: String) -> Int {
         let (one, other) = (Array(one), Array(other))
         var rows = [Array(0...other.count)]

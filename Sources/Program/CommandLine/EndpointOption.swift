@@ -1,9 +1,7 @@
 import Control
 import Messaging
 
-/// Endpoints as they are given to a command or a method.
 enum EndpointOption {
-    /// - Parameter option: for the error.
     static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
         var result: [Endpoint] = []
         for text in texts {
@@ -16,10 +14,9 @@ enum EndpointOption {
         return result
     }
 
-    /// Where a node listens unless it is told otherwise.
     static let defaultPort: UInt16 = 7440
 
-    /// A machine as a person writes it: HOST, HOST:PORT, [IPV6]:PORT, an address of IPv6, or a whole endpoint.
+    /// Parses HOST, HOST:PORT, [IPV6]:PORT, an IPv6 address or a whole endpoint.
     static func place(_ text: String, option: String) throws(ControlError) -> Endpoint {
         let isAddress = text.filter { $0 == ":" }.count > 1 && !text.hasPrefix("[") && !text.contains("/")
         let hasPort = isAddress ? false : text.hasPrefix("[") ? !text.hasSuffix("]") : text.contains(":")
@@ -34,7 +31,7 @@ enum EndpointOption {
         return endpoint
     }
 
-    /// As ``place(_:option:)`` reads it back.
+    /// The inverse of ``place(_:option:)``.
     static func place(of endpoint: Endpoint) -> String {
         guard endpoint.port != defaultPort else { return endpoint.host }
         return endpoint.host.contains(":") ? "[\(endpoint.host)]:\(endpoint.port)" : "\(endpoint.host):\(endpoint.port)"

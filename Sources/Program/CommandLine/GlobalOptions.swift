@@ -2,21 +2,20 @@ import ArgumentParser
 import Control
 import Glibc
 
-/// The options that every command accepts after its name.
 struct GlobalOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"), completion: .directory)
     var home: String?
 
     @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
 
-    /// The home of the package's service, whose user owns it.
+    /// The home of the packaged service, owned by its user.
     private static let serviceHome = "/var/lib/mayfly"
 
-    /// Where the node lives: `--home`, MAYFLY_HOME, /var/lib/mayfly for its owner, $XDG_STATE_HOME/mayfly,
+    /// The node's home: `--home`, MAYFLY_HOME, /var/lib/mayfly for its owner, $XDG_STATE_HOME/mayfly,
     /// ~/.local/state/mayfly.
     func resolvedHome() throws -> String {
         if let home {
-            // Of a variable that is not set: the default would be another node's.
+            // Empty from an unset variable: the default home could belong to another node.
             guard !home.isEmpty else {
                 throw ControlError(.usage, "--home is empty", hint: "name a directory, or leave the option out")
             }
@@ -25,7 +24,7 @@ struct GlobalOptions: ParsableArguments {
         if let home = try environment("MAYFLY_HOME") { return Self.absolute(home) }
         var status = stat()
         if geteuid() != 0, stat(Self.serviceHome, &status) == 0, status.st_uid == geteuid() { return Self.serviceHome }
-        // The XDG specification asks to ignore a relative path.
+        // The XDG specification says to ignore a relative path.
         if let state = try environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
         if let user = try environment("HOME") { return "\(user)/.local/state/mayfly" }
         throw ControlError(.usage, "no home directory is known", hint: "give --home DIR or set MAYFLY_HOME")
@@ -38,7 +37,7 @@ struct GlobalOptions: ParsableArguments {
     }
 }
 
-/// An environment variable that is set and not empty.
+/// `nil` for an unset or empty variable.
 func environment(_ name: String) throws(ControlError) -> String? {
     guard let value = getenv(name), value.pointee != 0 else { return nil }
     guard let text = String(validatingCString: value) else {

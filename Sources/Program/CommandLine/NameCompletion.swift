@@ -4,33 +4,26 @@ import Glibc
 import Messaging
 
 extension CompletionKind {
-    /// The conversations of the running node.
     static var conversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).conversations } }
-    /// The conversations of the running node, and standing answers to proposals.
     static var conversationAndPolicy: CompletionKind {
         .custom { words, _, prefix in
             let policies = NameCompletion.policies.filter { $0.hasPrefix(prefix) }
             return NameCompletion(words).conversations + (prefix.isEmpty ? [] : policies)
         }
     }
-    /// The conversations that the running node remembers as exploded.
     static var explodedConversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).exploded } }
-    /// The words of a code, one after the other.
     static var spokenCode: CompletionKind { .custom { _, _, prefix in CodeCompletion.candidates(prefix) } }
-    /// The named peers of the running node.
     static var peer: CompletionKind { .custom { words, _, _ in NameCompletion(words).peers } }
 }
 
-/// What a shell offers for an argument, from the node that the command line would ask. Nothing, without a word, where no
-/// node answers.
+/// Shell completions from the node that the command line addresses. Empty, without an error, when no node answers.
 struct NameCompletion {
-    /// A person waits at a prompt.
+    /// Short, because the user waits at a prompt.
     private static let patience = Duration.seconds(2)
 
-    /// The words of the command line as a shell has split them: quotes are still there, nothing is expanded.
+    /// The words of the command line as the shell split them: still quoted, not expanded.
     private let words: [String]
 
-    /// Standing answers to proposals.
     static let policies: [String] =
         ["ask", "refuse"]
         + Lifetime.allCases.flatMap { lifetime in
@@ -70,7 +63,6 @@ struct NameCompletion {
         return answer[list]?.arrayValue ?? []
     }
 
-    /// What `--home` names on the command line.
     private var home: String? {
         var value: String?
         for (index, word) in words.prefix(while: { $0 != "--" }).enumerated() {
@@ -84,8 +76,8 @@ struct NameCompletion {
         return String(cString: user) + path.dropFirst()
     }
 
-    /// bash expands what it is offered, commands included, and another member may have chosen the name: only a word that
-    /// means itself in every shell is offered.
+    /// bash expands completions, commands included, and another member may have chosen the name. Only words without a
+    /// special meaning in any shell are offered.
     static func isPlain(_ word: String) -> Bool {
         guard let first = word.unicodeScalars.first, first != "-" else { return false }
         return word.unicodeScalars.allSatisfy { scalar in
@@ -98,7 +90,7 @@ struct NameCompletion {
     }
 }
 
-/// What a shell offers for a code: after the number and the first letter of a word, the words that begin like this.
+/// Completions of a spoken code: after the number and a letter, the words that start with it.
 enum CodeCompletion {
     static func candidates(_ typed: String) -> [String] {
         let parts = typed.split(separator: "-", omittingEmptySubsequences: false)

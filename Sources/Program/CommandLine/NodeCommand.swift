@@ -1,12 +1,11 @@
 import ArgumentParser
 import Control
 
-/// A command of `mayfly`.
 protocol NodeCommand: ParsableCommand {
     var global: GlobalOptions { get }
 
-    /// Does it.
-    /// - Throws: a `ControlError`, or what ArgumentParser throws for a wrong use.
+    /// Runs the command.
+    /// - Throws: a `ControlError`, or an ArgumentParser error for wrong usage.
     func perform(_ terminal: Terminal) throws
 }
 
@@ -19,10 +18,9 @@ extension NodeCommand {
         }
     }
 
-    /// Connects to the node of the home directory.
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
-    /// Calls one method and shows its result: as the node sent it with `--json`, otherwise with `show`.
+    /// Calls one method and prints its result: with `--json` as the node sent it, otherwise with `show`.
     func call<Method: ControlMethod>(
         _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
         show: (Method.Result) -> Void
@@ -31,7 +29,7 @@ extension NodeCommand {
         if terminal.json { terminal.result(value) } else { show(try understand(value, as: Method.Result.self)) }
     }
 
-    /// Calls a method whose result is a list, and shows it: one line an element with `--json`, otherwise with `show`.
+    /// Calls a method with a list result and prints it: with `--json` one element per line, otherwise with `show`.
     func callList<Method: ControlMethod>(
         _ method: Method.Type, _ params: Method.Params, _ list: String, _ terminal: Terminal,
         show: (Method.Result) -> Void
@@ -46,14 +44,13 @@ extension NodeCommand {
 }
 
 extension ControlError {
-    /// The same, its commands to paste made to meet the home that was named with `--home`.
+    /// Adds the given `--home` to the commands in the hint.
     func naming(home: String?) -> ControlError {
         guard let hint else { return self }
         return ControlError(kind, message, hint: Program.naming(home: home, in: hint), field: field, code: code)
     }
 }
 
-/// A text, its commands to paste made to meet the home that was named with `--home`.
 func naming(home: String?, in text: String) -> String {
     guard let home, !home.isEmpty else { return text }
     // Every second part is between backquotes.
@@ -63,8 +60,8 @@ func naming(home: String?, in text: String) -> String {
     }.joined(separator: "`")
 }
 
-/// A word as a shell takes it. What ``safe(_:)`` would change is written in octal, as `$'…'` has it in sh of POSIX.1-2024,
-/// bash, ksh and zsh: the word is safe to show, and still right when it is pasted.
+/// Quotes a word for a shell. Characters that ``safe(_:)`` would change become octal in `$'…'` (sh of POSIX.1-2024,
+/// bash, ksh, zsh): the word is safe to display and stays correct when pasted.
 func quoted(_ word: String) -> String {
     if safe(word) != word { return escaped(word) }
     let isPlain = word.utf8.allSatisfy { byte in
@@ -89,7 +86,6 @@ private func escaped(_ word: String) -> String {
     return "$'\(parts.joined())'"
 }
 
-/// Reads what the node answered.
 func understand<Value: JSONConvertible>(_ value: JSONValue, as type: Value.Type) throws(ControlError) -> Value {
     do { return try value.decoded(as: type) } catch {
         throw ControlError(
@@ -101,7 +97,7 @@ func understand<Value: JSONConvertible>(_ value: JSONValue, as type: Value.Type)
 extension Interval: ExpressibleByArgument {
     package init?(argument: String) { self.init(text: argument) }
 
-    /// In seconds, as it is given.
+    /// In seconds, the input format.
     package var defaultValueDescription: String {
         let seconds = String(Double(milliseconds) / 1_000)
         return seconds.hasSuffix(".0") ? String(seconds.dropLast(2)) : seconds
@@ -115,11 +111,11 @@ extension LifetimeTimer: ExpressibleByArgument {}
 extension LifetimeMailbox: ExpressibleByArgument {}
 
 extension Interval {
-    /// The time that is left; no less than a millisecond.
+    /// The remaining time, at least one millisecond.
     init(from now: ContinuousClock.Instant, to end: ContinuousClock.Instant) {
         self.init(milliseconds: max(1, Int64(((end - now) / .milliseconds(1)).rounded(.up))))
     }
 
-    /// How long the client waits for a node that itself waits this long.
+    /// The client's timeout for a request with this timeout on the node.
     var withGrace: Duration { duration + max(.seconds(2), min(duration, .seconds(10))) }
 }

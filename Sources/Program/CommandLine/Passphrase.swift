@@ -1,15 +1,13 @@
 import Control
 import Glibc
 
-/// Where a passphrase comes from. Never from an argument: those are visible to every process of the machine.
+/// Reads passphrases, never from an argument: arguments are visible to every process of the machine.
 enum Passphrase {
-    /// Longest passphrase read, in bytes.
     static let byteLimit = 4096
 
-    /// Which passphrase is wanted.
     enum Kind {
         case current
-        /// One that is chosen now: without a file it is asked for twice.
+        /// A new passphrase: at a terminal the user types it twice.
         case new
 
         var option: String { self == .current ? "--passphrase-file" : "--new-passphrase-file" }
@@ -30,7 +28,7 @@ enum Passphrase {
 
     /// Reads the passphrase for the duration of `body` and wipes our copy afterwards, as far as Swift allows.
     ///
-    /// Without a file, a terminal is asked, without echo.
+    /// Without a file, the user types it at the terminal, without echo.
     static func withBytes<Value>(
         _ kind: Kind = .current, option: String?, _ terminal: Terminal, _ body: (UnsafeRawBufferPointer) throws -> Value
     ) throws -> Value {
@@ -47,10 +45,9 @@ enum Passphrase {
         }
     }
 
-    /// ``withBytes(_:option:_:_:)`` as the text that a request takes.
     static func text(_ kind: Kind, option: String?, _ terminal: Terminal) throws -> String {
         try withBytes(kind, option: option, terminal) { bytes in
-            // It may have to be typed one day.
+            // A user may have to type it later.
             guard let text = String(validating: bytes, as: UTF8.self) else {
                 throw ControlError(.usage, "the passphrase is not UTF-8 text")
             }
@@ -58,7 +55,6 @@ enum Passphrase {
         }
     }
 
-    /// A buffer that is wiped.
     private static func withBuffer<Value>(_ body: (UnsafeMutableRawBufferPointer) throws -> Value) throws -> Value {
         let memory = UnsafeMutableRawPointer.allocate(byteCount: byteLimit + 1, alignment: 1)
         defer {
@@ -68,7 +64,7 @@ enum Passphrase {
         return try body(UnsafeMutableRawBufferPointer(start: memory, count: byteLimit + 1))
     }
 
-    /// What is mistyped would be lost.
+    /// Asks again, because a mistyped passphrase would lose the home.
     private static func promptAgain(for answer: Slice<UnsafeMutableRawBufferPointer>) throws {
         try withBuffer { buffer in
             let byteCount = try prompt(.new, "The same again: ", into: buffer)

@@ -1,10 +1,9 @@
-/// A QR code for a terminal, two modules a character cell.
+/// A QR code for a terminal, two modules per character cell.
 enum QRCode {
-    /// A row as black on white, whatever the colours of the terminal are.
     static func coloured(_ row: String) -> String { "\u{1b}[30;107m\(row)\u{1b}[0m" }
 
-    /// The rows, to be shown as black on white, with the quiet zone of four modules that ISO/IEC 18004 asks for; `nil` when
-    /// `text` does not fit into a QR code.
+    /// Rows to show in black on white, with the quiet zone of four modules (ISO/IEC 18004); `nil` when `text` does not
+    /// fit.
     static func rows(for text: String) -> [String]? {
         guard let matrix = QRMatrix(Array(text.utf8)) else { return nil }
         let modules = 0..<matrix.size

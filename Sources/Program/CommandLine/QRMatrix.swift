@@ -1,16 +1,14 @@
-/// The modules of a QR code: ISO/IEC 18004, model 2, byte mode, error correction level L, in the smallest version that
-/// holds the bytes.
+/// The modules of a QR code: ISO/IEC 18004, model 2, byte mode, error correction level L, smallest version that fits.
 ///
 /// Coordinates are (x, y) from the top left module.
 struct QRMatrix {
-    /// Modules in a row and in a column.
     let size: Int
     private let version: Int
     private var dark: [Bool]
-    /// Finder, timing, alignment, format and version patterns: no data and no mask there.
+    /// Finder, timing, alignment, format and version patterns, which hold no data and no mask.
     private var isFunction: [Bool]
 
-    /// - Returns: `nil` when the bytes do not fit into version 40: more than 2,953.
+    /// - Returns: `nil` for more than the 2,953 bytes of version 40.
     init?(_ bytes: [UInt8]) {
         guard let version = (1...40).first(where: { Self.byteLimit($0) >= bytes.count }) else { return nil }
         self.version = version
@@ -34,7 +32,6 @@ struct QRMatrix {
         set { dark[y * size + x] = newValue }
     }
 
-    /// Most bytes in a version.
     static func byteLimit(_ version: Int) -> Int {
         // Mode and count take 12 bits, 20 from version 10 on.
         QRCodewords.dataCount(version) - (version < 10 ? 2 : 3)
@@ -75,7 +72,7 @@ struct QRMatrix {
         }
     }
 
-    /// Rows and columns of the alignment patterns' centres: annex E.
+    /// Centre rows and columns of the alignment patterns: annex E.
     private var alignmentPlaces: [Int] {
         guard version > 1 else { return [] }
         let count = version / 7 + 2
@@ -88,7 +85,7 @@ struct QRMatrix {
         return (x == first && (y == first || y == last)) || (x == last && y == first)
     }
 
-    /// Level and mask with ten bits of a BCH code, twice: section 7.9.
+    /// Level and mask with 10 bits of a BCH code, twice: section 7.9.
     private mutating func drawFormat(mask: Int) {
         let data = 0b01 << 3 | mask
         var rest = data
@@ -105,7 +102,7 @@ struct QRMatrix {
         set(8, size - 8, true)
     }
 
-    /// The version with twelve bits of a Golay code, twice, from version 7 on: section 7.10.
+    /// The version with 12 bits of a Golay code, twice, from version 7 on: section 7.10.
     private mutating func drawVersion() {
         guard version >= 7 else { return }
         var rest = version
@@ -120,8 +117,8 @@ struct QRMatrix {
 
     // MARK: Data
 
-    /// The modules that hold data, in the order of its bits: columns in pairs from the right, up and down in turns, without
-    /// the timing column.
+    /// The data modules in bit order: pairs of columns from the right, alternately up and down, without the timing
+    /// column.
     private var dataPlaces: [(x: Int, y: Int)] {
         var places: [(Int, Int)] = []
         var goesUp = true
@@ -141,7 +138,7 @@ struct QRMatrix {
         }
     }
 
-    /// Inverts the data modules of a mask (section 7.8.2), and says which it is.
+    /// Inverts the data modules of a mask (section 7.8.2) and writes its number.
     private mutating func apply(_ mask: Int) {
         for y in 0..<size {
             for x in 0..<size where !isFunction[y * size + x] && Self.inverts(mask, x, y) { self[x, y].toggle() }
@@ -162,7 +159,7 @@ struct QRMatrix {
         }
     }
 
-    /// How hard it is to read: section 7.8.3.
+    /// Mask penalty: section 7.8.3.
     private var penalty: Int {
         var sum = 0
         for line in 0..<size {
@@ -179,7 +176,7 @@ struct QRMatrix {
         return sum + abs(percentage - 50) / 5 * 10
     }
 
-    /// Runs of five and more, and what looks like a finder with four light modules beside it.
+    /// Penalty for runs of 5 and more, and for finder-like patterns with four light modules beside them.
     private static func penalty(ofLine line: [Bool]) -> Int {
         var sum = 0
         var run = 0
@@ -194,9 +191,9 @@ struct QRMatrix {
     }
 }
 
-/// The bytes of a QR code with their error correction, in the order of the symbol.
+/// The codewords of a QR code with error correction, in the order of the symbol.
 private enum QRCodewords {
-    /// Error correction codewords of a block at level L, by version: table 9.
+    /// Error correction codewords per block at level L, by version: table 9.
     private static let correctionCounts = [
         7, 10, 15, 20, 26, 18, 20, 24, 30, 18, 20, 24, 26, 30, 22, 24, 28, 30, 28, 28, 28, 28, 30, 30, 26, 28, 30, 30,
         30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30,
@@ -211,7 +208,6 @@ private enum QRCodewords {
         count(version) - correctionCounts[version - 1] * blockCounts[version - 1]
     }
 
-    /// All codewords of a version.
     private static func count(_ version: Int) -> Int {
         var modules = (16 * version + 128) * version + 64
         if version >= 2 {
@@ -243,7 +239,7 @@ private enum QRCodewords {
         return result
     }
 
-    /// Mode, count, the bytes, and padding: section 7.4.
+    /// Mode, count, content, and padding: section 7.4.
     private static func encoded(_ bytes: [UInt8], version: Int) -> [UInt8] {
         var bits: [Bool] = []
         func append(_ value: Int, _ count: Int) {

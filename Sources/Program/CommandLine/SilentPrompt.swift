@@ -2,16 +2,15 @@ import CLinux
 import Control
 import Glibc
 
-/// A question on a terminal whose answer is not shown. Whatever ends or stops the program meanwhile leaves the terminal
-/// as it was.
+/// A terminal prompt without echo. It restores the terminal however the program ends or stops meanwhile.
 enum SilentPrompt {
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
-    /// Where the handler tells which signal has come. Set while a question is open, and not changed then.
+    /// Write end of the self-pipe for signals. It does not change during a prompt.
     nonisolated(unsafe) private static var told: Int32 = -1
 
     /// - Parameter descriptor: the terminal.
-    /// - Returns: how many bytes of an answer are in `buffer`, its line end included.
+    /// - Returns: number of answer bytes in `buffer`, line end included.
     static func ask(_ question: String, on descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer)
         throws(ControlError) -> Int
     {
@@ -36,7 +35,6 @@ enum SilentPrompt {
             if let signal {
                 _ = DescriptorOutput.write("\n".utf8, to: descriptor)
                 guard signal != SIGINT else { throw ControlError(.failed, "interrupted") }
-                // After a stop the question is asked again.
                 obey(signal)
             } else if count >= 0 {
                 return count
@@ -50,11 +48,10 @@ enum SilentPrompt {
     static func isIgnored(_ number: Int32) -> Bool {
         var action = sigaction()
         sigaction(number, nil, &action)
-        // `SIG_IGN` as the kernel has it (signal.h).
+        // The kernel's value of `SIG_IGN` (signal.h).
         return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == 1
     }
 
-    /// - Returns: what was done before with each signal.
     private static func handle() -> [(Int32, sigaction)] {
         var handling = sigaction()
         handling.__sigaction_handler.sa_handler = { number in
@@ -70,7 +67,7 @@ enum SilentPrompt {
         }
     }
 
-    /// - Returns: the signal that has come; `nil` when there is something to read.
+    /// - Returns: a received signal; `nil` when there is input.
     private static func wait(for descriptor: Int32, orSignal pipe: Int32) -> Int32? {
         var polled = [
             pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
@@ -88,9 +85,9 @@ enum SilentPrompt {
         }
     }
 
-    /// Does what the signal does to a program that does not handle it.
+    /// Applies the signal's default action.
     private static func obey(_ number: Int32) {
-        // This may be a thread of a pool, which blocks signals.
+        // This may be a pool thread, which blocks signals.
         var only = sigset_t()
         sigemptyset(&only)
         sigaddset(&only, number)

@@ -1,18 +1,17 @@
 import Control
 import Glibc
 
-/// The rules of output, in one place: results on standard output, everything for people on standard error.
+/// Output rules: results on standard output, text for people on standard error.
 ///
-/// With `--json` standard output carries one object a line and nothing else; a failure is one line too,
-/// `{"error":{"kind","message","hint"}}`, and the exit code tells its kind.
+/// With `--json` standard output carries only objects, one per line. A failure is one line too,
+/// `{"error":{"kind","message","hint"}}`, and the exit code gives its kind.
 struct Terminal {
     let json: Bool
-    /// As it was named with `--home`, for the commands that a person is told.
+    /// The value of `--home`, for suggested commands.
     var home: String?
 
-    /// Prints a result line. A reader that has gone ends the program quietly; what cannot be written otherwise is a
-    /// failure.
-    /// - Parameter code: the exit code of what the line says; it stays when the line cannot be written.
+    /// Prints a result line. A closed reader ends the program quietly; another write error is a failure.
+    /// - Parameter code: exit code for this result; it holds even if the line cannot be written.
     func result(_ line: String, exitCode code: Int32 = 0) {
         guard let failure = DescriptorOutput.write((line + "\n").utf8, to: STDOUT_FILENO) else { return }
         if failure != EPIPE {
@@ -21,26 +20,25 @@ struct Terminal {
         exit(code == 0 && failure != EPIPE ? FailureKind.failed.exitCode : code)
     }
 
-    /// Prints a result as JSON.
     func result(_ value: JSONValue, exitCode code: Int32 = 0) { result(value.text, exitCode: code) }
 
-    /// Tells a person something that is not the result.
+    /// A note for people; omitted with `--json`.
     func note(_ line: String) { if !json { Self.tell(naming(home: home, in: line) + "\n") } }
 
-    /// Tells a person something even when a script listens.
+    /// A warning for people, also with `--json`.
     func warn(_ line: String) { Self.tell("mayfly: \(line)\n") }
 
-    /// Asks a person, even with `--json`; the answer follows on the same line.
+    /// Prompts the user, even with `--json`; the answer follows on the same line.
     static func ask(_ question: String) { tell(question) }
 
-    /// Asks a person to type `name` before something is destroyed.
-    /// - Throws: `failed` when something else was typed.
+    /// Asks the user to type `name` before a destructive command.
+    /// - Throws: `failed` when the user typed something else.
     static func confirm(_ warning: String, byTyping name: String) throws(ControlError) {
         ask("\(warning)\nType \(name) to go on: ")
         guard readLine() == name else { throw ControlError(.failed, "nothing was destroyed: that is not the name") }
     }
 
-    /// Asks a person on a terminal; Enter is yes.
+    /// Asks a yes/no question on a terminal; Enter is yes.
     /// - Returns: false without a terminal, and with `--json`.
     static func asksYes(_ question: String, _ terminal: Terminal) -> Bool {
         guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return false }
@@ -48,10 +46,9 @@ struct Terminal {
         return readLine().map { ["", "y", "yes"].contains($0.lowercased()) } ?? false
     }
 
-    /// What a person is told is not what was asked for: that nobody can be told is no failure.
+    /// Best effort: a closed standard error is not a failure of the command.
     private static func tell(_ text: String) { _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO) }
 
-    /// Columns and rows of a terminal; 80 and 24 when it does not say.
     static func size(of descriptor: Int32) -> Picture.Size {
         var size = winsize()
         guard ioctl(descriptor, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else {
@@ -60,8 +57,8 @@ struct Terminal {
         return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 
-    /// Prints an aligned table; nothing when there are no rows. On a terminal that is too narrow, columns without a value
-    /// are left out, and then each row is printed as lines of their own.
+    /// Prints an aligned table; nothing without rows. On a narrow terminal it drops empty columns, then prints each row
+    /// as separate lines.
     func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
         var all = [head] + rows
@@ -92,7 +89,7 @@ struct Terminal {
         }
     }
 
-    /// Prints `name  value` lines, aligned; absent values are left out.
+    /// Prints aligned `name  value` lines, without absent values.
     func fields(_ fields: [(String, String?)], exitCode code: Int32 = 0) {
         let present = fields.compactMap { name, value in value.map { (name, $0) } }
         let widest = present.map { CellWidth.of($0.0) }.max() ?? 0
@@ -101,7 +98,7 @@ struct Terminal {
         }
     }
 
-    /// Reports a failure. The exit code is the caller's.
+    /// Reports a failure. The caller sets the exit code.
     func report(_ error: ControlError) {
         if json {
             result(error.reportValue, exitCode: error.kind.exitCode)
@@ -111,8 +108,8 @@ struct Terminal {
     }
 }
 
-/// Text from elsewhere, made harmless for a terminal: control characters become `?`, line breaks a space, and what
-/// changes the direction of writing is left out.
+/// Sanitizes untrusted text for a terminal: control characters become `?`, line breaks become spaces, bidirectional
+/// controls are removed.
 func safe(_ text: String) -> String {
     var scalars = String.UnicodeScalarView()
     for scalar in text.unicodeScalars {
@@ -132,8 +129,7 @@ func milliseconds(_ value: Double?) -> String {
     return "\(tenths / 10).\(abs(tenths % 10)) ms"
 }
 
-/// `udp 192.0.2.7`, as a link is shown in one word of a table.
+/// `udp 192.0.2.7`, a link as one table cell.
 func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.address))" }
 
-/// The first characters of an id, enough to type.
 func short(_ id: String) -> String { String(id.prefix(12)) }

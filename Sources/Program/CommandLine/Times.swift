@@ -1,17 +1,17 @@
 import Control
 import Glibc
 
-/// The wall clock, for showing how far away a time is.
+/// The wall clock, for relative times.
 func wallClock() -> Timestamp {
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)
     return Timestamp(milliseconds: Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000)
 }
 
-/// A person reads standard output: times are local then, and UTC everywhere else.
+/// At a terminal times are local, otherwise UTC.
 let outputIsTerminal = isatty(STDOUT_FILENO) == 1
 
-/// `2026-11-21T06:53:53Z (in 23 h)`, on a terminal `2026-11-21 07:53:53 (in 23 h)` by the local clock; `-` for no time.
+/// `2026-11-21T06:53:53Z (in 23 h)`, on a terminal `2026-11-21 07:53:53 (in 23 h)` in local time; `-` for no time.
 func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
     guard let timestamp else { return "-" }
     let distance = timestamp.milliseconds - now.milliseconds
@@ -29,7 +29,7 @@ func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
     return "\(time) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
 }
 
-/// As it is given: `6h`, `90m`, `45s`.
+/// The input format: `6h`, `90m`, `45s`.
 func length(_ interval: Interval) -> String {
     let seconds = interval.milliseconds / 1_000
     for (unit, letter) in [(86_400, "d"), (3_600, "h"), (60, "m")] where seconds % Int64(unit) == 0 {
@@ -38,7 +38,6 @@ func length(_ interval: Interval) -> String {
     return "\(seconds)s"
 }
 
-/// `2026-11-21 07:53:53`, by TZ.
 private func localText(of time: Timestamp) -> String {
     var seconds = time_t(time.milliseconds / 1_000)
     var parts = tm()
@@ -48,7 +47,6 @@ private func localText(of time: Timestamp) -> String {
     return String(decoding: text[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self)
 }
 
-/// Where a moment is on this machine's wall clock, by TZ.
 func localTime(of time: Timestamp) -> LocalTime {
     var seconds = time_t(time.milliseconds / 1_000)
     var parts = tm()

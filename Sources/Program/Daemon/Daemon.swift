@@ -13,37 +13,29 @@ import Synchronization
 import Transport
 import UnixSignals
 
-/// What `mayfly run` was given.
+/// Options of `mayfly run`. `nil` means the configured value.
 struct DaemonOptions: Sendable {
     let home: String
     /// Replaces the configured endpoints when not empty.
     let listen: [String]
     let passphraseFile: String?
-    /// Typed at the terminal; `nil` when it was not asked.
+    /// Typed at the terminal; `nil` without a prompt.
     let passphrase: SecretBox?
-    /// How long a lost link counts as the same session; `nil` for the configured value.
+    /// How long a lost link counts as the same session.
     let sessionGrace: Duration?
-    /// How many inboxes are awake at a time; `nil` for the configured value.
     let capacity: Int?
-    /// Whether links run over UDP, too; `nil` for the configured value.
     let datagrams: Bool?
-    /// Whether peers look for each other on this network; `nil` for the configured value.
+    /// Whether peers discover each other on this network.
     let discover: DiscoverySetting?
-    /// Whether this is a rendezvous node; `nil` for the configured value.
     let isRendezvous: Bool?
-    /// Whether this is a mailbox; `nil` for the configured value.
     let isMailbox: Bool?
-    /// Whether gateways are asked for port mappings; `nil` for the configured value.
     let mapPorts: Bool?
-    /// Where the figures are served; `nil` for the configured place.
     let metrics: LoopbackEndpoint?
-    /// `nil` for the configured one.
     let logLevel: String?
 }
 
-/// `mayfly run`: the node, its control socket and the signals.
 enum Daemon {
-    /// Serves until SIGTERM, SIGINT, the end of its terminal or `stop`; prints the ready line itself.
+    /// Serves until SIGTERM, SIGINT, the end of its terminal or `stop`. Prints the ready line itself.
     static func run(_ options: DaemonOptions) async throws {
         InheritedSockets.adopt()
         hardenProcess()
@@ -54,7 +46,6 @@ enum Daemon {
                     level: .warning, message: "lines of the log were dropped: standard error was not read",
                     metadata: ["count": "\(count)"], source: "mayfly", file: #fileID, function: #function, line: #line))
         }
-        // On every way out.
         defer { logOutput.finish() }
         let logger = threshold.logger("mayfly", on: logOutput)
         var nodeOptions = Node.Options(home: options.home, version: ProgramVersion.text)
@@ -82,7 +73,7 @@ enum Daemon {
             loop: group.next(), controlLoop: group.next(), metrics: options.metrics,
             threshold: options.logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
             logOutput: logOutput)
-        // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
+        // The group's own messages ("Starting service lifecycle…") are noise for the operator.
         var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)
         let services = ServiceGroup(
@@ -97,14 +88,13 @@ enum Daemon {
         try? await group.shutdownGracefully()
     }
 
-    /// What SIGHUP does.
     private enum Hangup {
-        /// The terminal from which the node was started has ended.
+        /// The terminal that started the node has closed.
         case stops
         case reloads
 
-        /// It reloads where it cannot mean the end of a terminal: under a service manager, without a terminal, and under
-        /// nohup(1), which asks to outlive the terminal.
+        /// `reloads` where SIGHUP cannot mean a closed terminal: under a service manager, without a terminal, under
+        /// nohup(1).
         static var ofThisProcess: Hangup {
             if ServiceNotifier.isWanted || SilentPrompt.isIgnored(SIGHUP) { return .reloads }
             let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
@@ -114,7 +104,7 @@ enum Daemon {
         }
     }
 
-    /// Files for us alone, as many descriptors as we may have.
+    /// Private files, and the highest possible descriptor limit.
     private static func hardenProcess() {
         umask(0o077)
         var files = rlimit()
@@ -126,36 +116,32 @@ enum Daemon {
     }
 }
 
-/// Carries a secret out of a closure that cannot return one, until it is taken. Nothing keeps a passphrase that has opened
-/// the storage: a lock could not wipe it.
+/// Carries a secret out of a closure that cannot return one. It is emptied on use, because a lock could not wipe a kept
+/// passphrase.
 final class SecretBox: Sendable {
     private let secret: Mutex<SecretBytes?>
 
     init(_ secret: consuming SecretBytes?) { self.secret = Mutex(secret) }
 
-    /// The box is empty afterwards.
     func take() -> SecretBytes? { secret.withLock { $0.take() } }
 }
 
-/// The node as a service: started, announced, stopped.
 private struct NodeService: Service {
     let options: Node.Options
     let passphraseFile: String?
     let passphrase: SecretBox?
     let loop: any EventLoop
-    /// Of the control socket.
     let controlLoop: any EventLoop
-    /// Where the figures are served; `nil` for the configured place.
+    /// HTTP address of the metrics; `nil` for the configured one.
     let metrics: LoopbackEndpoint?
-    /// `nil` when the level of the log was given on the command line.
+    /// `nil` when the command line sets the log level.
     let threshold: LogThreshold?
-    /// Whether SIGHUP reloads.
     let reloads: Bool
     let log: Logger
     let logOutput: OutputQueue
 
     func run() async throws {
-        // From the start on: unhandled, it would end the process.
+        // Trapped first: an unhandled SIGHUP would end the process.
         let hangups = await UnixSignalsSequence(trapping: reloads ? [.sighup] : [])
         let configuration = try NodeConfiguration.load(home: options.home)
         try configuration.checkHooks(events: HookRunner.events, home: options.home)
@@ -199,7 +185,7 @@ private struct NodeService: Service {
             throw error
         }
         await watchHome(node, stop)
-        // The service goes on if the line is not read.
+        // The service goes on when no reader takes the line.
         let output = OutputQueue(STDOUT_FILENO)
         defer { output.finish() }
         await announce(node, figures, output)
@@ -225,13 +211,13 @@ private struct NodeService: Service {
         await hooks.stop()
     }
 
-    /// Nobody reaches a node whose control socket is gone with its home.
+    /// Stops the node when its home is deleted: without its control socket no client can reach it.
     private func watchHome(_ node: isolated Node, _ stop: EventLoopPromise<Void>) {
         node.homeGone = { stop.succeed(()) }
     }
 
-    /// Each ping passes both event loops, so it is missing when one of them hangs. The pings go on until the loops end: the
-    /// watchdog also watches the stop.
+    /// Each ping passes both event loops, so it is missing when one hangs. Pings continue until the loops end, because
+    /// the watchdog also covers shutdown.
     private func startWatchdogPings() {
         guard let interval = ServiceNotifier.watchdogInterval else { return }
         controlLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .microseconds(interval)) { [loop] _ in

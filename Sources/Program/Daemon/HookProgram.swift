@@ -2,30 +2,27 @@ import CLinux
 import Glibc
 import Transport
 
-/// One start of a hook's program: without a shell, in a process group of its own, with nothing of ours but what it is
-/// told.
+/// One run of a hook program, without a shell, in its own process group. It inherits nothing but its input and
+/// variables.
 struct HookProgram {
-    /// How it has ended.
     enum End: Hashable, Sendable {
         case exited(Int32)
         case killed(signal: Int32)
-        /// It took longer than its time and was ended.
+        /// It exceeded its timeout and was killed.
         case timedOut
         case notStarted(String)
     }
 
-    /// How long a program may run before SIGTERM, and after that before SIGKILL, in milliseconds.
+    /// Timeout before SIGTERM, and grace period before SIGKILL, in milliseconds.
     static let timeout: Int64 = 30_000
     static let grace: Int64 = 5_000
 
     let command: [String]
-    /// The variables that say what has happened; a few that programs need are added.
+    /// Event variables; a few that programs need are added.
     let environment: [String: String]
-    /// What it reads from standard input.
     let input: String
 
-    /// Why a program would not be started: it is not there, is not executable, or others could change it. `nil` when
-    /// nothing is wrong.
+    /// Why a program must not be started: missing, not executable, or writable by others. `nil` when it is fine.
     static func problem(_ path: String) -> String? {
         var status = stat()
         guard stat(path, &status) == 0 else { return "\(path): \(String(cString: strerror(errno)).lowercased())" }
@@ -38,13 +35,13 @@ struct HookProgram {
         return nil
     }
 
-    /// Runs it to its end. Blocks: for a thread of the hooks.
-    /// - Parameter stopped: becomes readable when the node stops; the program is ended then.
+    /// Runs the program to its end. Blocking, for a hook thread.
+    /// - Parameter stopped: becomes readable when the node stops, which ends the program.
     func run(stopped: Int32) -> End {
         if let problem = Self.problem(command[0]) { return .notStarted(problem) }
         var ends: [Int32] = [-1, -1]
         guard process_pipe(&ends) == 0 else { return .notStarted("pipe: \(String(cString: strerror(errno)))") }
-        // Short enough for the pipe's buffer, so nobody waits for a program that does not read.
+        // Fits into the pipe's buffer, so the write does not wait for the program.
         let bytes = Array(input.utf8)
         _ = write(ends[1], bytes, bytes.count)
         close(ends[1])
@@ -54,7 +51,7 @@ struct HookProgram {
             variables[name] = String(cString: getenv(name))
         }
         do throws(ChildProcess.StartFailure) {
-            // What it prints could hold texts: none of it reaches our log.
+            // The output could contain texts, so it does not reach the log.
             return wait(
                 try ChildProcess(command[0], arguments: command, environment: variables, input: ends[0]),
                 stopped: stopped)

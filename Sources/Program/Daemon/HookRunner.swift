@@ -7,15 +7,14 @@ import NIOPosix
 import NodeRuntime
 import Synchronization
 
-/// Starts programs when something happens, as `hooks` of `config.json` says. A program is told the event's name, the
-/// inbox's clientId, the cursor and the time, and nothing else: it asks `mayfly read` for more, if it may.
+/// Runs programs on events, as `hooks` of `config.json` says. A program gets only the event's name, the inbox's
+/// clientId, the cursor and the time. It calls `mayfly read` for more, if permitted.
 ///
-/// Never waited for: at most ``runningCount`` run, at most ``queuedCount`` wait, and the rest is dropped and counted.
+/// Asynchronous: at most ``runningCount`` run and ``queuedCount`` wait; further events are dropped and counted.
 final class HookRunner: Sendable {
     static let runningCount = 4
     static let queuedCount = 256
 
-    /// What a program is told.
     struct Occurrence: Sendable {
         var event: String
         /// The clientId; `nil` for events of the whole node.
@@ -35,10 +34,9 @@ final class HookRunner: Sendable {
     private let log: Logger
     private let pool = NIOThreadPool(numberOfThreads: HookRunner.runningCount)
     private let state = Mutex(State())
-    /// Both ends of a pipe: closing the second tells the waiting threads that the node stops.
+    /// A pipe: closing the second end tells the waiting threads that the node stops.
     private let stopPipe: (read: Int32, write: Int32)
 
-    /// - Throws: when there is no pipe to be had.
     init(home: String, log: Logger) throws(ControlError) {
         var ends: [Int32] = [-1, -1]
         guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
@@ -47,24 +45,23 @@ final class HookRunner: Sendable {
         self.log = log
     }
 
-    /// These are started from now on. What waits or runs goes on.
+    /// Replaces the hooks. Queued and running programs go on.
     func use(_ hooks: [NodeConfiguration.Hook]) {
         let isFirst = state.withLock { state in
             state.hooks = hooks
             defer { state.isStarted = state.isStarted || !hooks.isEmpty }
             return !state.isStarted && !hooks.isEmpty
         }
-        // A node without hooks has no threads for them.
+        // A node without hooks has no hook threads.
         if isFirst { pool.start() }
     }
 
-    /// For `status`; `nil` when there are no hooks.
+    /// For `status`; `nil` without hooks.
     var counts: HookCounts? { state.withLock { $0.hooks.isEmpty ? nil : $0.counts } }
 
-    /// Whether there is anything to be started.
     var isIdle: Bool { state.withLock { $0.hooks.isEmpty } }
 
-    /// Starts what is to be started for an event. Returns at once.
+    /// Queues the hooks of an event. Returns at once.
     func happened(_ occurrence: Occurrence) {
         let hooks = state.withLock { $0.hooks }
         for (index, hook) in hooks.enumerated() where hook.events?.contains(occurrence.event) ?? true {
@@ -116,7 +113,7 @@ final class HookRunner: Sendable {
         }
     }
 
-    /// Drops what waits, ends what runs, and returns when all of it has ended.
+    /// Drops the queue, ends running programs, and waits for their end.
     func stop() async {
         state.withLock { $0.isStopped = true }
         close(stopPipe.write)
@@ -126,12 +123,12 @@ final class HookRunner: Sendable {
 }
 
 extension HookRunner {
-    /// The names that a hook may wait for.
+    /// Event names that `config.json` accepts for hooks.
     static var events: [String] { EventKind.allCases.filter { $0 != .gap }.map(\.rawValue) }
 }
 
 extension HookRunner.Occurrence {
-    /// Leaves out all that only members may know: conversation, text, addresses, names.
+    /// Omits conversation, text, addresses and names, which only members may know.
     init(_ entry: EventLog.Entry) {
         self.init(
             event: EventView.kind(of: entry.event).rawValue, inbox: entry.event.client?.description,

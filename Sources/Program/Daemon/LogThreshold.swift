@@ -2,7 +2,7 @@ import Logging
 import NodeRuntime
 import Synchronization
 
-/// The level of the node's log, which may change while it runs.
+/// The log level, which can change at run time.
 final class LogThreshold: Sendable {
     private let index: Atomic<Int>
 
@@ -15,7 +15,6 @@ final class LogThreshold: Sendable {
 
     private static func index(_ level: Logger.Level) -> Int { Logger.Level.allCases.firstIndex(of: level) ?? 0 }
 
-    /// A logger whose level this is.
     func logger(_ label: String, on output: OutputQueue) -> Logger {
         Logger(label: label) { Handler(stream: StreamLogHandler(label: $0, stream: output), threshold: self) }
     }

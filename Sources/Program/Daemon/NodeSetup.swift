@@ -9,26 +9,21 @@ import NodeRuntime
 import Store
 import Transport
 
-/// What `mayfly init` was given.
 struct SetupOptions: Sendable {
     let home: String
     let name: String?
-    /// `tcp://host:port`; empty for the default.
     let listen: [String]
-    /// Endpoints to put into the contact card; empty for those of `listen`.
+    /// Endpoints in the contact card; empty for those of `listen`.
     let advertise: [String]
     /// From `--passphrase-file`, MAYFLY_PASSPHRASE_FILE or the systemd credential; `nil` for a key file.
     let passphraseFile: String?
-    /// How many inboxes are awake at a time; `nil` for the default.
     let capacity: Int?
-    /// Whether peers look for each other on this network; `nil` for the default.
     let discover: DiscoverySetting?
     let json: Bool
 }
 
 /// `mayfly init`: a home with its keystore, configuration and contact inbox.
 enum NodeSetup {
-    /// All addresses of both families.
     private static let defaultListen = ["tcp://0.0.0.0:7440", "tcp://[::]:7440"]
 
     /// - Returns: `{home, listen, contactCard, protection}`.
@@ -47,7 +42,7 @@ enum NodeSetup {
         do {
             if let file = options.passphraseFile {
                 return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
-                    // It may have to be typed one day.
+                    // A user may have to type it later.
                     guard String(validating: bytes, as: UTF8.self) != nil else {
                         throw ControlError(.usage, "the passphrase is not UTF-8 text")
                     }
@@ -64,14 +59,13 @@ enum NodeSetup {
         } catch { throw controlError(error) }
     }
 
-    /// Others are not told every address.
+    /// Note for link-local listeners, which are not advertised.
     static func linkLocalNote(home: String) throws -> String? {
         let configuration = try NodeConfiguration.load(home: home)
         if let discover = configuration.discover, discover != "off" { return nil }
         return NetworkView.linkLocalNote(ReachableAddresses(configuration, Sockets().interfaces() ?? []))
     }
 
-    /// `~/.local/state` need not exist yet.
     private static func makeParents(of home: String) throws(ControlError) {
         var path = ""
         for part in home.split(separator: "/").dropLast() {
@@ -84,7 +78,7 @@ enum NodeSetup {
         }
     }
 
-    /// Bytes of a new home's journal: 8 MiB, and no more than a sixteenth of the room on the disk.
+    /// Journal size of a new home: 8 MiB, but at most a sixteenth of the free disk space.
     private static func journalByteCount(for home: String) -> Int {
         let parent = home.lastIndex(of: "/").map { String(home[...$0]) } ?? "."
         guard let space = DiskSpace(of: home) ?? DiskSpace(of: parent) else { return Store.journalByteCount }
@@ -92,8 +86,8 @@ enum NodeSetup {
         return min(Store.journalByteCount, max(Store.smallestJournalByteCount, share))
     }
 
-    /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
-    /// Nothing is written to that before it is opened.
+    /// Creates the store, or opens the one of an interrupted `init`, recognised by its missing configuration.
+    /// Nothing is written to the latter before it is opened.
     private static func makeStore(_ home: String, _ protection: Protection, _ passphrase: consuming SecretBytes?) throws
     {
         let again = passphrase?.clone()
@@ -151,9 +145,9 @@ enum NodeSetup {
     }
 }
 
-/// `mayfly reap` with no node running: destroys what is due, without a passphrase.
+/// `mayfly reap` without a running node: destroys due data, without a passphrase.
 enum Reaping {
-    /// - Returns: `{ok}` and what was done.
+    /// - Returns: `{ok}` and the work done.
     static func run(home: String) throws -> JSONValue {
         do throws(StoreError) {
             let report = try Store.reapHome(home: home, now: NodeClock.realtime())
@@ -168,7 +162,7 @@ enum Reaping {
 }
 
 enum InviteInspection {
-    /// Reads an invitation with no node running.
+    /// Reads an invitation without a running node.
     static func inspect(slug: String) throws -> Invite {
         do throws(NodeError) { return Invite(try Node.inspect(slug), slug: slug) } catch { throw controlError(error) }
     }

@@ -3,35 +3,33 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Writes to a descriptor on a thread of its own, so that a reader that is slow, or reads no more, never stops the node.
-/// What does not fit into the queue is dropped and counted.
+/// Writes to a descriptor on its own thread, so that a slow or stopped reader never blocks the node. Lines that exceed
+/// the queue are dropped and counted.
 final class OutputQueue: Sendable {
     private static let byteLimit = 256 << 10
 
     private struct State {
         var bytes: [UInt8] = []
         var droppedCount = 0
-        /// The part of ``droppedCount`` that `whenDropped` was told.
+        /// The part of ``droppedCount`` already passed to `whenDropped`.
         var toldCount = 0
         var isWriting = false
     }
 
-    /// Idle, it takes no thread of the system.
+    /// An idle queue occupies no system thread.
     private let thread = DispatchQueue(label: "mayfly.output")
     private let descriptor: Int32
     private let whenDropped: @Sendable (OutputQueue, Int) -> Void
     private let state = Mutex(State())
 
-    /// - Parameter whenDropped: told how many lines were dropped, once there is room again. On the queue's thread.
+    /// - Parameter whenDropped: gets the number of dropped lines, once there is room again. On the queue's thread.
     init(_ descriptor: Int32, whenDropped: @escaping @Sendable (OutputQueue, Int) -> Void = { _, _ in }) {
         self.descriptor = descriptor
         self.whenDropped = whenDropped
     }
 
-    /// Lines dropped since the start.
     var droppedCount: Int { state.withLock { $0.droppedCount } }
 
-    /// Queues a line. Returns at once.
     func write(_ line: String) {
         let startsThread = state.withLock { state in
             guard state.bytes.count + line.utf8.count <= Self.byteLimit else {
@@ -55,7 +53,7 @@ final class OutputQueue: Sendable {
         }
     }
 
-    /// - Returns: `nil` when nothing waits: the thread ends.
+    /// - Returns: `nil` when the queue is empty, which ends the thread.
     private func take() -> [UInt8]? {
         state.withLock { state in
             guard !state.bytes.isEmpty else {
@@ -67,7 +65,7 @@ final class OutputQueue: Sendable {
         }
     }
 
-    /// - Returns: `nil` while the line that tells of it might be dropped, too.
+    /// - Returns: `nil` without new losses, or while their report might be dropped too.
     private func takeUntold() -> Int? {
         state.withLock { state in
             guard state.bytes.count <= Self.byteLimit / 2 else { return nil }
@@ -77,7 +75,7 @@ final class OutputQueue: Sendable {
         }
     }
 
-    /// Waits until all is written, or for one second: for the end of the program.
+    /// At program end: waits until the queue is empty, at most one second.
     func finish() { for _ in 0..<500 where state.withLock({ $0.isWriting }) { usleep(2_000) } }
 }
 

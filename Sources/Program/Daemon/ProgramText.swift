@@ -1,12 +1,12 @@
 import Glibc
 
-/// The machine code of the program and its libraries, as far as it is in this process's memory.
+/// The resident code pages of the program and its libraries.
 enum ProgramText {
-    /// Lets go of all of it: what is still used comes back from the page cache when it runs next. A start runs through much
-    /// that an idle node never runs again, and the kernel maps sixteen pages around each that is touched.
+    /// Drops the code pages from memory; pages that are used again come back from the page cache. Startup touches much
+    /// code that an idle node never runs again, and the kernel maps 16 pages around each touched one.
     ///
-    /// Only mappings that are executable and not writable: nothing in them is other than in the file. Of the others some
-    /// pages have been relocated, and exist nowhere else.
+    /// Only executable, non-writable mappings: they equal their files. Other mappings may hold relocated pages, which
+    /// exist nowhere else.
     static func giveBack() {
         guard let maps = try? InputFile.read("/proc/self/maps", byteLimit: 1 << 20) else { return }
         for line in maps.split(separator: UInt8(ascii: "\n")) {

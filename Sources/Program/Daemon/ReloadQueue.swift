@@ -5,12 +5,11 @@ import NIOCore
 import NodeRuntime
 import Transport
 
-/// Requests to take over the files of the home, by `config reload` and by SIGHUP: one after the other.
+/// Serialised reload requests, from `config reload` and SIGHUP.
 struct ReloadQueue: Sendable {
     /// `nil` for a signal: its outcome is logged.
     typealias Request = EventLoopPromise<ConfigReloadMethod.Result>?
 
-    /// Most that wait.
     private static let limit = 8
 
     let requests: AsyncStream<Request>
@@ -31,20 +30,19 @@ struct ReloadQueue: Sendable {
         return promise.futureResult
     }
 
-    /// What waits is still answered.
+    /// Ends the queue. Waiting requests are still answered.
     func end() { waiting.finish() }
 }
 
-/// Takes over the files of the home: the node's part, the hooks and the log's level.
+/// Reloads the node's configuration, the hooks and the log level.
 struct Reload: Sendable {
     let node: Node
     let home: String
     let hooks: HookRunner
-    /// `nil` when the level was given on the command line.
+    /// `nil` when the command line sets the level.
     let threshold: LogThreshold?
     let log: Logger
 
-    /// Answers all requests until the queue is ended.
     func serve(_ queue: ReloadQueue) async {
         for await request in queue.requests {
             ServiceNotifier.tellReloading()
@@ -75,7 +73,7 @@ struct Reload: Sendable {
             pending: report.pending.map(\.rawValue), overridden: report.overridden.map(\.rawValue))
     }
 
-    /// Without what the files say, which the log does not have: names and addresses.
+    /// Omits the error text, which may quote names and addresses from the files.
     private static func metadata(_ error: any Error) -> Logger.Metadata {
         switch error {
         case NodeError.homeFile(let error): return metadata(error)

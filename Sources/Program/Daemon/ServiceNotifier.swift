@@ -1,17 +1,16 @@
 import Glibc
 
-/// Tells the service manager how the daemon is: sd_notify(3), without its library. Nothing happens without
-/// NOTIFY_SOCKET.
+/// Reports state to the service manager: sd_notify(3), without its library. No-op without NOTIFY_SOCKET.
 enum ServiceNotifier {
-    /// How often the service manager's watchdog is told `WATCHDOG=1`, in microseconds: half of the time after which it
-    /// restarts the service, as sd_watchdog_enabled(3) advises. `nil` if there is no watchdog, or it watches another process.
+    /// Interval of `WATCHDOG=1` pings in microseconds: half the watchdog timeout, as sd_watchdog_enabled(3) advises.
+    /// `nil` without a watchdog for this process.
     static var watchdogInterval: Int64? {
         guard let limit = (try? environment("WATCHDOG_USEC")).flatMap(Int64.init), limit > 1 else { return nil }
         if let watched = try? environment("WATCHDOG_PID"), pid_t(watched) != getpid() { return nil }
         return limit / 2
     }
 
-    /// The manager waits for `READY=1` then: `Type=notify-reload` of systemd.service(5).
+    /// The manager then waits for `READY=1`: `Type=notify-reload` of systemd.service(5).
     static func tellReloading() {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
@@ -22,8 +21,7 @@ enum ServiceNotifier {
 
     /// - Parameters:
     ///   - state: such as `READY=1`; several lines are several values.
-    ///   - waits: whether to wait while the queue of the service manager is full; otherwise the words are lost then. Not on
-    ///     an event loop.
+    ///   - waits: wait while the manager's queue is full, otherwise drop the message. Do not wait on an event loop.
     static func tell(_ state: String, waits: Bool = false) {
         guard let name = try? environment("NOTIFY_SOCKET") else { return }
         var address = sockaddr_un()
@@ -32,7 +30,7 @@ enum ServiceNotifier {
         guard path.count < MemoryLayout.size(ofValue: address.sun_path),
             path[0] == UInt8(ascii: "/") || name.hasPrefix("@")
         else { return }
-        // A name of the abstract namespace: unix(7).
+        // A name in the abstract namespace: unix(7).
         let isAbstract = name.hasPrefix("@")
         if isAbstract { path[0] = 0 }
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path) }

@@ -6,9 +6,8 @@ import NIOPosix
 import NodeRuntime
 import Synchronization
 
-/// The node's figures for its operator, as text.
 final class Metrics: Sendable {
-    /// A look at all files of the home holds for so long.
+    /// Cache time of the home's size, which takes one stat(2) per file.
     private static let homeSizeAge: Duration = .seconds(30)
 
     private let node: Node
@@ -28,7 +27,6 @@ final class Metrics: Sendable {
         startedAt = Double(wallClock().milliseconds) / 1_000
     }
 
-    /// The figures of now, on the node's loop.
     func text() -> EventLoopFuture<String> {
         size().map { [self] size in
             node.assumeIsolated { node in

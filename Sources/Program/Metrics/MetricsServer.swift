@@ -3,13 +3,10 @@ import NIOCore
 import NIOPosix
 import NodeRuntime
 
-/// Answers `GET /metrics` on a port of this machine alone, one request a connection, and nothing else.
+/// Minimal HTTP server on a loopback address: answers `GET /metrics`, one request per connection.
 final class MetricsServer: Sendable {
-    /// Connections at one time.
     fileprivate static let connectionCount = 8
-    /// Bytes of a request.
     fileprivate static let requestByteCount = 4_096
-    /// For the request and its answer.
     fileprivate static let patience = TimeAmount.seconds(10)
 
     /// With the port that the system chose.
@@ -23,7 +20,6 @@ final class MetricsServer: Sendable {
         endpoint = "\(host.contains(":") ? "[\(host)]" : host):\(address?.port ?? 0)"
     }
 
-    /// - Throws: ``ControlError``.
     static func start(_ endpoint: LoopbackEndpoint, on loop: any EventLoop, _ metrics: Metrics) async throws
         -> MetricsServer
     {
@@ -31,7 +27,7 @@ final class MetricsServer: Sendable {
         do {
             let listener = try await ServerBootstrap(group: loop).serverChannelOption(.backlog, value: 16)
                 .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-                // A failed accept is told between two reads only.
+                // NIO reports a failed accept(2) only between two reads.
                 .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandler(AcceptPause())
@@ -55,7 +51,6 @@ final class MetricsServer: Sendable {
     func close() async { try? await listener.close() }
 }
 
-/// One connection: reads one request's head, answers it and closes.
 private final class MetricsRequestHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -110,7 +105,7 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
     }
 }
 
-/// The head of a request, as far as it matters here: RFC 9112.
+/// The relevant part of a request head: RFC 9112.
 struct MetricsRequest: Hashable {
     enum Status: Int {
         case ok = 200
@@ -138,11 +133,11 @@ struct MetricsRequest: Hashable {
 
     let status: Status
 
-    /// - Returns: `nil` while the head is not whole and may still be one.
+    /// - Returns: `nil` while the head is incomplete but plausible.
     init?(_ bytes: [UInt8]) {
         let lines = Self.lines(bytes)
         guard let first = lines.whole.first else {
-            // What begins like no request is not read to its end.
+            // Rejects bytes that cannot start a request, without waiting for a line end.
             let begin = bytes.prefix { $0 != UInt8(ascii: " ") }
             let isMethod =
                 begin.count <= 16 && begin.allSatisfy { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) }
@@ -171,7 +166,7 @@ struct MetricsRequest: Hashable {
         return (lines, false)
     }
 
-    /// Why a request line is refused; `nil` for ours.
+    /// Why a request line is refused; `nil` for `GET /metrics`.
     private static func refusal(_ line: [UInt8]) -> Status? {
         let words = line.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
         guard words.count == 3, words[0].allSatisfy({ (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) }),
@@ -184,7 +179,7 @@ struct MetricsRequest: Hashable {
         return words[0].elementsEqual("GET".utf8) ? nil : .methodNotAllowed
     }
 
-    /// A page of some other site that a browser shows must not read the figures by giving its own name our address.
+    /// Prevents DNS rebinding: only a loopback Host header is accepted.
     private static func status(ofFields fields: ArraySlice<[UInt8]>) -> Status {
         for field in fields {
             guard let colon = field.firstIndex(of: UInt8(ascii: ":")), colon > 0 else { return .badRequest }

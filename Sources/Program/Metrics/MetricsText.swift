@@ -1,8 +1,7 @@
-/// Figures in Prometheus' text format, version 0.0.4.
+/// Metrics in Prometheus text format, version 0.0.4.
 struct MetricsText {
     enum Kind: String { case counter, gauge }
 
-    /// A figure and what tells it from the others of its metric.
     struct Sample {
         let labels: [(name: String, value: String)]
         let value: Double
@@ -18,7 +17,7 @@ struct MetricsText {
         }
 
         fileprivate var text: String {
-            // No figure of ours is beyond what a Double counts exactly for longer than a node lives.
+            // Larger values exceed the exact integers of a `Double`; no metric reaches them in a node's life.
             value == value.rounded() && abs(value) < 9e15 ? String(Int64(value)) : String(value)
         }
     }
@@ -37,7 +36,6 @@ struct MetricsText {
     mutating func counter(_ name: String, _ help: String, _ samples: [Sample]) { add(name, .counter, help, samples) }
     mutating func gauge(_ name: String, _ help: String, _ samples: [Sample]) { add(name, .gauge, help, samples) }
 
-    /// By reason, in alphabetical order.
     static func samples(_ counts: [String: Int]) -> [Sample] {
         counts.keys.sorted().map { Sample(counts[$0] ?? 0, ("reason", $0)) }
     }

@@ -1,13 +1,9 @@
 import Glibc
 
-/// What the system says of this process.
 struct ProcessFigures {
-    /// Memory that it has now.
     let residentByteCount: Int
     let threadCount: Int
-    /// Open descriptors.
     let fileCount: Int
-    /// Of the processor.
     let seconds: Double
 
     init() {
@@ -30,12 +26,11 @@ struct ProcessFigures {
     }
 }
 
-/// The bytes that a home takes on its disk.
 enum HomeSize {
     /// Deeper than the store's directories.
     private static let depthLimit = 3
 
-    /// Takes as long as asking for each file: for a thread of its own.
+    /// One stat(2) per file, so run it on a separate thread.
     static func measure(_ path: String, depth: Int = 0) -> Int64 {
         var status = stat()
         guard lstat(path, &status) == 0 else { return 0 }
@@ -46,7 +41,7 @@ enum HomeSize {
 }
 
 private enum Directory {
-    /// Without `.` and `..`; none for what cannot be read.
+    /// Without `.` and `..`; empty for an unreadable directory.
     static func names(_ path: String) -> [String] {
         guard let stream = opendir(path) else { return [] }
         defer { closedir(stream) }

@@ -1,12 +1,11 @@
-/// What a person does at the keyboard.
 enum Key: Hashable, Sendable {
     case character(Character)
-    /// With the Alt key, or after Escape.
+    /// With Alt, or after Escape.
     case alt(Character)
-    /// With the Ctrl key; a small letter.
+    /// With Ctrl; lower case.
     case control(Character)
     case enter
-    /// A line break in the text: Alt-Enter.
+    /// Alt-Enter.
     case lineBreak
     case tab
     case backspace
@@ -16,31 +15,31 @@ enum Key: Hashable, Sendable {
     case home, end
     case pageUp, pageDown
     case wordLeft, wordRight
-    /// Alt or Ctrl with an arrow: from message to message.
+    /// Alt or Ctrl with an arrow: previous or next message.
     case selectUp, selectDown
     case paste(String)
 }
 
-/// Bytes of a terminal to keys: UTF-8, the control sequences of ECMA-48 as xterm sends them, and bracketed paste.
+/// Parses terminal input: UTF-8, ECMA-48 control sequences as xterm sends them, bracketed paste.
 struct KeyParser {
-    /// Bytes of a paste that are kept; what is beyond is left out, and the text is longer than a message may be by then.
+    /// Longest paste in bytes; the rest is dropped. It is longer than a message may be.
     static let pasteByteCount = 1 << 20
 
     private enum State {
         case ground
         case escape
-        /// ESC [ or ESC O, and what has come of it.
+        /// Bytes after ESC; the first is `[` or `O`.
         case sequence([UInt8])
         case paste([UInt8])
     }
 
     private var state = State.ground
-    /// A character of several bytes, of which some are missing.
+    /// Bytes of an incomplete UTF-8 character.
     private var partial: [UInt8] = []
 
     init() {}
 
-    /// An Escape has come and nothing behind it: after a moment it is the key, not the beginning of a sequence.
+    /// True after a lone Escape. Without further bytes it is the key, not the start of a sequence.
     var isWaiting: Bool {
         switch state {
         case .escape: true
@@ -54,7 +53,7 @@ struct KeyParser {
         return keys
     }
 
-    /// Nothing has come for a moment.
+    /// Call it when no byte follows within the Escape timeout.
     mutating func timePassed() -> Key? {
         guard isWaiting else { return nil }
         state = .ground
@@ -74,9 +73,9 @@ struct KeyParser {
             return alt(byte)
         case .sequence(var bytes):
             bytes.append(byte)
-            // The first byte is [ or O; parameters, then one final byte.
+            // The first byte is `[` or `O`; parameters, then one final byte.
             guard (0x40...0x7E).contains(byte) else {
-                // No sequence of a keyboard is as long, and none has a control character in it.
+                // Keyboard sequences are shorter and contain no control characters.
                 state = bytes.count > 32 || byte < 0x20 ? .ground : .sequence(bytes)
                 return nil
             }
@@ -87,7 +86,7 @@ struct KeyParser {
             state = .ground
             let end = Array("\u{1B}[201~".utf8)
             bytes.append(byte)
-            // What may be the beginning of the end stays.
+            // Keeps the last bytes, which may begin the end marker.
             if bytes.count > Self.pasteByteCount { bytes.remove(at: bytes.count - end.count - 1) }
             if bytes.suffix(end.count).elementsEqual(end) {
                 return .paste(String(decoding: bytes.dropLast(end.count), as: UTF8.self))
@@ -120,7 +119,7 @@ struct KeyParser {
         }
     }
 
-    /// A byte of a character that has several; bytes that are no UTF-8 are left out.
+    /// Collects a multi-byte character; drops invalid UTF-8.
     private mutating func character(_ byte: UInt8) -> Character? {
         if byte < 0x80 || byte >= 0xC0 { partial = [] }
         partial.append(byte)

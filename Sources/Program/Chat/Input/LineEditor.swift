@@ -1,13 +1,11 @@
-/// The text that is being written, with a cursor, and what was written before. In memory alone.
+/// An input line with a cursor and a history, in memory only.
 struct LineEditor {
-    /// Lines that are remembered.
     private static let historyCount = 200
 
     private(set) var text: [Character] = []
-    /// Between two characters of ``text``.
     private(set) var cursor = 0
     private var history: [(line: String, until: Int64?)] = []
-    /// Which of the history is shown, and what was being written before it.
+    /// The history entry on display, and the draft it replaced.
     private var shown: (index: Int, draft: [Character])?
 
     init() {}
@@ -22,14 +20,15 @@ struct LineEditor {
 
     mutating func insert(_ piece: String) {
         text.insert(contentsOf: piece, at: cursor)
-        // A mark may have joined the character before it.
+        // A combining mark may have joined the previous character.
         let before = String(text[..<cursor]) + piece
         text = Array(String(text))
         cursor = min(text.count, before.count)
     }
 
-    /// Takes the line away, and remembers it.
-    /// - Parameter until: when it is forgotten, in milliseconds since 1970: no later than the message that it becomes.
+    /// Clears the line and adds it to the history.
+    /// - Parameter until: expiry of the history entry, in milliseconds since 1970; not later than that of the sent
+    ///   message.
     mutating func take(until: Int64? = nil) -> String {
         let line = line
         clear()
@@ -38,14 +37,12 @@ struct LineEditor {
         return line
     }
 
-    /// Forgets the lines whose time is over.
     mutating func expire(now: Int64) {
         let count = history.count
         history.removeAll { $0.until.map { $0 <= now } ?? false }
         if history.count < count, shown != nil { clear() }
     }
 
-    /// Forgets everything.
     mutating func forget() {
         clear()
         history = []
@@ -57,7 +54,7 @@ struct LineEditor {
         shown = nil
     }
 
-    /// - Returns: whether the key was one of editing.
+    /// - Returns: whether the key edits the line.
     mutating func edit(_ key: Key) -> Bool {
         switch key {
         case .character(let character): insert(String(character))
@@ -111,17 +108,16 @@ struct LineEditor {
         shown = next == history.count ? nil : (next, draft)
     }
 
-    /// Where the word before the cursor begins; a blank right before the cursor ends it.
+    /// Start of the word before the cursor.
     private var completedStart: Int { (text[..<cursor].lastIndex(of: " ") ?? -1) + 1 }
 
-    /// The beginning of a word before the cursor.
     var word: String { String(text[completedStart..<cursor]) }
 
-    /// Puts the word before the cursor in place of its beginning.
+    /// Completes the word before the cursor.
     /// - Parameters:
-    ///   - candidates: the words that it may be.
-    ///   - isWhole: whether a blank follows the only candidate.
-    /// - Returns: the words that begin like it, when there are several.
+    ///   - candidates: possible completions.
+    ///   - isWhole: whether a space follows the only candidate.
+    /// - Returns: the matching candidates, when there are several.
     mutating func complete(_ candidates: [String], isWhole: (String) -> Bool = { _ in true }) -> [String] {
         let start = completedStart
         let word = word

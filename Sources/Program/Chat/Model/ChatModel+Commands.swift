@@ -1,7 +1,7 @@
 import Control
 
 extension ChatModel {
-    /// Does what a line says that begins with a slash.
+    /// Runs a line that starts with a slash.
     mutating func command(_ line: String) -> [ChatEffect] {
         let words = line.dropFirst().split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
         let word = words.first.map(String.init) ?? ""
@@ -79,7 +79,7 @@ extension ChatModel {
                 ? "agreed: nobody else is here" : "proposed: all others have to accept"
             return [.call(.action(.say(said)), method: LifetimeProposeMethod.name, params: JSONValue(of: params))]
         case .accept:
-            // What is accepted is what is on the screen, not what may have come meanwhile.
+            // Pins the proposal on the screen, so that a newer one is not accepted.
             guard let proposal = room.lifetime?.proposal?.id else {
                 notice = ("nothing is proposed", true)
                 return []
@@ -159,7 +159,7 @@ extension ChatModel {
         return []
     }
 
-    /// Selects the newest message with these words, before the selected one if there is one.
+    /// Selects the newest message with these words, before the selected one if any.
     private mutating func find(_ words: String, in room: Room) -> [ChatEffect] {
         guard !words.isEmpty else { return usage(.find) }
         let messages = room.messages.filter { !$0.isOfNode }
@@ -209,7 +209,8 @@ extension ChatModel {
         return [.call(.action(.invite(room.id)), method: InviteCreateMethod.name, params: .object(params))]
     }
 
-    /// The message that a word such as `@2` means, or the selected, or the last of another; and what follows.
+    /// The message named by a word such as `@2`, else the selected one, else the last one of another member; and the
+    /// rest.
     private func target(_ rest: String, _ room: Room) -> (Message?, String) {
         if rest.hasPrefix("@") || rest.hasPrefix("~") {
             let words = rest.dropFirst().split(separator: " ", maxSplits: 1)
@@ -222,7 +223,7 @@ extension ChatModel {
         return (room.message(selection) ?? room.messages.last { $0.member != nil } ?? room.messages.last, rest)
     }
 
-    /// A path, in quotation marks if it has blanks, and what follows.
+    /// A path, quoted if it has spaces, and the rest.
     private static func path(_ rest: String) -> (String, String?) {
         if let mark = rest.first, mark == "'" || mark == "\"" {
             let parts = rest.dropFirst().split(separator: mark, maxSplits: 1, omittingEmptySubsequences: false)
@@ -264,7 +265,7 @@ extension ChatModel {
         return lines
     }
 
-    /// What is agreed beside the lifetime.
+    /// The terms beside the lifetime.
     static func terms(_ terms: some LifetimeTermsFields) -> [String] {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
@@ -274,7 +275,7 @@ extension ChatModel {
         return lines
     }
 
-    /// What consent to a mailbox means.
+    /// The consequences of a mailbox.
     private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []

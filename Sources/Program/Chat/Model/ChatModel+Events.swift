@@ -1,7 +1,6 @@
 import Control
 
 extension ChatModel {
-    /// Something has happened at the node.
     mutating func happened(_ event: JSONValue) -> [ChatEffect] {
         guard let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)) else { return [] }
         switch kind {
@@ -71,26 +70,25 @@ extension ChatModel {
         }
     }
 
-    /// No message, name or draft stays, on the screen or in memory.
+    /// Removes all messages, names and drafts from the screen and from memory.
     mutating func locked() -> [ChatEffect] {
         isLocked = true
         rooms = []
         joins = []
         forgetList()
         forgetWhatIsShown()
-        // The plain chat has no page that says so.
+        // The plain chat has no page for the locked state.
         notice = ("the storage is locked", true)
         return []
     }
 
-    /// Everything is asked for again.
     private mutating func unlocked() -> [ChatEffect] {
         isLocked = false
         notice = nil
         return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
     }
 
-    /// Nothing that was quoted or looked at stays.
+    /// Removes everything that quotes a message.
     private mutating func forgetWhatIsShown() {
         selection = nil
         question = nil
@@ -106,14 +104,14 @@ extension ChatModel {
         guard event["member"]?.stringValue != nil, event["reactsTo"] == nil else { return [] }
         let isFirst = room(id)?.unreadCount == 0
         change(id) { $0.unreadCount += 1 }
-        // Once for a room, not for each message.
+        // Once per room, not per message.
         return isFirst ? [.bell] : []
     }
 
-    /// Reading marks messages as read: only what is on the screen is.
+    /// Only for the room on the screen, because `read` marks messages as read.
     private mutating func refreshMessages(_ id: String) -> [ChatEffect] { currentID == id ? ask(.messages(id)) : [] }
 
-    /// The node has done what a person wanted.
+    /// A user's action succeeded.
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
         case .send(let id, _, _): return refreshMessages(id)
@@ -165,7 +163,7 @@ extension ChatModel {
         }
     }
 
-    /// Shows a room that is new, unless the person has gone on to something else meanwhile.
+    /// Opens a new room, unless the user has switched rooms meanwhile.
     private mutating func goOn(to id: String?, called name: String?, from: String?) {
         if currentID == from, editor.isEmpty, question == nil {
             wantedRoom = id

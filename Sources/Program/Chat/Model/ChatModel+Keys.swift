@@ -3,10 +3,10 @@ import Control
 import enum Messaging.Limits
 
 extension ChatModel {
-    /// A paste of several lines, or of more bytes than this, is asked about.
+    /// Longer pastes, and those of several lines, need a confirmation.
     private static let pasteByteCount = 500
 
-    /// What a number key stands for while a reaction is chosen.
+    /// The reactions on the number keys.
     static let reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"]
 
     mutating func press(_ key: Key) -> [ChatEffect] {
@@ -63,7 +63,7 @@ extension ChatModel {
         return []
     }
 
-    /// One row stays in sight.
+    /// One row of overlap.
     private var pageRows: Int { max(1, bodyCount(size) - 1) }
 
     private mutating func scrollUp() -> [ChatEffect] {
@@ -117,7 +117,6 @@ extension ChatModel {
         return []
     }
 
-    /// A line that a person has written.
     mutating func enter(_ line: String) -> [ChatEffect] {
         guard line.contains(where: { !$0.isWhitespace }) else { return [] }
         if line.hasPrefix("//") { return send(String(line.dropFirst())) }
@@ -178,7 +177,7 @@ extension ChatModel {
         return []
     }
 
-    /// - Returns: `nil` when the key is not for a message.
+    /// - Returns: `nil` when the key does not apply to a message.
     private mutating func pressOnMessage(_ key: Key) -> [ChatEffect]? {
         guard let room, let message = room.message(selection) else { return nil }
         switch key {
@@ -195,13 +194,13 @@ extension ChatModel {
         case .alt("v"): return view(message)
         case .alt("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
         case .alt("c"): return cancel(message)
-        // A letter begins a text.
+        // A letter starts a text.
         default: return nil
         }
         return []
     }
 
-    /// - Parameter columns: of the screen. Where the words have no room, the keys stand alone, and `/help` names them.
+    /// - Parameter columns: on a narrow screen only the keys are shown, and `/help` explains them.
     static func selectionHelp(_ columns: Int) -> String {
         columns < 80
             ? "Enter, Alt-E/S/V/W/C, Esc: see /help"
@@ -262,14 +261,14 @@ extension ChatModel {
 
     // MARK: The card
 
-    /// - Returns: `nil` when the key is not for a card.
+    /// - Returns: `nil` when the key does not apply to a card.
     private mutating func pressOnCard(_ key: Key) -> [ChatEffect]? {
         guard let room else { return nil }
         let proposal = room.lifetime?.proposal
         switch key {
         case .alt("a") where proposal?.member != nil, .alt("o") where proposal?.member != nil,
             .alt("r") where proposal?.member != nil:
-            // Nobody reads a card in less.
+            // Protects against a key meant for the previous card.
             if let changedAt = room.proposalChangedAt, now.milliseconds - changedAt.milliseconds < 1_000 {
                 notice = ("the proposal has just changed: look again", true)
                 return []
@@ -377,14 +376,14 @@ extension ChatModel {
         }
     }
 
-    /// One emoji, or `+1` or `-1`: no plain letter.
+    /// One emoji, or `+1` or `-1`.
     static func isEmoji(_ text: String) -> Bool {
         if text == "+1" || text == "-1" { return true }
-        // ASCII digits have the property, too.
+        // ASCII digits have the emoji property too.
         return text.count == 1 && text.unicodeScalars.contains { $0.properties.isEmoji && !$0.isASCII }
     }
 
-    /// Takes an emoji back that is ours already.
+    /// Adds an emoji, or removes our own.
     mutating func react(_ room: Room, _ message: String, _ emoji: String) -> [ChatEffect] {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false

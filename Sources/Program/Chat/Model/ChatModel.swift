@@ -1,82 +1,78 @@
 import Control
 
-/// The chat without terminal, socket or clock: inputs change it and make effects, and ``picture(_:)`` is what is seen.
+/// The chat without terminal, socket or clock: inputs change its state and return effects, and ``picture(_:)`` draws
+/// it.
 ///
-/// The node holds the truth. An event says what has changed; the model asks the node for that part again.
+/// The node's state is authoritative. An event marks a part as changed, and the model requests that part again.
 struct ChatModel {
-    /// What fills the screen instead of a conversation.
+    /// Pages that cover the conversation.
     enum Overlay {
         case help
         case text(title: String, lines: [String])
-        /// With the text that a QR code may show.
+        /// `url` is the text for a QR code.
         case invite(title: String, lines: [String], url: String)
         /// A QR code.
         case code([String])
         case image(message: String, title: String, rows: [Row])
     }
 
-    /// A question that the line of input answers.
+    /// A question for the input line.
     enum Question {
-        /// The name of the room is to be typed.
+        /// The user must type the room's name.
         case explode(room: String, params: JSONValue, isScheduled: Bool)
         case leave(room: String)
-        /// What was pasted has several lines or is long.
+        /// A paste with several lines or many bytes.
         case paste(String)
         case reaction(message: String)
-        /// The person types a name of their own; then the line, `/create` or `/join`, is done.
+        /// The user types their name; then `line`, `/create` or `/join`, runs.
         case name(line: String)
         case invitation(JoinStatus)
     }
 
-    /// The person has no name in `config.json` and was not asked for one.
+    /// The user has no name in `config.json` and was not asked yet.
     var asksName: Bool
-    /// What the person has answered.
     var ownName: String?
-    /// Lists the files and directories whose path has this beginning; a directory ends with a slash.
+    /// Lists the paths with this prefix; a directory ends with a slash.
     let paths: @Sendable (String) -> [String]
-    /// Ctrl-C was pressed while something was written.
+    /// Ctrl-C was pressed once with text on the input line.
     var isQuitAsked = false
     var rooms: [Room] = []
     var joins: [JoinStatus] = []
-    /// The id of the room on the screen; the list of rooms when `nil`.
+    /// The room on the screen; `nil` for the list.
     var currentID: String?
-    /// The room that is opened first, by the word of the command line.
+    /// The room to open first, as named on the command line.
     var wantedRoom: String?
-    /// The line of the list that is chosen.
     var listIndex = 0
     private var listDraft = LineEditor()
     var selection: HexID?
-    /// Rows by which the messages are scrolled up.
+    /// Rows scrolled up.
     var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
-    /// Messages of others that have come since.
+    /// Messages received while scrolled up.
     var newBelow = 0
-    /// The storage is locked: nothing is shown.
     var isLocked = false
-    /// The screen is too small to show what a key would do.
+    /// The screen is below ``smallest``, so keys are ignored.
     var isTooSmall = false
-    /// How many columns and rows there are; 80 and 24 until it is said.
+    /// 80 and 24 until the terminal reports its size.
     var size = Picture.Size(columns: 80, rows: 24)
     var overlay: Overlay? { didSet { overlayScroll = 0 } }
-    /// Rows of the page that are above the screen.
     var overlayScroll = 0
     var question: Question?
-    /// What the node or the chat has to say, until the next key.
+    /// A message for the user, until the next key.
     var notice: (text: String, isFailure: Bool)? { didSet { isNoticePassing = false } }
     /// See ``sayUntilChange(_:isFailure:)``.
     private(set) var isNoticePassing = false
-    /// Why there is no node any more.
+    /// Why the connection to the node was lost.
     var lostConnection: String?
     var now: Timestamp
     let calendar: LocalCalendar
-    /// The rows of a QR code.
     let makeQRCode: @Sendable (String) -> [String]?
 
-    /// The connection is new: what is on the screen is asked for again.
+    /// True on a new connection, until the visible room is refreshed.
     private var isNew = false
-    /// Requests that have no answer yet, and whether they are to be made once more.
+    /// Unanswered requests; true when the state became dirty and the request must be repeated.
     private var pending: [ChatRequest: Bool] = [:]
 
-    /// - Parameter room: what is opened first; the list when `nil`.
+    /// - Parameter room: opened first; `nil` for the list.
     init(
         room: String?, now: Timestamp, calendar: @escaping LocalCalendar, asksName: Bool = false,
         paths: @escaping @Sendable (String) -> [String] = { _ in [] },
@@ -90,14 +86,14 @@ struct ChatModel {
         self.calendar = calendar
     }
 
-    /// What is to be asked when there is a connection. Events come first: then nothing is missed between.
+    /// The first requests of a connection. The subscription comes first, so that no change is missed.
     mutating func begin() -> [ChatEffect] {
         lostConnection = nil
         isLocked = false
         if isNoticePassing { notice = nil }
         pending = [:]
         isNew = true
-        // The node may have been away: what it knew of agreements is not known any more.
+        // The node may have restarted, so its agreements may have ended.
         for index in rooms.indices {
             if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
             rooms[index].lifetime = nil
@@ -110,7 +106,7 @@ struct ChatModel {
         ]
     }
 
-    /// A text, whatever it begins with.
+    /// Sends a text, even with a leading slash.
     mutating func say(_ text: String) -> [ChatEffect] {
         if isLocked { return refuseLocked() }
         return text.contains { !$0.isWhitespace } ? send(text) : []
@@ -124,10 +120,10 @@ struct ChatModel {
     /// Why the last text was not sent.
     var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
 
-    /// A whole line, as somebody would type it.
+    /// Enters a whole line as if typed.
     mutating func enter(line: String) -> [ChatEffect] {
         if isLocked { return refuseLocked() }
-        // The plain chat does not show a reply that an earlier line has left.
+        // The plain chat does not show a pending reply, so it must not apply to this line.
         if let currentID { change(currentID) { $0.reply = nil } }
         editor.set(line)
         return press(.enter)
@@ -150,7 +146,7 @@ struct ChatModel {
             show(image: rows, of: message, title: title, in: id)
             return []
         case .disconnected(let why):
-            // Told again with each attempt: an answer to a key stays.
+            // Repeated on each attempt, so a later notice stays.
             if lostConnection == nil { notice = nil }
             lostConnection = why
             return []
@@ -162,7 +158,7 @@ struct ChatModel {
         }
     }
 
-    /// Without a node, a key that needs it is refused in words: the line, the question and the rest stay as they were.
+    /// Without a node, a key that needs one only shows an error; the state stays unchanged.
     private mutating func unlessLost(_ body: (inout ChatModel) -> [ChatEffect]) -> [ChatEffect] {
         guard let lostConnection else { return body(&self) }
         var changed = self
@@ -181,7 +177,7 @@ struct ChatModel {
         return effects
     }
 
-    /// When the picture changes by itself.
+    /// Next time the screen changes without input.
     var nextChange: Int64? {
         guard let room else { return rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min() }
         return room.nextChange(after: now)
@@ -189,7 +185,7 @@ struct ChatModel {
 
     // MARK: Rooms
 
-    /// What is being written: each room has its own, and so has the list.
+    /// Each room has its own input line, and so has the list.
     var editor: LineEditor {
         get { room?.draft ?? listDraft }
         set {
@@ -201,7 +197,6 @@ struct ChatModel {
         }
     }
 
-    /// Nothing that was written at the list stays.
     mutating func forgetList() { listDraft.forget() }
 
     var room: Room? { currentID.flatMap { id in rooms.first { $0.id == id } } }
@@ -212,7 +207,7 @@ struct ChatModel {
         if let index = index(of: id) { body(&rooms[index]) }
     }
 
-    /// Shows a room, or the list.
+    /// Shows a room, or the list for `nil`.
     mutating func open(_ id: String?) -> [ChatEffect] {
         if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
         currentID = id
@@ -229,7 +224,6 @@ struct ChatModel {
         return refresh(id)
     }
 
-    /// Asks for all that is shown of a room.
     mutating func refresh(_ id: String) -> [ChatEffect] {
         if room(id)?.isExploded ?? false { return ask(.explosion(id)) }
         return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
@@ -239,7 +233,7 @@ struct ChatModel {
 
     // MARK: Asking
 
-    /// Asks again for a part that the node knows; once more afterwards, when it is being asked already.
+    /// Requests a part of the node's state. A request in progress is repeated after its answer.
     mutating func ask(_ request: ChatRequest) -> [ChatEffect] {
         if pending[request] != nil {
             pending[request] = true
@@ -262,7 +256,7 @@ struct ChatModel {
 
     private mutating func answered(_ request: ChatRequest, _ answer: Result<JSONValue, ControlError>) -> [ChatEffect] {
         let isDirty = pending.removeValue(forKey: request) ?? false
-        // The answer is from before the lock.
+        // The answer predates the lock.
         if isLocked, case .success = answer { return [] }
         var effects: [ChatEffect]
         switch answer {
@@ -290,7 +284,7 @@ struct ChatModel {
             let read = try value.decoded(as: ReadMethod.Result.self)
             let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
             if read.more == true, wanted > 1 {
-                // The answer was cut at its end, where the newest are: fewer of them.
+                // The answer was cut at the newest messages, so request fewer.
                 change(id) { room in
                     room.wantedCount = wanted / 2
                     room.isCut = true
@@ -345,7 +339,7 @@ struct ChatModel {
         }
         switch request {
         case .messages(let id), .conversation(let id), .lifetime(let id):
-            // It may have exploded, or have been left, a moment ago.
+            // The conversation may just have exploded or been left.
             if error.kind == .notFound || error.kind == .expired {
                 if room(id)?.isExploded ?? false { return [] }
                 return ask(.conversations)
@@ -365,7 +359,7 @@ struct ChatModel {
         return []
     }
 
-    /// Says something that an event or a new connection makes stale.
+    /// Shows a notice that the next event or connection makes stale.
     mutating func sayUntilChange(_ text: String, isFailure: Bool = false) {
         notice = (text, isFailure)
         isNoticePassing = true
@@ -377,7 +371,7 @@ struct ChatModel {
 
     private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
         let known = rooms
-        // Of a conversation that was joined again, the latest copy is the last.
+        // After a second join, the latest copy is the last.
         let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
         rooms = conversations.filter { latest[$0.conversation] == $0.inbox }.map { conversation in
             guard var room = known.first(where: { $0.id == conversation.conversation }) else {
@@ -386,7 +380,7 @@ struct ChatModel {
             room.conversation = conversation
             return room
         }
-        // What has exploded stays in sight until it is closed.
+        // Exploded rooms stay visible until closed.
         rooms += known.filter { one in one.isExploded && !rooms.contains { $0.id == one.id } }
         if let id = currentID, room(id) == nil {
             currentID = nil
@@ -398,7 +392,7 @@ struct ChatModel {
         return open(word: wanted)
     }
 
-    /// Opens the room that a word means: its alias, its name, or the beginning of its id.
+    /// Opens a room by its alias, its name, or a prefix of its id.
     mutating func open(word: String) -> [ChatEffect] {
         let matches =
             rooms.filter { $0.conversation.alias == word }.first.map { [$0] }
@@ -413,7 +407,7 @@ struct ChatModel {
 
     // MARK: Images
 
-    /// An image that was asked for a moment ago: unless its message is gone, or the person has gone on.
+    /// Shows a requested image, unless its message is gone or the user has moved on.
     private mutating func show(image rows: [Row], of message: String, title: String, in id: String) {
         guard currentID == id, let room, room.messages.contains(where: { $0.message.description == message }),
             overlay == nil, question == nil, editor.isEmpty
@@ -424,7 +418,6 @@ struct ChatModel {
 
     // MARK: Selection
 
-    /// The message that was selected may be gone.
     mutating func dropSelection() {
         guard let room else { return }
         if room.message(selection) == nil { selection = nil }

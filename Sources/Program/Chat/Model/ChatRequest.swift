@@ -1,6 +1,6 @@
 import Control
 
-/// What the chat asks the node, and what for.
+/// A request to the node and its purpose.
 enum ChatRequest: Hashable, Sendable {
     case subscription
     case conversations
@@ -9,51 +9,49 @@ enum ChatRequest: Hashable, Sendable {
     case conversation(String)
     case lifetime(String)
     case explosion(String)
-    /// Something that a person wants: what is said when it is done.
+    /// An action of the user; the case decides the notice after success.
     case action(Action)
 
     enum Action: Hashable, Sendable {
-        /// With the text and what it answers, which are given back when it could not be sent.
+        /// Text and reply target are restored when the send fails.
         case send(String, text: String?, reply: ReplyTarget?)
         case invite(String)
-        /// A code to say aloud.
+        /// A spoken code.
         case code(String)
-        /// With the room from which it was asked for, which is `nil` for the list.
+        /// The room where the user asked; `nil` for the list.
         case join(from: String?)
         case create(from: String?)
         case decline
         case explode(String)
         case leave(String)
-        /// Nothing more is said than this.
+        /// On success, shows this text.
         case say(String)
     }
 }
 
-/// What the model wants done.
+/// Side effects for the caller.
 enum ChatEffect {
     case call(ChatRequest, method: String, params: JSONValue)
-    /// Sends a file to a conversation, with a text.
     case upload(conversation: String, path: String, text: String?, replyTo: String?)
-    /// Writes the file of a message into a directory or a file.
+    /// `path` is a directory or a file.
     case save(conversation: String, message: String, path: String?)
-    /// Shows the image of a message, in as many columns and rows.
+    /// `size` is the available space.
     case preview(conversation: String, message: String, title: String, size: Picture.Size)
-    /// Remembers the person's name for conversations to come.
+    /// Saves the user's name for future conversations.
     case remember(name: String)
     case bell
     case quit
 }
 
-/// What happens to the model.
 enum ChatInput {
     case key(Key)
     case event(JSONValue)
     case answer(ChatRequest, Result<JSONValue, ControlError>)
-    /// The node sends no more events, because they came too fast: the subscription is to be made again.
+    /// The node ended the subscription of a slow reader; subscribe again.
     case dropped
-    /// A file was sent or written, or was not.
+    /// Outcome of a file transfer.
     case said(String, isFailure: Bool)
-    /// An image that was asked for, of a message in a room.
+    /// A rendered image.
     case image(room: String, message: String, title: String, rows: [Row])
     case disconnected(String)
     case resized(Picture.Size)

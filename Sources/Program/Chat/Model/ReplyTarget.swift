@@ -1,10 +1,10 @@
 import Control
 
-/// A message that is being answered. Nothing of its text is kept.
+/// The message being answered, without its text.
 struct ReplyTarget: Hashable, Sendable {
     let message: HexID
     let expiresAt: Timestamp?
-    /// The person is told before the text is sent.
+    /// The user is told before the text is sent.
     var isGone = false
 
     init(_ message: Message) {

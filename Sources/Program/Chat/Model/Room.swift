@@ -1,57 +1,54 @@
 import Control
 
 extension Message {
-    /// Said by the node, here alone.
+    /// True for notices that this node wrote itself.
     var isOfNode: Bool { member == nil && from == "system" }
 }
 
-/// A conversation as the chat knows it: what the node last answered, and what a person has looked at.
+/// A conversation in the chat: the node's last answers, and the user's view.
 struct Room {
-    /// The conversation's id, in hex.
+    /// Conversation id, in hex.
     let id: String
     var conversation: Conversation { didSet { unreadCount = conversation.unread } }
     var lifetime: LifetimeStatus?
-    /// Of a scheduled explosion, or of one that has happened.
+    /// Absent without a scheduled or past explosion.
     var explosion: ExplosionStatus?
-    /// In the order of their arrival.
+    /// In order of arrival.
     private(set) var messages: [Message] = []
-    /// Messages whose time was over while they were on the screen.
+    /// Markers of messages that expired on the screen.
     private(set) var faded: [Faded] = []
-    /// What has happened here and is no message, newest last.
+    /// Events that are not messages, newest last.
     private(set) var notes: [Note] = []
-    /// How many there were, those that are gone included.
+    /// Number of notes ever, removed ones included.
     private(set) var noteTotal = 0
-    /// Messages of others that nobody was shown.
     var unreadCount = 0
-    /// What is being written here.
     var draft = LineEditor()
-    /// The message that the draft answers.
     var reply: ReplyTarget?
-    /// How many of the newest were unread when the room was opened, until they are here.
+    /// Unread messages when the room was opened, until they are loaded.
     var newCount = 0
-    /// The first of them.
+    /// The first unread message.
     var firstNew: HexID?
-    /// The agreement that has ended, until somebody has answered to it.
+    /// An agreement that has ended, until the user reacts.
     var endedLifetime: LifetimeValue?
-    /// When another proposal took the place of one that was on the screen.
+    /// When the proposal on the screen was replaced.
     var proposalChangedAt: Timestamp?
-    /// What was kept before the connection to the node was lost.
+    /// Lifetime before the connection was lost.
     var keptBefore: LifetimeValue?
-    /// How many messages were asked for.
+    /// Number of messages to request.
     var wantedCount = Room.pageCount
-    /// There are no older messages than those that are here.
+    /// True when no older messages exist.
     var isWhole = false
 
-    /// All messages are more than an answer of the node holds.
+    /// True when the messages exceed one answer of the node.
     var isCut = false
 
-    /// Messages that are asked for at first.
+    /// Number of messages to request at first.
     static let pageCount = 200
-    /// How long a message whose time is over leaves a mark.
+    /// Milliseconds that the marker of an expired message stays.
     static let fadeTime: Int64 = 2_000
     private static let noteCount = 50
 
-    /// A message that was here a moment ago. Nothing of its text is kept.
+    /// Marker of an expired message, without its text.
     struct Faded {
         let message: HexID
         let sentAt: Timestamp
@@ -69,15 +66,13 @@ struct Room {
         unreadCount = conversation.unread
     }
 
-    /// What it is called here.
     var title: String { ShownText.line(conversation.alias ?? conversation.name ?? String(id.prefix(12))) }
 
     var isExploded: Bool { ["exploding", "exploded", "error"].contains(explosion?.state ?? "") }
 
-    /// When the whole conversation explodes.
     var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }
 
-    /// How long what is said here is kept.
+    /// The lifetime of new messages.
     var retention: LifetimeValue { lifetime?.lifetime ?? conversation.lifetime }
 
     func name(of member: String) -> String {
@@ -96,7 +91,7 @@ struct Room {
         if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
         newCount = 0
         expire(now: now)
-        // One that is missing may be older than the messages that were asked for.
+        // An absent message may be older than the requested ones.
         if let reply, isWhole, !isCut, message(reply.message) == nil { self.reply?.isGone = true }
     }
 
@@ -106,7 +101,7 @@ struct Room {
         if notes.count > Self.noteCount { notes.removeFirst() }
     }
 
-    /// Takes away what must not be read any more.
+    /// Removes expired messages, markers and drafts.
     mutating func expire(now: Timestamp) {
         let over = messages.filter { message in message.expiresAt.map { $0 <= now } ?? false }
         if !over.isEmpty {
@@ -121,7 +116,7 @@ struct Room {
         if let time = reply?.expiresAt, time <= now { reply?.isGone = true }
     }
 
-    /// Nothing of the conversation is kept here.
+    /// Removes all content of the conversation.
     mutating func forget() {
         messages = []
         faded = []
@@ -133,12 +128,12 @@ struct Room {
         reply = nil
     }
 
-    /// When something of it changes by itself, if nothing happens: a second, a minute or an hour of a countdown is over.
+    /// Next time a countdown on the screen changes.
     func nextChange(after now: Timestamp) -> Int64? {
         let ends = messages.compactMap(\.expiresAt?.milliseconds) + [explodesAt?.milliseconds].compactMap(\.self)
         let changes = ends.filter { $0 > now.milliseconds }.map { end in
             let left = end - now.milliseconds
-            // The last minute of a message, and the whole day before an explosion, are counted by the second.
+            // The last minute of a message, and the whole countdown of an explosion, change every second.
             let step: Int64 = left <= 61_000 || end == explodesAt?.milliseconds ? 1_000 : 60_000
             return now.milliseconds + max(1, left % step == 0 ? step : left % step)
         }

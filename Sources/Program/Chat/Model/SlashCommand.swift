@@ -1,6 +1,5 @@
 import Control
 
-/// What can be typed behind a slash.
 enum SlashCommand: String, CaseIterable, Sendable {
     case propose, accept, reject, withdraw, agreement
     case invite, join, decline, create, list, open
@@ -8,7 +7,6 @@ enum SlashCommand: String, CaseIterable, Sendable {
     case who, profile, rename, joins, find, remove
     case block, explode, leave, help, quit
 
-    /// What follows it.
     var arguments: String {
         switch self {
         case .propose: "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]"
@@ -62,7 +60,7 @@ enum SlashCommand: String, CaseIterable, Sendable {
         }
     }
 
-    /// The command of the shell that does the same; nothing when there is none.
+    /// The equivalent shell command; empty when there is none.
     var equivalent: String {
         switch self {
         case .propose: "mayfly lifetime propose C VALUE --mailbox ram --renew"
@@ -91,7 +89,6 @@ enum SlashCommand: String, CaseIterable, Sendable {
         }
     }
 
-    /// The page of help.
     static var helpLines: [String] {
         let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
         let width = usages.map(\.count).max() ?? 0

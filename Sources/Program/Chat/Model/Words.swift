@@ -2,7 +2,7 @@ import Control
 
 import enum Messaging.Lifetime
 
-/// A time as the wall clock of this machine shows it.
+/// A time in this machine's time zone.
 struct LocalTime: Hashable, Sendable {
     var year: Int
     var month: Int
@@ -37,10 +37,9 @@ struct LocalTime: Hashable, Sendable {
     func isSameDay(_ other: LocalTime) -> Bool { (year, month, day) == (other.year, other.month, other.day) }
 }
 
-/// Where a moment is on this machine's wall clock.
+/// Converts to this machine's time zone.
 typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
 
-/// Times and lifetimes in words.
 enum Words {
     /// `7 days`, for a lifetime.
     static func lifetime(_ value: LifetimeValue) -> String {
@@ -56,7 +55,7 @@ enum Words {
 
     static func milliseconds(_ value: LifetimeValue) -> Int64? { Lifetime(rawValue: value.rawValue)?.milliseconds }
 
-    /// What is left, in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
+    /// Remaining time in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
     static func left(_ milliseconds: Int64) -> String {
         let seconds = max(0, (milliseconds + 999) / 1_000)
         if seconds <= 60 { return "\(seconds)s" }
@@ -96,17 +95,15 @@ enum Words {
         return "\((value / 1_024 * 10).rounded() / 10) GiB"
     }
 
-    /// Two copies of a member's home run at once.
     static func copies(of member: String) -> String {
         "two copies of \(member)'s home run at once: each of them gets a part of the messages"
     }
 
-    /// A member reports that of our home.
     static func copies(reportedBy member: String) -> String {
         "\(member) reports that two copies of your home run at once: each of them gets a part of the messages"
     }
 
-    /// A name that somebody has chosen, where it stands beside words of ours: short, so that it cannot pass for them.
+    /// A name chosen by a member, cut so that it cannot pass for our own words.
     static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
 
     /// `a, b and c`

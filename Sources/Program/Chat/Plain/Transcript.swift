@@ -1,7 +1,6 @@
 import Control
 
-/// The chat as lines, one below the other: for pipes, slow lines and screen readers. What was said before is not said
-/// again.
+/// The chat as lines for pipes, slow terminals and screen readers. Each line appears once.
 struct Transcript {
     private var messages: Set<HexID> = []
     private var noteCount = 0
@@ -11,14 +10,14 @@ struct Transcript {
     private var notice: String?
     private var ended: LifetimeValue?
     private var receipts: Set<String> = []
-    /// Of which it was said that a mailbox has them.
+    /// Messages already reported as mailed.
     private var mailed: Set<HexID> = []
     private var listed: [String] = []
     private var question: String?
 
     init() {}
 
-    /// The lines that are new since the last call.
+    /// The new lines since the last call.
     mutating func update(_ model: inout ChatModel) -> [String] {
         var lines: [String] = []
         if let lostConnection = model.lostConnection, notice != lostConnection {
@@ -50,7 +49,7 @@ struct Transcript {
         let kept =
             room.explodesAt.map { "explodes \(Words.time($0, now: model.now, model.calendar))" }
             ?? (room.retention == .ephemeral ? "memory only" : "kept \(Words.lifetime(room.retention)) on disk")
-        // Not before the node has answered.
+        // Waits for the node's answer.
         if room.lifetime != nil, kept != retention {
             lines.append("* \(room.title): \(kept)")
             retention = kept
@@ -92,7 +91,7 @@ struct Transcript {
         let head = "\(model.calendar(message.sentAt).clock) \(ShownText.line(message.from)): "
         return texts.enumerated().map { index, text in
             let tail = index == texts.count - 1 ? end : ""
-            // What stands further in belongs to the message: no line of a text can pass for another message.
+            // Continuation lines are indented, so that none can pass for a message.
             return index == 0 ? "\(head)\(text)\(tail)" : "      \(text)\(tail)"
         }
     }

@@ -1,10 +1,10 @@
 import Control
 
 extension ChatModel {
-    /// The smallest screen on which everything has its place.
+    /// The smallest screen with room for everything.
     static let smallest = Picture.Size(columns: 32, rows: 8)
 
-    /// What is on the screen.
+    /// Draws the screen.
     func picture(_ size: Picture.Size) -> Picture {
         guard size.columns >= Self.smallest.columns, size.rows >= Self.smallest.rows else {
             let rows = (0..<max(1, size.rows)).map {
@@ -16,14 +16,14 @@ extension ChatModel {
         let bottom = cardRows(size.columns) + input + [statusRow(size.columns)]
         let room = bodyCount(size)
         let body = bodyRows(columns: size.columns, count: room)
-        // A card that is higher than the screen loses its beginning, not the input.
+        // A card that is too high loses its beginning, not the input line.
         let rows = ([headerRow(size.columns)] + body + bottom.suffix(size.rows - 1 - room))
         return Picture(
             size: size, rows: rows.prefix(size.rows).map { $0.cut(to: size.columns) },
             cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column)))
     }
 
-    /// Rows between the first line and the last ones.
+    /// Rows between the header and the bottom lines.
     func bodyCount(_ size: Picture.Size) -> Int {
         max(1, size.rows - 2 - cardRows(size.columns).count - inputRows(size).0.count)
     }
@@ -46,7 +46,7 @@ extension ChatModel {
         return Row(Span(Wrapping.cut(left, width: max(0, columns - CellWidth.of(right.text) - 1)), .bar), right: right)
     }
 
-    /// How long what is here stays, in words and colour.
+    /// The lifetime of the room, with its tone.
     private func retention(_ room: Room, _ columns: Int) -> Span {
         let isNarrow = columns < 60
         if room.isExploded { return Span(" EXPLODED ", .exploding) }
@@ -61,7 +61,7 @@ extension ChatModel {
 
     // MARK: The last lines
 
-    /// The rows of the line that is being written, and where the cursor is in them.
+    /// The rows of the input line, and the cursor in them.
     private func inputRows(_ size: Picture.Size) -> ([Row], (row: Int, column: Int)) {
         let prompt = inputPrompt
         let text = String(editor.text[..<editor.cursor]).replacing("\n", with: "↵")
@@ -84,7 +84,7 @@ extension ChatModel {
         place(prompt + ShownText.line(text))
         cursor = (rows.count - 1, columns)
         place(ShownText.line(rest))
-        // The rows around the cursor, not more than a third of the screen.
+        // Rows around the cursor, at most a third of the screen.
         let count = min(rows.count, max(1, size.rows / 3))
         let first = max(0, min(cursor.row, rows.count - count))
         let shown = rows[first..<(first + count)].map { Row(Span($0, question == nil ? .plain : .strong)) }
@@ -110,7 +110,7 @@ extension ChatModel {
         }
     }
 
-    /// What this message will get, or what there is to say; and where something unread waits.
+    /// A notice or the lifetime of the next message; on the right, rooms with unread messages.
     private func statusRow(_ columns: Int) -> Row {
         let others = rooms.enumerated().filter { $1.id != currentID && $1.unreadCount > 0 }.map {
             "[\($0 + 1) \($1.title) \($1.unreadCount)]"
@@ -159,7 +159,7 @@ extension ChatModel {
 
     // MARK: Cards
 
-    /// A proposal that waits, or an agreement that has ended.
+    /// A pending proposal, or an agreement that has ended.
     private func cardRows(_ columns: Int) -> [Row] {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
@@ -196,7 +196,7 @@ extension ChatModel {
                     ? Row(Span("┌ \(line) \(String(repeating: "─", count: max(0, fill)))┐", .card))
                     : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card)))
         }
-        // Every key is shown: what answers a proposal is not cut off.
+        // The keys that answer a proposal are never cut off.
         let keyRows = Wrapping.wrap(keys, width: width - 2)
         for (index, line) in keyRows.enumerated() {
             let fill = max(0, width - 2 - CellWidth.of(line))
@@ -233,7 +233,7 @@ extension ChatModel {
         return [Row](repeating: Row(), count: count - shown.count) + shown
     }
 
-    /// Behind the last row that is shown, so that the selected message is in sight.
+    /// End index that keeps the selected message visible.
     private func selectedEnd(_ rows: [Row], _ count: Int) -> Int? {
         guard selection != nil, let first = rows.firstIndex(where: { $0.spans.contains { $0.tone == .selected } })
         else { return nil }
@@ -254,7 +254,7 @@ extension ChatModel {
             let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
             return [head, Row()] + rows.prefix(max(0, count - 2))
         }
-        // A command to copy is not broken at its blanks.
+        // Commands to copy are not broken at spaces.
         let body = lines(of: overlay).flatMap { line in
             line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
         }
@@ -274,7 +274,7 @@ extension ChatModel {
         }
     }
 
-    /// The lines of a page, however wide.
+    /// The unwrapped lines of a page.
     func lines(of overlay: Overlay) -> [String] {
         switch overlay {
         case .help: SlashCommand.helpLines
@@ -323,7 +323,7 @@ extension ChatModel {
         return rows
     }
 
-    /// Who has destroyed a conversation, and who has yet to.
+    /// Members that have destroyed their copy, and the others.
     private func explosionRows(_ room: Room, _ columns: Int) -> [Row] {
         guard let status = room.explosion else { return [] }
         var rows = [Row(Span(" The keys are destroyed: nothing here can be read any more.", .strong)), Row()]

@@ -1,29 +1,28 @@
 import Control
 
-/// The rows of a room's messages, with day lines, and notes of what has happened between them.
+/// Rows of a room's messages, with day lines and notes.
 struct MessageRows {
     private let model: ChatModel
     private let room: Room
     private let columns: Int
-    /// Columns of the longest name that is shown.
+    /// In columns.
     private let nameWidth: Int
-    /// Columns of a message's time that is left.
+    /// In columns.
     private let leftWidth: Int
 
     init(_ model: ChatModel, _ room: Room, _ columns: Int) {
         self.model = model
         self.room = room
         self.columns = columns
-        // Not the names of all messages: the picture costs the same however many there are.
+        // Only recent names, so that the cost does not grow with the room.
         let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(ShownText.line($0.from)) }
         nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : 8)
         leftWidth = columns >= 60 ? 9 : 8
     }
 
-    /// Before the text: the time, the name.
+    /// Columns of time and name before the text.
     private var indent: Int { 6 + nameWidth + 2 }
 
-    /// What stands in a room, each with its time.
     private enum Entry {
         case message(Message)
         case faded(Room.Faded)
@@ -41,17 +40,17 @@ struct MessageRows {
     private var entries: [Entry] {
         var entries = room.messages.map { Entry.message($0) }
         for other in room.faded.map({ Entry.faded($0) }) + room.notes.map({ Entry.note($0) }) {
-            // Messages have the times of their senders' clocks: one from far ahead keeps nothing before it.
+            // A message may have a far future time from its sender's clock, so search from the end.
             let index = entries.lastIndex { $0.at <= other.at }
             entries.insert(other, at: index.map { $0 + 1 } ?? 0)
         }
         return entries
     }
 
-    /// The newest rows; what is above them is not made.
+    /// The newest rows. Older rows are not built.
     /// - Parameters:
-    ///   - count: at least as many, where there are so many.
-    ///   - id: a message that has to be among them, with as many rows above it.
+    ///   - count: minimum number, if available.
+    ///   - id: a message to include, with as many rows above it.
     func rows(last count: Int, through id: HexID? = nil) -> [Row] {
         let entries = entries
         var pieces: [[Row]] = []
@@ -152,7 +151,6 @@ struct MessageRows {
         return rows
     }
 
-    /// The same colour for the same name.
     private static func number(of name: String) -> Int { name.utf8.reduce(0) { ($0 &* 31 &+ Int($1)) & 0xFFFF } }
 
     private func fileLine(_ file: MessageFile, _ message: Message) -> String {
@@ -165,7 +163,7 @@ struct MessageRows {
         return "▤ \(ShownText.line(file.name)) (\(Words.size(file.byteCount))\(state))"
     }
 
-    /// How far a message of ours has come.
+    /// Delivery mark of one of our own messages.
     private func mark(_ message: Message) -> String {
         guard message.member == nil else { return "" }
         switch message.state {
@@ -185,7 +183,7 @@ struct MessageRows {
         return "✓✓ \(count)/\(deliveries.count)" + rest
     }
 
-    /// How long a message is still here.
+    /// Remaining lifetime of a message.
     private func left(_ message: Message) -> Span? {
         guard let expiresAt = message.expiresAt else {
             return room.retention == .ephemeral ? nil : Span("memory only", .memory)

@@ -1,24 +1,23 @@
-/// What a piece of text means; the colours are the renderer's.
+/// Semantic style of a text; the renderer chooses colours.
 enum Tone: Hashable, Sendable {
     case plain
     case dim
     case strong
-    /// The name of a member: the same colour for the same name.
+    /// A member's name; the number selects the colour.
     case name(Int)
-    /// Kept on the disk; in memory alone; about to be destroyed.
+    /// On disk; in memory only; about to be destroyed.
     case kept, memory, exploding
     case warning
-    /// The first line, and the last.
+    /// The first and the last line.
     case bar
     case card
     case selected
-    /// Black on white, whatever the colours of the terminal are.
+    /// Black on white, whatever the terminal's colours are.
     case code
-    /// Colours of an image, of the 256 of a terminal; `nil` is the terminal's own.
+    /// Palette colours of an image (256 colours); `nil` is the terminal's default.
     case pixels(fore: UInt8?, back: UInt8?, isReversed: Bool)
 }
 
-/// Text of one tone.
 struct Span: Hashable, Sendable {
     let text: String
     let tone: Tone
@@ -29,10 +28,9 @@ struct Span: Hashable, Sendable {
     }
 }
 
-/// A line of the screen.
 struct Row: Hashable, Sendable {
     var spans: [Span]
-    /// What stands at the right end of the line, whatever the terminal makes of the text before it.
+    /// Placed at the right edge, even if the terminal measures the text before it differently.
     var right: Span?
 
     init(_ spans: Span..., right: Span? = nil) {
@@ -45,10 +43,9 @@ struct Row: Hashable, Sendable {
         self.right = right
     }
 
-    /// Columns of all but ``right``.
+    /// Columns without ``right``.
     var width: Int { spans.reduce(0) { $0 + CellWidth.of($1.text) } }
 
-    /// The same, cut to a screen.
     func cut(to columns: Int) -> Row {
         let right = right.flatMap { CellWidth.of($0.text) < columns / 2 ? $0 : nil }
         var left = columns - (right.map { CellWidth.of($0.text) + 1 } ?? 0)
@@ -63,7 +60,7 @@ struct Row: Hashable, Sendable {
         return Row(spans: spans, right: right)
     }
 
-    /// As it is seen, without colours.
+    /// Plain text.
     func text(width: Int) -> String {
         let left = spans.map(\.text).joined()
         guard let right else { return left }
@@ -71,16 +68,10 @@ struct Row: Hashable, Sendable {
     }
 }
 
-/// A whole screen.
 struct Picture: Hashable, Sendable {
     struct Size: Hashable, Sendable {
         var columns: Int
         var rows: Int
-
-        init(columns: Int, rows: Int) {
-            self.columns = columns
-            self.rows = rows
-        }
     }
 
     let size: Size
@@ -94,7 +85,7 @@ struct Picture: Hashable, Sendable {
         self.cursor = cursor
     }
 
-    /// As it is seen, without colours and without blanks at the ends of lines.
+    /// Plain text without trailing spaces.
     var text: String {
         rows.map { row in
             let line = row.text(width: size.columns)

@@ -1,5 +1,5 @@
-/// What a program draws with characters and colours, as rows of ours: of its control sequences only those of colours are
-/// understood (ECMA-48, SGR), all others are left out with what is not shown.
+/// Converts the output of a drawing program to rows. It keeps colour sequences (ECMA-48, SGR) and drops other control
+/// sequences and invisible characters.
 enum PixelRows {
     private struct Pen {
         var fore: UInt8?
@@ -8,7 +8,7 @@ enum PixelRows {
 
         var tone: Tone { .pixels(fore: fore, back: back, isReversed: isReversed) }
 
-        /// The parameters of one sequence; what is not known of them changes nothing.
+        /// Applies the parameters of one sequence; unknown ones have no effect.
         mutating func apply(_ parameters: [Int]) {
             var rest = parameters[...]
             while let first = rest.popFirst() {
@@ -33,7 +33,7 @@ enum PixelRows {
         }
     }
 
-    /// - Parameter size: more rows and columns than these are cut off.
+    /// - Parameter size: larger images are cut.
     static func rows(of bytes: [UInt8], size: Picture.Size) -> [Row] {
         var pen = Pen()
         var rows: [Row] = []

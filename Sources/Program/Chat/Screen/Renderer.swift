@@ -1,25 +1,23 @@
-/// Pictures to the bytes that a terminal is sent: ECMA-48, as every terminal of today understands it.
-///
-/// Only lines that have changed are sent.
+/// Renders pictures as ECMA-48 output. It sends only changed lines.
 struct Renderer {
-    /// False with `NO_COLOR` (no-color.org): tones are bold, dim and reverse then.
+    /// False with `NO_COLOR` (no-color.org): tones become bold, dim and reverse.
     private let hasColours: Bool
     private var shown: Picture?
 
     init(hasColours: Bool) { self.hasColours = hasColours }
 
-    /// Another screen for the chat, which leaves the one before as it was; bracketed paste.
-    /// Lines do not wrap: a character that is wider than it is known to be stays in its line.
+    /// Alternate screen and bracketed paste. Line wrap is off, so that a character wider than expected stays in its
+    /// line.
     static let begin = "\u{1B}[?1049h\u{1B}[?2004h\u{1B}[?7l\u{1B}[2J"
-    /// Clears that screen before it is left: some terminals keep it.
+    /// Clears the alternate screen before leaving it, because some terminals keep it.
     static let end = "\u{1B}[0m\u{1B}[2J\u{1B}[?7h\u{1B}[?2004l\u{1B}[?25h\u{1B}[?1049l"
 
-    /// The whole screen is sent the next time: it may have been written over.
+    /// Forces a full redraw, because the screen may have been overwritten.
     mutating func forget() { shown = nil }
 
     mutating func update(_ picture: Picture) -> String {
         guard picture != shown else { return "" }
-        // Synchronised output, where the terminal has it: no half picture is seen.
+        // Synchronised output, where supported, avoids tearing.
         var bytes = "\u{1B}[?2026h\u{1B}[?25l"
         let isNew = shown?.size != picture.size
         if isNew { bytes += "\u{1B}[0m\u{1B}[2J" }
@@ -31,7 +29,7 @@ struct Renderer {
             for span in row.spans { bytes += code(span.tone) + span.text + "\u{1B}[0m" }
             if let right = row.right {
                 let column = max(1, picture.size.columns - CellWidth.of(right.text) + 1)
-                // A mark of left-to-right writing keeps digits beside right-to-left text where they belong (UAX #9).
+                // A left-to-right mark keeps digits beside right-to-left text in place (UAX #9).
                 let mark = row.spans.contains(where: \.text.isRightToLeft) ? "\u{200E}" : ""
                 bytes += "\u{1B}[\(column)G\(code(right.tone))\(mark)\(right.text)\u{1B}[0m"
             }
@@ -56,7 +54,7 @@ struct Renderer {
         case .plain: "\u{1B}[0m"
         case .dim: "\u{1B}[2m"
         case .strong: "\u{1B}[1m"
-        // The colours of a terminal that can be read on black and on white: not yellow, not the pale ones.
+        // Colours readable on black and on white: neither yellow nor pale ones.
         case .name(let number): "\u{1B}[1;\([31, 32, 34, 35, 36][number % 5])m"
         case .kept: "\u{1B}[30;42m"
         case .memory: "\u{1B}[30;46m"

@@ -1,15 +1,15 @@
 import Control
 
-/// Text from elsewhere as a terminal may be given it.
+/// Sanitizes untrusted text for a terminal.
 enum ShownText {
-    /// Scalars of one character that are shown: a base with more marks than this would run into the lines around it.
+    /// Scalars shown per character. More combining marks would overlap the neighbouring lines.
     private static let scalarCount = 8
 
-    /// The lines of a text: no control character, nothing that changes the direction of writing, tabs as blanks.
+    /// The lines of a text, without control characters and bidirectional controls, tabs as spaces.
     static func lines(_ text: String) -> [String] {
         var result: [String] = []
         var line = ""
-        // First: what they would hold apart is one character without them.
+        // Filtered first: scalars that a control separated become one character.
         let kept = String(String.UnicodeScalarView(text.unicodeScalars.filter { !$0.changesDirection }))
         for character in kept {
             if character.isNewline {
@@ -23,7 +23,6 @@ enum ShownText {
         return result
     }
 
-    /// The same on one line.
     static func line(_ text: String) -> String { lines(text).joined(separator: " ") }
 
     private static func harmless(_ character: Character) -> String {
@@ -39,15 +38,14 @@ enum ShownText {
     }
 }
 
-/// Lines cut to the width of a screen.
 enum Wrapping {
-    /// The pieces of a line that fit, broken at blanks where there are any; at least one piece.
+    /// Wraps a line, at spaces where possible; returns at least one piece.
     static func wrap(_ line: String, width: Int) -> [String] {
         guard width > 0 else { return [""] }
         var rows: [String] = []
         var row: [Character] = []
         var columns = 0
-        /// Behind the last blank of the row, and the columns up to it.
+        /// Index behind the last space of the row, and its column.
         var breakPlace: (index: Int, columns: Int)?
         for character in line {
             let size = CellWidth.of(character)
@@ -56,7 +54,7 @@ enum Wrapping {
                 (row, columns, breakPlace) = ([], 0, nil)
                 continue
             }
-            // What is left behind a break may still have no room for a wide character.
+            // After a break the rest may still lack room for a wide character.
             while columns + size > width, !row.isEmpty {
                 let place = breakPlace
                 rows.append(String(place.map { row[..<($0.index - 1)] } ?? row[...]))
@@ -64,7 +62,7 @@ enum Wrapping {
                 columns -= place?.columns ?? columns
                 breakPlace = nil
             }
-            // A character that is wider than the screen is left out.
+            // Drops a character wider than the screen.
             guard size <= width else { continue }
             row.append(character)
             columns += size
@@ -74,7 +72,7 @@ enum Wrapping {
         return rows
     }
 
-    /// The beginning of a text, with an ellipsis if it is longer than `width` columns.
+    /// Cuts a text to `width` columns, with an ellipsis.
     static func cut(_ text: String, width: Int) -> String {
         guard CellWidth.of(text) > width else { return text }
         guard width > 0 else { return "" }
@@ -89,7 +87,7 @@ enum Wrapping {
         return result + "…"
     }
 
-    /// A text filled up with blanks, or cut, to exactly `width` columns.
+    /// Pads or cuts a text to exactly `width` columns.
     static func fit(_ text: String, width: Int) -> String {
         let cut = cut(text, width: width)
         return cut + String(repeating: " ", count: max(0, width - CellWidth.of(cut)))

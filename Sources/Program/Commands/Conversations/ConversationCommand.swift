@@ -129,7 +129,7 @@ extension ConversationCommand {
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
                     list.conversations.map { conversation in
                         [
-                            // The id means the latest copy of a conversation.
+                            // An id selects the latest copy of a conversation.
                             short(
                                 safe(
                                     latest[conversation.conversation] == conversation.inbox
@@ -148,7 +148,6 @@ extension ConversationCommand {
         }
     }
 
-    /// The node counts no further than that.
     private static let mostUnread = 1_000
 
     fileprivate static func unread(_ count: Int) -> String {
@@ -289,7 +288,7 @@ extension ConversationCommand {
             ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
         }
 
-        /// - Returns: the inbox of what was confirmed: an id means the latest copy of a conversation.
+        /// - Returns: the inbox of the confirmed conversation, because an id selects its latest copy.
         private func confirm(_ client: ControlClient) throws -> String {
             let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
@@ -345,15 +344,14 @@ extension ConversationCommand {
 }
 
 extension Conversation {
-    /// What it is called here.
     var title: String { (alias ?? name).map(safe) ?? short(safe(conversation)) }
 
-    /// With us, unless we were removed.
+    /// Includes us, unless we were removed.
     var memberCount: Int { members.count + (state == "removed" ? 0 : 1) }
 }
 
-/// What a person types for a conversation: its alias, quoted where a shell wants that; the beginning of its id where
-/// there is no alias, or one that would end the command in which it is shown.
+/// The word that names a conversation on a command line: its quoted alias, or a prefix of its id. The prefix is used
+/// without an alias, or when the alias has a backquote, which would end the suggested command.
 func handle(_ alias: String?, _ conversation: String) -> String {
     quoted(alias.map(safe).flatMap { $0.contains("`") ? nil : $0 } ?? short(safe(conversation)))
 }

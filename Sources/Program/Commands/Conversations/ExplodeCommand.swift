@@ -30,7 +30,6 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode list                 the ids of the last 45 days, and scheduled explosions
             """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
 
-    /// By name, where the conversation is still there to tell.
     private static func list(_ members: [String], _ status: ExplosionStatus) -> String {
         let names = members.map { member in status.names?.first { $0.member == member }?.name ?? member }
         return names.isEmpty ? "-" : names.map(safe).joined(separator: ", ")
@@ -111,7 +110,6 @@ extension ExplodeCommand {
                 isInTime
                 ? wait && status.state == "error" ? FailureKind.failed.exitCode : 0 : FailureKind.timedOut.exitCode
             if terminal.json {
-                // The result names the members that have not confirmed.
                 terminal.result(value, exitCode: code)
             } else {
                 ExplodeCommand.show(status, terminal)
@@ -120,7 +118,6 @@ extension ExplodeCommand {
             if code != 0 { throw ExitCode(code) }
         }
 
-        /// Says what follows from it.
         private func note(_ status: ExplosionStatus, _ terminal: Terminal) {
             if status.state == "scheduled" { return noteSchedule(status, terminal) }
             if status.trace == false {
@@ -134,7 +131,6 @@ extension ExplodeCommand {
             }
         }
 
-        /// Says what was asked for and is not so.
         private func noteSchedule(_ status: ExplosionStatus, _ terminal: Terminal) {
             let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
             if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
@@ -143,7 +139,8 @@ extension ExplodeCommand {
             terminal.note("see who knows with `mayfly explode status \(short(safe(status.conversation)))`")
         }
 
-        /// The conversation. With --force `nil` when it cannot be shown: it has exploded already, or `explode` reports why.
+        /// The conversation; with --force `nil` when it cannot be shown. Then it has exploded already, or `explode`
+        /// reports the error.
         private func show(_ client: ControlClient) throws -> Conversation? {
             do {
                 let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
@@ -154,7 +151,6 @@ extension ExplodeCommand {
             }
         }
 
-        /// Asks to type the name.
         private func confirm(_ found: Conversation) throws {
             let name = found.title
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
@@ -169,13 +165,13 @@ extension ExplodeCommand {
         }
     }
 
-    /// The members of a conversation, by name: the explosion destroys the names.
+    /// The members of a conversation, with names saved before the explosion destroys them.
     private struct Members {
         private let client: ControlClient
         let conversation: String
         private let names: [ExplosionStatus.Name]
 
-        /// - Parameter found: `nil` for a conversation that cannot be shown: its members have no names.
+        /// - Parameter found: `nil` when the conversation cannot be shown; its members then have no names.
         init(of found: Conversation?, named text: String, _ client: ControlClient) {
             self.client = client
             // The id, so that no other conversation explodes if names change meanwhile.
@@ -185,7 +181,7 @@ extension ExplodeCommand {
             }
         }
 
-        /// To be called before the explosion.
+        /// Call it before the explosion.
         func subscribe() throws {
             let params = SubscribeMethod.Params(
                 conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)
@@ -198,12 +194,11 @@ extension ExplodeCommand {
             return status
         }
 
-        /// Between two questions: no event tells that a member knows of a scheduled explosion.
+        /// Polling interval: no event reports that a member knows a scheduled explosion.
         private static let pause = Duration.seconds(1)
 
         /// Prints each confirmation until all members have confirmed.
-        /// - Parameter answer: the node's to `explode`.
-        /// - Returns: its last answer, and whether all have.
+        /// - Returns: the node's last answer, and whether all members have confirmed.
         func follow(_ answer: JSONValue, until deadline: ContinuousClock.Instant?, _ terminal: Terminal) throws -> (
             value: JSONValue, isComplete: Bool
         ) {
@@ -269,7 +264,7 @@ extension ExplodeCommand {
                 } else {
                     explosions += page.explosions
                 }
-                // A page that leads to itself would never end.
+                // Guards against an endless loop on a page that names itself as the next.
                 from = page.next == from ? nil : page.next
             } while from != nil
             if !terminal.json { ExplodeCommand.table(explosions, terminal) }

@@ -2,13 +2,12 @@ import ArgumentParser
 import Control
 import Messaging
 
-/// `mayfly invite create C --code`.
 extension InviteCommand.Create {
-    /// The node ends a code of itself, and says so; this is for a node that does not answer.
+    /// The node ends the code by itself before this timeout, which covers a node that does not answer.
     private static let patience = Duration.seconds(5 * 60 + 30)
 
     func performCode(_ terminal: Terminal) throws {
-        // One connection for both calls: the node takes the code back when it ends.
+        // One connection for both calls, because the node revokes the code when the connection closes.
         let client = try connect()
         let value = try client.call(InviteCodeMethod.self, .init(conversation: conversation, wait: !noWait))
         let opened = try understand(value, as: InviteCodeMethod.Result.self)
@@ -17,7 +16,7 @@ extension InviteCommand.Create {
         let answer = try client.call(InviteOutcomeMethod.self, .init(number: opened.number), timeout: Self.patience)
         let outcome = try understand(answer, as: InviteOutcomeMethod.Result.self).outcome
         if terminal.json {
-            // The result itself says what went wrong; the exit code says which kind.
+            // The result describes the failure; the exit code gives its kind.
             terminal.result(answer, exitCode: outcome.failure?.kind.exitCode ?? 0)
             if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
             return
@@ -38,7 +37,7 @@ extension InviteCommand.Create {
 }
 
 extension CodeEnd {
-    /// Why nobody has the invitation; `nil` if somebody has.
+    /// Why the invitation was not delivered; `nil` if it was.
     fileprivate var failure: ControlError? {
         let again = "make a new code: mayfly invite create C --code"
         switch self {

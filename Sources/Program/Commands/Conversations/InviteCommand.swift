@@ -63,7 +63,7 @@ extension InviteCommand {
             }
         }
 
-        /// A part of a QR code cannot be read: it is shown whole or not at all.
+        /// Shows the QR code whole or not at all, because part of one is unreadable.
         private func showQRCode(of url: String, _ terminal: Terminal) {
             let instead = "`mayfly invite create \(quoted(conversation)) --code` makes a code to say aloud"
             guard let rows = QRCode.rows(for: url) else {
@@ -71,7 +71,7 @@ extension InviteCommand {
             }
             let size = Terminal.size(of: STDERR_FILENO)
             let columns = CellWidth.of(rows[0])
-            // The prompt of the shell takes the last row.
+            // The shell prompt takes the last row.
             guard columns <= size.columns, rows.count < size.rows else {
                 return terminal.note("QR code:  needs \(columns) columns and \(rows.count + 1) rows; \(instead)")
             }

@@ -60,7 +60,6 @@ struct JoinCommand: ParsableCommand {
 }
 
 extension JoinStatus {
-    /// Why the join did not end well; `nil` when it did.
     fileprivate var failure: ControlError? {
         switch state {
         case .ready: return nil
@@ -85,7 +84,7 @@ extension JoinCommand {
 
         @Argument(help: "The invitation, with or without `mayfly:join/`, a code, or `-`.", completion: .spokenCode)
         var slug: String
-        /// Of a code that was typed as it was said, with spaces.
+        /// The rest of a spoken code typed with spaces.
         @Argument(help: ArgumentHelp(visibility: .hidden)) var words: [String] = []
         @Option(help: ArgumentHelp("Of a code: where it was made. Port 7440 by default.", valueName: "host[:port]"))
         var at: String?
@@ -107,13 +106,13 @@ extension JoinCommand {
             let params = JoinMethod.Params(
                 slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
                 wait: noWait ? false : nil, alias: alias, at: at)
-            // Before it joins, a code takes some seconds of its own.
+            // Redeeming a spoken code takes some seconds before the join.
             let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace + .seconds(30))
             let status = try understand(value, as: JoinStatus.self)
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
             if terminal.json {
-                // The result itself says what went wrong; the exit code says which kind.
+                // The result describes the failure; the exit code gives its kind.
                 terminal.result(value, exitCode: failure?.kind.exitCode ?? 0)
                 if let failure { throw ExitCode(failure.kind.exitCode) }
                 return
@@ -130,21 +129,22 @@ extension JoinCommand {
             }
         }
 
-        /// The longest text on standard input in which an invite is looked for, in bytes.
+        /// Longest standard input searched for an invite, in bytes.
         private static let inviteByteLimit = 1 << 16
 
-        /// What is to be joined: for `-` the first line of standard input, so that no list of processes shows it.
+        /// The text to join by. For `-` it is the first line of standard input, which keeps the invite out of process
+        /// lists.
         private func invite() throws(ControlError) -> String {
             guard slug == "-" else { return ([slug] + words).joined(separator: " ") }
             let bytes = try InputFile.read("-", byteLimit: Self.inviteByteLimit)
-            // Editors of other systems begin a file with a byte order mark.
+            // Editors of other systems start a file with a byte order mark.
             let text = String(decoding: bytes.trimmingPrefix([0xEF, 0xBB, 0xBF]), as: UTF8.self)
             let lines = text.split(whereSeparator: \.isNewline)
             let line = lines.first { $0.contains { !$0.isWhitespace } }
             guard let words = line?.split(whereSeparator: \.isWhitespace), let word = words.first else {
                 throw ControlError(.usage, "there is no invite on standard input", hint: "paste it, then Ctrl-D")
             }
-            // A code may be written as it was said, with blanks.
+            // A spoken code may be typed with spaces.
             let said = words.joined(separator: " ")
             return SpokenCode.isMeant(by: said) ? said : String(word)
         }

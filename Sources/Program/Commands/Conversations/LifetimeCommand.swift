@@ -52,7 +52,7 @@ struct LifetimeCommand: ParsableCommand {
         return text
     }
 
-    /// Says what a restart does to what was agreed, and the cure.
+    /// Explains what a restart does to the agreement, and how to keep it.
     fileprivate static func noteEnd(_ status: LifetimeStatus, _ conversation: String, _ terminal: Terminal) {
         let lifetime = status.agreement?.lifetime ?? status.proposal?.lifetime ?? .ephemeral
         let mailbox = status.agreement.map(\.mailbox) ?? status.proposal?.mailbox
@@ -73,7 +73,7 @@ struct LifetimeCommand: ParsableCommand {
 }
 
 extension LifetimeCommand {
-    /// Whether the nodes agree again by themselves when a session has ended.
+    /// Whether the nodes agree again automatically after a session ends.
     struct Renewal: ParsableArguments {
         @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
         var renew = false
@@ -81,7 +81,6 @@ extension LifetimeCommand {
 
         func validate() throws { if renew, once { throw ValidationError("--renew and --once exclude each other") } }
 
-        /// Asks a person who gave neither flag.
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
@@ -125,7 +124,7 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
-            // No policy accepts some terms that count from reading, so their renewal is not offered.
+            // No policy accepts some terms with a `read` timer, so their renewal is not offered.
             let isAsked = keeps && timer != .read
             let params = LifetimeProposeMethod.Params(
                 conversation: conversation, lifetime: value, attachments: attachments, unopened: unopened, timer: timer,
@@ -284,7 +283,7 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let client = try connect()
-            // The question is about the proposal that is open now: another one must not be accepted in its place.
+            // Pins the proposal shown in the question, so that a newer one is not accepted in its place.
             let shown = try understand(
                 try client.call(LifetimeShowMethod.self, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal

@@ -259,7 +259,7 @@ extension PeerCommand {
             let bytes = try InputFile.read(file, byteLimit: ControlLimits.requestByteCount / 2)
             let document: JSONValue
             do {
-                // Here, where the lines still are.
+                // Validated here, where line numbers are known.
                 _ = try PeersFile.parse(bytes, path: file == "-" ? "standard input" : file)
                 document = try JSONReader.read(bytes)
             } catch let error as HomeFileError {

@@ -17,7 +17,7 @@ struct EventCondition: ExpressibleByArgument, Sendable {
                 if words.count == 2, !words[0].isEmpty, words[0].allSatisfy(\.isLetter) {
                     values.append((words[0], words[1]))
                 } else if let last = values.last {
-                    // A comma of the value: no `key=` follows it.
+                    // Without a `key=` after it, a comma belongs to the value.
                     values[values.count - 1].value = "\(last.value),\(pair)"
                 } else {
                     return nil
@@ -34,7 +34,6 @@ struct EventCondition: ExpressibleByArgument, Sendable {
 
     static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
 
-    /// Refuses what cannot happen: it would be waited for until the end of time.
     func check() throws(ControlError) {
         for (key, value) in values {
             let fields = EventKind.commonFields + event.fields
@@ -76,7 +75,7 @@ struct EventCondition: ExpressibleByArgument, Sendable {
 
     func names(_ key: String) -> Bool { values.contains { $0.key == key } }
 
-    /// Whether the values of those keys are the candidate's; it may be an event of another kind.
+    /// Whether the values of these keys equal the candidate's. The candidate may be an event of another kind.
     func agrees(with candidate: JSONValue, in keys: (String) -> Bool) -> Bool {
         values.filter { keys($0.key) }.allSatisfy { key, value in
             guard let actual = candidate[key] else { return false }
@@ -90,7 +89,7 @@ struct EventCondition: ExpressibleByArgument, Sendable {
 
     private static func isID(_ key: String, of event: EventKind) -> Bool {
         switch key {
-        // There it is a text.
+        // In `joinFailed` the field holds a text.
         case "message": event != .joinFailed
         case "conversation", "inbox", "member", "join", "proposal", "agreement", "replyTo", "reactsTo": true
         default: false
@@ -116,18 +115,17 @@ struct EventKinds: ExpressibleByArgument, Sendable {
     func contains(_ kind: EventKind) -> Bool { kinds.contains(kind) }
 }
 
-/// What becomes of the proposal of which an agreement is awaited.
+/// Follows the proposal whose agreement a command waits for.
 struct AwaitedAgreement {
-    /// The events that tell.
     static let kinds: [EventKind] = [.lifetimeProposed, .lifetimeAgreed, .lifetimeRejected]
 
     private let condition: EventCondition
-    /// The newest one; `nil` when it was made before we looked.
+    /// The newest proposal; `nil` when it was made before the command started.
     private var proposal: JSONValue?
-    /// Its rejection.
     private(set) var rejection: JSONValue?
 
-    /// - Returns: `nil` when something else is awaited, or an agreement of any conversation: another may come to one.
+    /// - Returns: `nil` for other conditions, and without a conversation: any other conversation may still reach an
+    ///   agreement.
     init?(_ condition: EventCondition?, in conversation: String?) {
         guard let condition, condition.event == .lifetimeAgreed, conversation != nil || condition.names("conversation")
         else { return nil }
@@ -144,7 +142,7 @@ struct AwaitedAgreement {
             rejection = nil
         case .lifetimeAgreed: rejection = nil
         case .lifetimeRejected:
-            // Not of another one, nor of one of which this agreement could not have come.
+            // Ignores the rejection of another proposal, and of a proposal whose terms do not match the condition.
             if let proposal, proposal["proposal"] != event["proposal"] { return }
             if let proposal, !condition.agrees(with: proposal, in: { Self.terms.contains($0) }) { return }
             rejection = event

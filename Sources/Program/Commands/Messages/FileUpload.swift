@@ -4,9 +4,8 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Hands a file to the node, piece by piece, and shows how far it has come.
 struct FileUpload {
-    /// Pieces that the node has and has not said to be kept.
+    /// Pieces without an acknowledgement.
     private static let piecesInFlight = 4
 
     let path: String
@@ -22,10 +21,8 @@ struct FileUpload {
         }
     }
 
-    /// - Parameter text: what is said to the file.
-    /// - Returns: what the node answers: the message.
     func upload(text: String?, _ progress: Progress) throws -> JSONValue {
-        // Without a time that was given, the writer of a pipe may take as long as it likes.
+        // Without --timeout, the writer of a pipe has unlimited time.
         let deadline = command.timeout.map { ContinuousClock.now + $0.duration }
         let descriptor = try InputFile.open(path)
         defer { if path != "-" { close(descriptor) } }
@@ -35,7 +32,7 @@ struct FileUpload {
                 .usage, "\(path) is a directory", hint: "send an archive of it: tar -cz DIR | … --file -")
         }
         let isRegular = status.st_mode & S_IFMT == S_IFREG
-        // A file of /proc has no size.
+        // A file of /proc has size 0.
         let byteCount: Int64? = isRegular && status.st_size > 0 ? Int64(status.st_size) : nil
         let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
         let client = try command.connect()
@@ -54,12 +51,10 @@ struct FileUpload {
         return try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
     }
 
-    /// A minute, and a second more for each MiB.
     private static func patience(byteCount: Int64) -> Interval {
         Interval(milliseconds: 60_000 + byteCount / (1 << 20) * 1_000)
     }
 
-    /// - Returns: how many bytes there were.
     private func send(
         _ descriptor: Int32, _ upload: String, of byteCount: Int64?, _ client: ControlClient, _ progress: Progress,
         until end: ContinuousClock.Instant?
@@ -75,7 +70,7 @@ struct FileUpload {
             }
             if piece.isEmpty { return total }
             total += Int64(piece.count)
-            // A log that grows would never end.
+            // Ends the upload of a growing log.
             if let byteCount, total > byteCount { throw changed }
             let params = AttachmentAppendMethod.Params(upload: upload)
             pending.append(try client.send(AttachmentAppendMethod.self, params, body: piece, until: deadline))
@@ -87,7 +82,7 @@ struct FileUpload {
         }
     }
 
-    /// As much as a piece holds; less at the end of the file.
+    /// A full piece; less at the end of the file.
     private func piece(_ descriptor: Int32, until end: ContinuousClock.Instant?) throws -> [UInt8] {
         var bytes: [UInt8] = []
         while bytes.count < AttachmentMethods.pieceByteCount {
@@ -105,7 +100,7 @@ struct FileUpload {
         return status
     }
 
-    /// Another process changes one of these when it writes to a file.
+    /// A write by another process changes one of these.
     private static func change(_ status: stat) -> [Int] {
         [Int(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
     }
@@ -116,7 +111,7 @@ struct FileUpload {
             hint: "send a copy of it, or what it has now: `head -c N FILE | mayfly send C --file -`")
     }
 
-    /// Shows how far the members have come, on a connection of its own. Ends with the program.
+    /// Shows the delivery progress over its own connection. Ends with the program.
     private func follow(_ message: String, _ progress: Progress) {
         guard progress.isShown, let home = try? command.global.resolvedHome() else { return }
         let conversation = command.conversation
@@ -139,7 +134,6 @@ struct FileUpload {
     }
 }
 
-/// One line on the terminal that is written over.
 final class Progress: Sendable {
     let isShown: Bool
     private let hasEnded = Mutex(false)
@@ -148,14 +142,14 @@ final class Progress: Sendable {
 
     init(isShown: Bool) { self.isShown = isShown }
 
-    /// Shows a text, cut to one row: only that can be written over.
+    /// Shows a text, cut to one row, because only one row can be overwritten.
     func show(_ text: String) {
         guard isShown else { return }
         let row = Wrapping.cut(text, width: Terminal.size(of: STDERR_FILENO).columns - 1)
         hasEnded.withLock { if !$0 { Terminal.ask("\r\(row)\(Self.restCleared)") } }
     }
 
-    /// Clears the line; nothing is shown any more.
+    /// Clears the line for good.
     func end() {
         guard isShown else { return }
         hasEnded.withLock { hasEnded in

@@ -1,11 +1,10 @@
 import Control
 import Glibc
 
-/// Reads what the user names: a file, or standard input for `-`.
 enum InputFile {
-    /// - Throws: `failed` when it cannot be read, `usage` when it is longer than `byteLimit`, `timedOut`.
+    /// - Throws: `failed` when the file cannot be read, `usage` when it is longer than `byteLimit`, `timedOut`.
     /// - Parameters:
-    ///   - cure: of what is longer.
+    ///   - cure: hint for a file that is too long.
     ///   - deadline: for the writer of a pipe; `nil` waits for ever.
     static func read(
         _ path: String, byteLimit: Int, cure: String? = nil, until deadline: ContinuousClock.Instant? = nil
@@ -30,7 +29,7 @@ enum InputFile {
         return descriptor
     }
 
-    /// The next bytes, as many as there are; none at the end.
+    /// The available bytes; none at the end.
     static func read(_ descriptor: Int32, of path: String, atMost limit: Int, until deadline: ContinuousClock.Instant?)
         throws(ControlError) -> [UInt8]
     {

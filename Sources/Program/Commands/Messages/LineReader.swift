@@ -11,27 +11,24 @@ struct LineReader {
     }
 
     private var bytes: [UInt8] = []
-    /// Where the first line begins that was not taken.
+    /// Start of the first unread line.
     private var start = 0
-    /// The number of the last line that was taken: the first is 1.
+    /// Number of the last line read, from 1.
     private(set) var number = 0
-    /// Standard input has ended.
     private(set) var hasEnded = false
 
-    /// Reads what is there, and waits when there is nothing.
+    /// Reads the available bytes; waits when there are none.
     mutating func read() throws(ControlError) {
         let new = try InputFile.read(STDIN_FILENO, of: "-", atMost: 65_536, until: nil)
         hasEnded = new.isEmpty
         bytes.removeFirst(start)
         start = 0
         bytes += new
-        // Bounds the memory for a line without an end: this much of it, with a CR, still shows that it is too long.
+        // Bounds the memory for an endless line. The kept bytes, with a CR, still exceed the limit.
         let last = bytes.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
         bytes.removeLast(max(0, bytes.count - last - Limits.textByteCount - 2))
     }
 
-    /// Takes the next line.
-    /// - Returns: `nil` when no whole line is there.
     mutating func next() -> Line? {
         let rest = bytes[start...]
         guard let newline = rest.firstIndex(of: UInt8(ascii: "\n")) else {
@@ -57,14 +54,13 @@ struct LineReader {
         }
     }
 
-    /// The bytes without one LF or CRLF at their end.
     static func withoutLineEnd(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         guard bytes.last == UInt8(ascii: "\n") else { return bytes }
         let line = bytes.dropLast()
         return line.last == UInt8(ascii: "\r") ? line.dropLast() : line
     }
 
-    /// - Throws: `usage`, with the line and the byte of it, counted from 1, at which the bytes are no UTF-8.
+    /// - Throws: `usage`, with line and byte of the invalid UTF-8, both counted from 1.
     static func text(_ bytes: ArraySlice<UInt8>, firstLine: Int = 1) throws(ControlError) -> String {
         do { return String(copying: try UTF8Span(validating: bytes.span)) } catch {
             let before = bytes.prefix(error.byteOffsets.lowerBound)

@@ -2,11 +2,11 @@ import ArgumentParser
 import Control
 import Messaging
 
-/// Sends each line of standard input as a message, all lines that are there already in one request.
+/// Sends each line of standard input as a message; lines available together go into one request.
 struct LinesUpload {
     let command: SendCommand
 
-    /// Texts of a request. With what is read at once, escaped, they fit into a line of the socket.
+    /// Texts per request. The bytes of one read, escaped, fit into a line of the socket.
     private static let batchCount = 256
 
     private struct Line {
@@ -28,7 +28,6 @@ struct LinesUpload {
         if let firstFailure { throw ExitCode(firstFailure.kind.exitCode) }
     }
 
-    /// Takes the next lines, without empty ones.
     private static func batch(_ reader: inout LineReader) -> [Line] {
         var batch: [Line] = []
         while batch.count < batchCount, let content = reader.next() {

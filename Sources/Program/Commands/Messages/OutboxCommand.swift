@@ -44,7 +44,7 @@ extension OutboxCommand {
                 } else {
                     entries += page.messages
                 }
-                // A page that leads to itself would never end.
+                // Guards against an endless loop on a page that names itself as the next.
                 from = page.next == from ? nil : page.next
             } while from != nil
             if !terminal.json { OutboxCommand.table(entries, terminal) }

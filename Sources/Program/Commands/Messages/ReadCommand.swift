@@ -43,7 +43,7 @@ struct ReadCommand: NodeCommand {
             return
         }
         endOnInterrupt(code: 0)
-        // Before the first page, so that no message falls between the two.
+        // Before the first page, so that no message is lost between the two.
         var cursor = try subscribe(client, since: nil)
         try history.pin(client)
         try begin(client, &history)
@@ -55,8 +55,8 @@ struct ReadCommand: NodeCommand {
         try history.show(client, last: last, since: since)
     }
 
-    /// The messages from the first unread one on. Messages of our own and of the node count as read, so more are read until
-    /// there are as many of members as are unread. The first reading marks them all.
+    /// The messages from the first unread one on. Only members' messages count as unread, so it reads more until it has
+    /// that many. The first request marks all as read.
     private func unreadMessages(_ client: ControlClient) throws -> [JSONValue] {
         let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
         let wanted = Int(try understand(value, as: Conversation.self).unread)
@@ -83,21 +83,20 @@ struct ReadCommand: NodeCommand {
 
     private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed, .locked]
 
-    /// - Parameter cursor: of the last event seen; `nil` for what happens from now on.
+    /// - Parameter cursor: last event seen; `nil` for new events only.
     /// - Returns: the cursor of the newest event.
     private func subscribe(_ client: ControlClient, since cursor: Int64?) throws -> Int64? {
         let params = SubscribeMethod.Params(
             conversation: conversation, since: cursor, events: Self.kinds,
-            // Reading marks them.
+            // The `read` request marks them.
             marksRead: false)
         return try client.call(SubscribeMethod.self, params)["cursor"]?.integerValue
     }
 
     private func follow(_ client: ControlClient, _ history: inout History, _ cursor: inout Int64?) throws {
         while true {
-            // No event tells that the conversation was left on this node: a read does.
+            // Polls, because no event reports that the user left the conversation on this node.
             var step = try client.nextEvent(until: .now + Self.lookTime, for: STDOUT_FILENO)
-            // One read for all events that are here.
             while case .event(let event) = step {
                 cursor = event["cursor"]?.integerValue ?? cursor
                 try checkEnd(event, history.terminal)
@@ -119,7 +118,7 @@ struct ReadCommand: NodeCommand {
         switch event["event"]?.stringValue {
         case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
         case EventKind.locked.rawValue:
-            // The messages leave the screen and its scroll-back, as in the chat.
+            // Clears the screen with its scroll-back, as the chat does.
             if outputIsTerminal, !terminal.json { terminal.result("\u{1B}[H\u{1B}[2J\u{1B}[3J") }
             throw ControlError(.locked, "the node was locked", hint: "unlock it with `mayfly unlock`")
         case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
@@ -130,24 +129,23 @@ struct ReadCommand: NodeCommand {
 
 /// The messages of a conversation that `mayfly read` has printed.
 private struct History {
-    /// Printed ids that are remembered: a member must not fill the memory of `read --follow`.
+    /// Largest number of remembered ids, so that a member cannot fill the memory of `read --follow`.
     private static let memory = 10_000
 
     let conversation: String
     let terminal: Terminal
-    /// New messages come after this one.
+    /// New messages follow this one.
     private var newest: String?
     private var shown: Set<String> = []
-    /// ``shown`` in the order of printing.
     private var order: [String] = []
     private let startedAt = wallClock()
-    /// Messages that events have told of and that are not printed yet.
+    /// Announced by an event but not printed yet.
     private var announced: Set<String> = []
-    /// Messages that were read and not printed: their event has not come, or they are old.
+    /// Read but not printed: old messages, and messages without their event so far.
     private var leftOut: Set<String> = []
     /// ``shown`` by the shortest handle.
     private var starts: [Substring: [String]] = [:]
-    /// The handles of messages whose files were incomplete when they were printed, by id.
+    /// Handles by message id, for messages printed with an incomplete file.
     private var incomplete: [String: String] = [:]
     private var lastDay: LocalTime?
 
@@ -158,13 +156,12 @@ private struct History {
 
     var isEmpty: Bool { shown.isEmpty }
 
-    /// Finds the newest message before any is printed: if the first page is empty, new messages come after this one.
+    /// Finds the newest message before any is printed, for the case that the first page is empty.
     mutating func pin(_ client: ControlClient) throws {
         let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
         newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
     }
 
-    /// Shows messages page by page.
     mutating func show(_ client: ControlClient, last: Int?, since: String?) throws {
         var since = since
         var last = last
@@ -172,14 +169,13 @@ private struct History {
             let value = try client.call(
                 ReadMethod.self, ReadMethod.Params(conversation: conversation, last: last, since: since))
             try print(value["messages"]?.arrayValue ?? [])
-            // A page without messages would never end.
+            // Guards against an endless loop on a page without messages.
             guard value["more"] == true, let end = newest, end != since else { return }
             since = end
             last = nil
         }
     }
 
-    /// Prints the messages that were not printed yet.
     mutating func print(_ messages: [JSONValue]) throws {
         let now = wallClock()
         for value in messages {
@@ -209,7 +205,6 @@ private struct History {
         order.removeFirst(Self.memory / 2)
     }
 
-    /// Prints the messages that came since the last call.
     mutating func showNew(_ client: ControlClient) throws {
         if !announced.isDisjoint(with: leftOut) {
             newest = nil
@@ -219,24 +214,25 @@ private struct History {
             do {
                 try show(client, last: nil, since: newest)
                 isSkippingOld = false
-                // A message that is not printed by now has expired.
+                // A message still unprinted has expired.
                 announced = []
                 return
             } catch let error as ControlError where error.kind == .notFound && newest != nil {
-                // Is it the conversation that is gone?
+                // Throws if the whole conversation is gone.
                 _ = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
-                // The newest message has expired. The ones before it may still be there.
+                // Only the newest message has expired, so try the one before.
                 newest = order.popLast()
                 isSkippingOld = newest == nil
             }
         }
     }
 
-    /// All printed messages have expired: the next read begins at the oldest message. Those that were there before and were
-    /// not asked for are not printed.
+    /// True when all printed messages have expired. The next read starts at the oldest message, and older messages that
+    /// were not requested are skipped.
     private var isSkippingOld = false
 
-    /// An event tells of a member's message, also when that member's clock is wrong; our own messages go by our clock.
+    /// A member's message is new if an event announced it, because the member's clock may be wrong. Our own messages go
+    /// by our clock.
     private func isNew(_ message: Message) -> Bool {
         !isSkippingOld || announced.contains(message.message.description)
             || message.from == "me" && message.sentAt.milliseconds >= startedAt.milliseconds
@@ -263,7 +259,7 @@ private struct History {
 
     private static let handleCount = 4
 
-    /// The start of an id, longer where another message that was shown has the same.
+    /// An id prefix, longer where another printed message shares it.
     private mutating func handle(_ id: String) -> String {
         let others = starts[id.prefix(Self.handleCount), default: []]
         starts[id.prefix(Self.handleCount), default: []].append(id)
@@ -272,7 +268,7 @@ private struct History {
         return String(id.prefix(count))
     }
 
-    /// Notes a message that is to be printed. A person who follows also learns when a file is here, or will not come.
+    /// Notes a message to print. In follow mode it also reports when a file is complete or has failed.
     mutating func happened(_ event: JSONValue) {
         let isNew = event["event"]?.stringValue == EventKind.message.rawValue || event["state"]?.stringValue == "sent"
         if isNew, let id = event["message"]?.stringValue, !shown.contains(id), announced.count < Self.memory {
@@ -302,7 +298,7 @@ private struct History {
         (message.reactions ?? []).map { "  (\(safe($0.reaction)) \(safe($0.from)))" }.joined()
     }
 
-    /// A text of several lines keeps them, indented, so that none can pass for a message of its own.
+    /// Continuation lines are indented, so that none can pass for a message.
     private func text(_ message: Message, indent: Int) -> String {
         let lines = body(message).split(omittingEmptySubsequences: false, whereSeparator: \.isNewline).map {
             safe(String($0))

@@ -39,14 +39,13 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    /// What was written, and where.
     struct Saved {
         let message: String
         let path: String
         let byteCount: Int64
     }
 
-    /// Writes the file where `--output` says, or here.
+    /// Writes the file to `--output`, or to the working directory.
     func save() throws -> Saved {
         let client = try connect()
         var piece = try read(client)
@@ -63,8 +62,7 @@ struct SaveCommand: NodeCommand {
         return Saved(message: piece.message, path: path, byteCount: piece.byteCount)
     }
 
-    /// The whole file.
-    /// - Throws: `usage` when it is longer than `byteLimit`.
+    /// - Throws: `usage` when the file is longer than `byteLimit`.
     func bytes(byteLimit: Int64) throws -> [UInt8] {
         let client = try connect()
         var piece = try read(client)
@@ -79,7 +77,6 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    /// Writes this piece and all that follow; the last is left in `piece`.
     private func write(
         _ piece: inout AttachmentReadMethod.Result, _ client: ControlClient, to descriptor: Int32, _ path: String
     ) throws {
@@ -90,7 +87,7 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    /// Makes the file whole before it has its name.
+    /// Atomic: the file gets its name only when it is complete.
     private func replace(_ path: String, with piece: inout AttachmentReadMethod.Result, _ client: ControlClient) throws
     {
         let (descriptor, partial) = try Self.begin(path)
@@ -104,7 +101,8 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    /// - Parameter piece: the one before: what the user has typed may mean another message by now.
+    /// - Parameter piece: the previous piece, whose message id is exact. The user's prefix may match another message by
+    ///   now.
     private func read(_ client: ControlClient, after piece: AttachmentReadMethod.Result? = nil) throws
         -> AttachmentReadMethod.Result
     {
@@ -121,7 +119,7 @@ struct SaveCommand: NodeCommand {
     }
 
     private func path(named name: String) -> String {
-        // The node made it harmless; a node that did not must not write elsewhere.
+        // Defence in depth: the node has sanitized the name, but a faulty node must not write elsewhere.
         let base = name.split(separator: "/").last.map(String.init) ?? "attachment"
         let safeName = base == "." || base == ".." ? "attachment" : base
         guard let output else { return safeName }
@@ -130,17 +128,17 @@ struct SaveCommand: NodeCommand {
         return isDirectory ? "\(output)/\(safeName)" : output
     }
 
-    /// A device or a pipe: there is nothing to replace, it takes what is written to it.
+    /// A device or a pipe is written directly, because there is no file to replace.
     private static func isStream(_ path: String) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0 else { return false }
         return ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT)
     }
 
-    /// Where a link leads, even if nothing is there: that is what is replaced, not the link.
+    /// Resolves symbolic links, dangling ones too, so that the target is replaced and not the link.
     private static func followed(_ path: String) throws -> String {
         var path = path
-        // As many as Linux follows.
+        // Linux follows 40 links.
         for _ in 0...40 {
             var target = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
             let byteCount = readlink(path, &target, Int(PATH_MAX))
@@ -156,11 +154,11 @@ struct SaveCommand: NodeCommand {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// `O_TMPFILE`, which Glibc's module map does not carry (asm-generic/fcntl.h).
+    /// `O_TMPFILE`, which Glibc's module map lacks (asm-generic/fcntl.h).
     private static let nameless: Int32 = 0o20_000_000 | O_DIRECTORY
 
-    /// A file without a name, so that nothing is left if we are stopped; where there is no such thing, one with a name of
-    /// its own.
+    /// Opens an unnamed file, so that an interruption leaves nothing behind. Without support for it, a temporary name
+    /// is used.
     private static func begin(_ path: String) throws -> (descriptor: Int32, partial: String?) {
         if access("/proc/self/fd", F_OK) == 0 {
             let descriptor = open(directory(of: path), O_WRONLY | O_CLOEXEC | nameless, 0o600)
@@ -172,18 +170,17 @@ struct SaveCommand: NodeCommand {
         return (descriptor, partial)
     }
 
-    /// Short: the file's own name may be as long as a name can be.
+    /// Short, because the file's own name may have the maximum length.
     private static func partial(_ path: String) -> String {
         "\(directory(of: path))/.mayfly-\(String(UInt64.random(in: .min ... .max), radix: 16)).part"
     }
 
-    /// Gives the nameless file its name, once it is whole.
     private func finish(_ descriptor: Int32, _ path: String) throws {
         let nameless = "/proc/self/fd/\(descriptor)"
         if linkat(AT_FDCWD, nameless, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 { return }
         guard errno == EEXIST else { throw Self.failure(path, errno) }
         if !force { throw Self.exists(path) }
-        // There is no link that replaces.
+        // link(2) cannot replace a file.
         let partial = Self.partial(path)
         guard linkat(AT_FDCWD, nameless, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) == 0 else {
             throw Self.failure(path, errno)
@@ -195,16 +192,15 @@ struct SaveCommand: NodeCommand {
         }
     }
 
-    /// Gives the file its name, once it is whole.
     private func finish(_ partial: String, _ path: String) throws {
         if force {
             guard rename(partial, path) == 0 else { throw Self.failure(path, errno) }
             return
         }
-        // Unlike rename, link does not replace what came there meanwhile.
+        // Unlike rename(2), link(2) does not replace a file created meanwhile.
         guard link(partial, path) == 0 else {
             if errno == EEXIST { throw Self.exists(path) }
-            // A file system without links.
+            // A file system without hard links.
             guard access(path, F_OK) != 0, rename(partial, path) == 0 else { throw Self.failure(path, errno) }
             return
         }
@@ -214,7 +210,7 @@ struct SaveCommand: NodeCommand {
     private func write(_ bytes: [UInt8], to descriptor: Int32, _ path: String) throws {
         switch DescriptorOutput.write(bytes, to: descriptor) {
         case nil: break
-        // A reader that has gone has seen enough.
+        // The reader closed the pipe on purpose.
         case EPIPE where descriptor == STDOUT_FILENO: throw ExitCode.success
         case let code?: throw Self.failure(path, code)
         }

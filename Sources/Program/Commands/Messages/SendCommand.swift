@@ -35,7 +35,6 @@ struct SendCommand: NodeCommand {
         }
     }
 
-    /// Longest text and longest payload, in bytes.
     private static let textByteLimit = Limits.textByteCount
     private static let payloadByteLimit = Limits.payloadByteCount
 
@@ -60,7 +59,7 @@ struct SendCommand: NodeCommand {
         String?
     @OptionGroup var global: GlobalOptions
 
-    /// Standard input is a pipe or a file, so it holds the text when nothing else is given.
+    /// A pipe or a file on standard input holds the text, when no other source is given.
     private static let isPiped: Bool = {
         var status = stat()
         return fstat(STDIN_FILENO, &status) == 0 && [S_IFIFO, S_IFREG].contains(status.st_mode & S_IFMT)

@@ -67,21 +67,20 @@ struct WatchCommand: NodeCommand {
         }
     }
 
-    /// What has been seen so far.
     private struct Progress {
-        /// Of the newest event that was seen; `nil` before the first subscription, for events from then on.
+        /// Cursor of the newest event seen; `nil` before the first subscription, which starts with new events.
         var cursor: Int64?
         var agreement: AwaitedAgreement?
     }
 
     private enum End {
         case happened
-        /// The node is not there, or not yet.
+        /// The node is not running, or not yet.
         case disconnected
         case timedOut
     }
 
-    /// Whether it may be better in a moment: the node is starting, or locked so that it does not know the conversation.
+    /// A transient error: the node is starting, or it is locked and does not know the conversation.
     private static func mayPass(_ error: ControlError) -> Bool { error.kind == .noNode || error.kind == .locked }
 
     private static let reconnectPause = Duration.milliseconds(200)
@@ -93,15 +92,14 @@ struct WatchCommand: NodeCommand {
         return .disconnected
     }
 
-    /// Follows the events of one connection.
-    /// - Throws: `noNode` when the node goes away.
+    /// - Throws: `noNode` when the node disconnects.
     private func follow(
         _ client: ControlClient, _ progress: inout Progress, until deadline: ContinuousClock.Instant?,
         _ terminal: Terminal
     ) throws -> End {
         var replayed = try subscribe(client, &progress)
         while true {
-            // What had happened before is shown however short the time is: the node has sent it by now.
+            // Replayed events are shown even with a short timeout, because the node has sent them already.
             let step = try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline, for: STDOUT_FILENO)
             switch step {
             case .event(let event):
@@ -115,7 +113,7 @@ struct WatchCommand: NodeCommand {
                 }
                 if isAwaited { return .happened }
                 progress.agreement?.happened(event)
-                // Of what has happened before only how it ended counts.
+                // A replayed rejection counts only if no later event supersedes it.
                 if replayed <= 0, let rejection = progress.agreement?.rejection {
                     throw ControlError(
                         .refused,
@@ -123,7 +121,7 @@ struct WatchCommand: NodeCommand {
                         hint: "propose other terms with `mayfly lifetime propose`")
                 }
             case .dropped:
-                // We were too slow; what we missed is still kept.
+                // Missed events are still kept by the node.
                 replayed = try subscribe(client, &progress)
             case .unread: throw ExitCode(until == nil ? 0 : 1)
             case .timedOut: return .timedOut
@@ -133,18 +131,17 @@ struct WatchCommand: NodeCommand {
 
     private static let replayTime = Duration.seconds(30)
 
-    /// - Returns: how many events have happened already and follow at once.
+    /// - Returns: the number of replayed events that follow.
     private func subscribe(_ client: ControlClient, _ progress: inout Progress) throws -> Int {
         let params = SubscribeMethod.Params(
             conversation: conversation, since: progress.cursor, events: wanted,
-            // Nobody sees the messages among which an awaited one is looked for.
+            // The user does not see the messages in which an event is searched.
             marksRead: until == nil || only?.contains(.message) ?? false ? nil : false)
         let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
         progress.cursor = progress.cursor ?? answer.cursor
         return answer.replayed ?? 0
     }
 
-    /// The events that the node is asked for; `nil` for all.
     private var wanted: [EventKind]? {
         guard until != nil || only != nil else { return nil }
         var kinds = only?.kinds ?? []
@@ -160,10 +157,9 @@ struct WatchCommand: NodeCommand {
         return until == nil
     }
 
-    /// Fields that hold an id, of which the beginning is shown.
     private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
 
-    /// A gap is said in any case: what is awaited or looked for may be in it.
+    /// A gap is always reported, because the awaited event may be in it.
     private func warnOfGap(_ event: JSONValue, _ terminal: Terminal) {
         guard event["event"]?.stringValue == EventKind.gap.rawValue else { return }
         let count = event["lost"]?.integerValue.map { "\($0) event\($0 == 1 ? "" : "s")" } ?? "events"
@@ -190,7 +186,7 @@ struct WatchCommand: NodeCommand {
     }
 }
 
-/// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.
+/// Ctrl-C and SIGTERM end the program with `code`, without a message. All lines are written by then.
 func endOnInterrupt(code: Int32) {
     for number in [SIGINT, SIGTERM] {
         if code == 0 { signal(number) { _ in _exit(0) } } else { signal(number) { _ in _exit(1) } }

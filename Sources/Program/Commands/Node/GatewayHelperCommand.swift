@@ -1,7 +1,7 @@
 import ArgumentParser
 import Transport
 
-/// What a node starts to ask a gateway by UPnP: not for people.
+/// Child process of the node that queries a gateway by UPnP. Hidden from help.
 struct GatewayHelperCommand: ParsableCommand {
     static let configuration = CommandConfiguration(commandName: UPnPHelper.command, shouldDisplay: false)
 

@@ -5,10 +5,8 @@ import NodeRuntime
 import Store
 import Transport
 
-/// What `doctor` can see of a home's files, whether its node runs or not.
 struct HomeChecks {
     let home: String
-    /// Of the running node; `nil` when there is none.
     let running: NodeStatus?
 
     var all: [HealthCheck] {
@@ -47,7 +45,7 @@ struct HomeChecks {
                     hint: "check the disk; make new conversations in a new home while this one still opens")
         ]
         checks.append(Self.clock(mark: seen.clockMark, now: wallClock().milliseconds))
-        // A running node says it itself.
+        // A running node reports this itself.
         if running == nil {
             checks.append(
                 HealthCheck(
@@ -59,7 +57,7 @@ struct HomeChecks {
         return checks
     }
 
-    /// - Parameters: milliseconds since the epoch.
+    /// Both parameters are in milliseconds since 1970.
     static func clock(mark: Int64?, now: Int64) -> HealthCheck {
         guard let mark else {
             return HealthCheck(
@@ -143,7 +141,7 @@ struct HomeChecks {
 
     private struct BindFailure: Hashable {
         let reason: String
-        /// The kernel has no addresses of a wildcard's family.
+        /// The kernel lacks the address family of this wildcard.
         var isFamilyMissing = false
 
         init(_ code: Int32, _ endpoint: Messaging.Endpoint) {
@@ -154,7 +152,6 @@ struct HomeChecks {
         init(reason: String) { self.reason = reason }
     }
 
-    /// Why the node could not listen there; `nil` when it could.
     private static func bindFailure(_ endpoint: Messaging.Endpoint) -> BindFailure? {
         var hints = addrinfo()
         hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE
@@ -179,7 +176,7 @@ struct HomeChecks {
 
     private func advertise(_ configuration: NodeConfiguration) -> [HealthCheck] {
         let isExplicit = !configuration.advertised.isEmpty
-        // A running node may have been told otherwise on its command line.
+        // A running node may have other endpoints from its command line.
         let listening = running.map { $0.listen.compactMap { Endpoint($0) } } ?? configuration.listen
         let told = isExplicit ? configuration.advertised : listening
         func warning(_ message: String, _ hint: String) -> [HealthCheck] {
@@ -196,7 +193,7 @@ struct HomeChecks {
         if !isExplicit, isMoving, listening.map(\.host) == configuration.listen.map(\.host) {
             return warning("the port is another one at each start, so others lose this node", "choose a port")
         }
-        // Where it listens is in `addresses`.
+        // The `addresses` check covers the listening endpoints.
         guard isExplicit else { return [] }
         let words = told.map { "\($0)" }.joined(separator: " ")
         return [HealthCheck(name: "advertise", state: .ok, message: "others are told \(words)")]

@@ -78,7 +78,6 @@ extension InboxCommand {
     }
 }
 
-/// What `--capacity` was given, if it is a number of inboxes.
 func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
     guard let capacity else { return nil }
     guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
@@ -89,7 +88,6 @@ func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
     return capacity
 }
 
-/// - Throws: a usage error for what is no such setting.
 func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
     guard let text else { return nil }
     guard let setting = DiscoverySetting(text) else {

@@ -1,10 +1,8 @@
 import Control
 import Glibc
 
-/// What `doctor` can see of the machine.
 struct LocalChecks {
     let home: String
-    /// Of the running node; `nil` when there is none.
     let running: NodeStatus?
 
     var all: [HealthCheck] {
@@ -13,7 +11,7 @@ struct LocalChecks {
         return [place] + inside + [socket, swap] + process
     }
 
-    /// Core dumps and open files, as the running node has them.
+    /// Core dumps and open files, with the limits of the running node.
     private var process: [HealthCheck] {
         guard let pid = running?.pid, let table = try? InputFile.read("/proc/\(pid)/limits", byteLimit: 65_536) else {
             var files = rlimit()
@@ -37,7 +35,7 @@ struct LocalChecks {
         return checks
     }
 
-    /// A link, an awake inbox and a client each take one; see ``Limits`` for how many there may be.
+    /// A link, an awake inbox and a client each take one descriptor; see ``Limits`` for their maximum numbers.
     private static func descriptors(_ limit: UInt64) -> HealthCheck {
         let needed: UInt64 = 1_024
         guard limit >= needed else {
@@ -105,7 +103,7 @@ struct LocalChecks {
         let areas = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap {
             $0.split(separator: " ").first.map(String.init)
         }
-        // Compressed memory and encrypted volumes keep nothing readable on a disk.
+        // Compressed memory and encrypted volumes leave nothing readable on a disk.
         let plain = areas.filter { !$0.hasPrefix("/dev/zram") && !$0.hasPrefix("/dev/dm-") }
         guard plain.isEmpty else {
             return HealthCheck(

@@ -75,12 +75,11 @@ extension OwnMailboxStatus {
 }
 
 extension MailboxServiceStatus {
-    /// What the counts of slots and bytes leave out.
+    /// The boxes missing from the counts of slots and bytes.
     private var unread: String {
         boxesUnread == 0 ? "" : " and those of \(boxesUnread) box\(boxesUnread == 1 ? "" : "es") not asked for yet"
     }
 
-    /// As `status` and `mailbox status` show it.
     var fields: [(String, String?)] {
         [
             ("mailbox for others", serving ? "named peers" : "off; what is kept stays until its time"),

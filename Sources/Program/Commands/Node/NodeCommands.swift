@@ -8,14 +8,14 @@ struct StopCommand: NodeCommand {
         commandName: "stop", abstract: "Stop the node cleanly.",
         discussion: "Returns when its process has ended, so that the home is free for the next.")
 
-    /// It writes down what it has promised, and takes port mappings back.
+    /// In milliseconds. The node writes its pending state and removes port mappings before it ends.
     private static let patience: Int32 = 30_000
 
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        // Before it is asked: its number may be another's when it has ended.
+        // Opened before the request, because the process id may be reused after the end.
         let process = client.process.map { process_descriptor($0) } ?? -1
         defer { if process >= 0 { close(process) } }
         let value = try client.call(StopMethod.self, Nothing())
@@ -28,7 +28,7 @@ struct StopCommand: NodeCommand {
         terminal.note(count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone")
     }
 
-    /// - Parameter process: its descriptor; -1 where there is none, and nothing to wait for.
+    /// - Parameter process: a process descriptor; -1 when there is none to wait for.
     private static func hasEnded(_ process: Int32) -> Bool {
         guard process >= 0 else { return true }
         var polled = pollfd(fd: process, events: Int16(POLLIN), revents: 0)
@@ -75,12 +75,12 @@ struct UnlockCommand: NodeCommand {
         let client = try connect()
         let status = try client.call(StatusMethod.self, Nothing())
         if status["protection"]?.stringValue == "key file" {
-            // Nothing to ask for: the key file is in the home.
+            // Needs no passphrase: the key file is in the home.
             let answer = try client.call(UnlockMethod.self, .init(passphrase: ""))
             return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
         }
         let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
-        // Argon2id takes its time on a small machine.
+        // Argon2id is slow on a small machine.
         let answer = try client.call(UnlockMethod.self, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
     }

@@ -29,7 +29,7 @@ struct SchemaCommand: NodeCommand {
               mayfly schema | jq -r '.methods[].name'
             """)
 
-    /// Deep enough for ArgumentParser's description of commands within commands.
+    /// Deep enough for ArgumentParser's description of nested commands.
     private static let depthLimit = 64
 
     @OptionGroup var global: GlobalOptions

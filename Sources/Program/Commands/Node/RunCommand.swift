@@ -77,8 +77,8 @@ struct RunCommand: AsyncParsableCommand {
         return endpoint
     }
 
-    /// Asks before the node handles signals, so that Ctrl-C ends the question. A job in the background is not asked: the
-    /// question would stop it.
+    /// Prompts before the node handles signals, so that Ctrl-C ends the prompt. A background job gets no prompt,
+    /// because the prompt would stop it.
     private func askPassphrase(_ home: String) throws -> SecretBox? {
         guard tcgetpgrp(STDIN_FILENO) == getpgrp(), let inspection = try? HomeInspection(home: home),
             inspection.protection == .passphrase

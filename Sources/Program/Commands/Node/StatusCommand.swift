@@ -57,7 +57,6 @@ struct StatusCommand: NodeCommand {
 }
 
 extension PortMappingStatus {
-    /// As `status` and `netcheck` show it.
     var words: String {
         switch state {
         case .mapped:

@@ -61,7 +61,6 @@ struct ConfigCommand: ParsableCommand {
     }
 }
 
-/// `config.json`, as commands change it.
 struct ConfigurationFile {
     let home: String
 
@@ -87,7 +86,7 @@ struct ConfigurationFile {
         for _ in 0..<Self.attempts {
             let (bytes, value) = try read()
             let changed = try changed(value, key, text)
-            // The node, or an editor, may have written the file meanwhile: its change stays.
+            // Retries when the node or an editor wrote the file meanwhile, so that its change survives.
             do { if try changed.save(home: home, over: bytes) { return } } catch { throw controlError(error) }
         }
         throw ControlError(.failed, "\(path) is written by another program all the time", hint: "try again")
@@ -114,10 +113,10 @@ struct ConfigurationFile {
     }
 }
 
-/// The person's name in new conversations: `name` of `config.json`.
+/// The user's name in new conversations: `name` of `config.json`.
 enum OwnName {
-    /// Asks a person without a name, and remembers the answer.
-    /// - Returns: `nil` when the person has a name already, gave none, or there is no terminal.
+    /// Asks a user without a name, and saves the answer.
+    /// - Returns: `nil` when the user already has a name or gives none, or without a terminal.
     static func ask(_ global: GlobalOptions, _ terminal: Terminal) throws -> String? {
         guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return nil }
         let home = try global.resolvedHome()

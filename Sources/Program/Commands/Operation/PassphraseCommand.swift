@@ -70,9 +70,9 @@ struct PassphraseDropCommand: ProtectionCommand {
     }
 }
 
-/// A command that changes what protects the home: over the control socket, or on the home itself when no node runs.
+/// A command that changes the home's protection: through the node, or on the files when no node runs.
 protocol ProtectionCommand: NodeCommand {
-    /// Asks for what is needed.
+    /// Prompts for the passphrases that the change needs.
     func change(_ terminal: Terminal) throws -> PassphraseChange
 }
 
@@ -81,7 +81,7 @@ extension ProtectionCommand {
         let client: ControlClient?
         do { client = try connect() } catch let error as ControlError where error.kind == .noNode { client = nil }
         let home = try global.resolvedHome()
-        // Before anybody is asked for a passphrase.
+        // Before the user is asked for a passphrase.
         let protection = try client.map(Self.protection) ?? StoppedHome.protection(home)
         try checkKind(protection)
         let change = try change(terminal)
@@ -96,7 +96,7 @@ extension ProtectionCommand {
     }
 
     private func checkKind(_ protection: Protection) throws(ControlError) {
-        // Of the kind of change alone: the texts stand for any.
+        // A sample change: only its kind is checked here.
         let example: PassphraseChange =
             switch Self.configuration.commandName {
             case "set": .set("new")
@@ -112,7 +112,7 @@ extension ProtectionCommand {
     }
 
     private func ask(_ client: ControlClient, _ change: PassphraseChange) throws -> JSONValue {
-        // Argon2id takes its time on a small machine, twice.
+        // Argon2id is slow on a small machine and runs twice.
         let timeout = Duration.seconds(240)
         switch change {
         case .change(let old, let new):
@@ -125,7 +125,6 @@ extension ProtectionCommand {
     }
 }
 
-/// A home on which no node runs.
 private enum StoppedHome {
     static func protection(_ home: String) throws -> Protection {
         do throws(StoreError) { return try HomeInspection(home: home).protection } catch { throw controlError(error) }

@@ -5,11 +5,10 @@ import Store
 import Transport
 import Wire
 
-/// Every failure of the node in the words of the command line: what was wrong, where, what to do next, and the kind that
-/// becomes the exit code.
+/// Converts any error of the node to the user's message, hint and kind; the kind determines the exit code.
 func controlError(_ error: any Error) -> ControlError { knownError(error) ?? ControlError(.failed, "\(error)") }
 
-/// The same for a client of the node: `nil` for an error of a library, which may name files and addresses.
+/// Converts an error for a client of the node; `nil` for an error of a library, which may name files and addresses.
 func knownError(_ error: any Error) -> ControlError? {
     switch error {
     case let error as ControlError: error
@@ -270,7 +269,7 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
             .usage, "the invite is damaged: cut off, or a character has changed",
             hint: "copy the whole text that starts with mayfly:join/")
     case .signature:
-        // Nearly every changed character ends here, and so does an invite that somebody has altered and signed again.
+        // Most typing errors end here, and so does an invite that was altered and signed again.
         ControlError(
             .usage, "the invite is not as its creator signed it: mistyped, cut off, or altered on its way",
             hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
@@ -351,7 +350,6 @@ private func listenFailure(_ failure: ListenFailure) -> ControlError {
 extension String { fileprivate var lowercasedFirst: String { prefix(1).lowercased() + dropFirst() } }
 
 extension DialFailure {
-    /// For a person who has named a machine.
     fileprivate var reason: String {
         switch self {
         case .refused: "nothing listens at that port"

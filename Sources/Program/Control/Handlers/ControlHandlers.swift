@@ -3,12 +3,9 @@ import Logging
 import NIOCore
 import NodeRuntime
 
-/// The methods of the control socket, answered by the node. A request that waits for nothing is answered in the turn of
-/// the node's loop in which it came.
+/// The node's methods on the control socket. A request without a wait is answered in the turn of the node's loop that
+/// received it.
 enum ControlHandlers {
-    /// - Parameters:
-    ///   - handlers: of the node as a whole.
-    ///   - stack: of the node's loop.
     static func router(_ node: Node, _ handlers: NodeHandlers, stack: StackWiper, log: Logger) -> ControlRouter {
         var router = NodeRouter(node, log: log) { perform in
             stack.wipeSoon()

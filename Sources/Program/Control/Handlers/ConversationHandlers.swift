@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Conversations and their members.
 enum ConversationHandlers {
     static func add(to router: inout NodeRouter) {
         addMembership(&router)
@@ -77,7 +76,7 @@ enum ConversationHandlers {
         }
     }
 
-    /// One single-use invite for each peer, sent to its contact inbox.
+    /// Sends a single-use invite to each peer's contact inbox.
     private static func invite(_ peers: [String], to conversation: ConversationStateMachine, _ node: isolated Node)
         -> EventLoopFuture<Void>
     {

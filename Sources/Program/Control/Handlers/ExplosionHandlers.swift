@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Explosions.
 enum ExplosionHandlers {
     static func add(to router: inout NodeRouter) {
         router.later(ExplodeMethod.self) { node, call in
@@ -30,7 +29,8 @@ enum ExplosionHandlers {
             let id = conversation.description
             let status = try explosion(id, node)
             if status.state == "scheduled" { return node.whenCommitted().map { status } }
-            // So that after a crash the members are still told. The keys are gone in any case, on a full disk too.
+            // Waits for the commit, so that members are notified even after a crash. The keys are destroyed even if a
+            // full disk refuses the commit.
             return node.whenCommitted().flatMapErrorThrowing { _ in }.map { [node] in
                 node.assumeIsolated { (try? explosion(id, $0)) ?? status }
             }
@@ -44,10 +44,11 @@ enum ExplosionHandlers {
         router.on(ExplodeListMethod.self) { node, params in try ExplosionView.explosions(after: params.from, node) }
     }
 
-    /// What has exploded already; `nil` for what lives.
+    /// The record of an exploded conversation; `nil` for a living one.
     private static func destroyed(_ text: String, _ node: isolated Node) throws -> ExplodeStateMachine.Record? {
         let record = try node.explosion(text)
-        // Of what lives, a locked node knows no names: the beginning of an id may be one of them.
+        // A locked node does not know the names of living conversations, so a prefix could mean one of them. It accepts
+        // only a full id.
         if let record, node.isLocked, record.conversation.description != text.lowercased() { throw NodeError.locked }
         return record
     }

@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Inboxes: which are awake.
 enum InboxHandlers {
     static func add(to router: inout NodeRouter) {
         router.on(InboxListMethod.self) { node, _ in

@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Invites.
 enum InviteHandlers {
     static func add(to router: inout NodeRouter) {
         router.later(InviteCreateMethod.self) { node, call in
@@ -46,7 +45,7 @@ enum InviteHandlers {
         router.call(InviteCodeMethod.self) { node, call in
             let opened = try node.openCode(call.params.conversation)
             if call.params.wait == true {
-                // Nothing is left of it once the code has ended.
+                // After the code has ended, revoking it has no effect.
                 _ = call.session.onClose { [node] in node.assumeIsolated { $0.revokeCode(opened.number) } }
             }
             call.succeed(

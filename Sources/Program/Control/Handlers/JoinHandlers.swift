@@ -3,13 +3,12 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Joins.
 struct JoinHandlers: Sendable {
     let deadlines: DeadlineQueue
 
     func add(to router: inout NodeRouter) {
         router.call(JoinMethod.self) { node, call in
-            // The call has them only until this body returns.
+            // `call.params` is cleared when this body returns.
             let params = call.params
             guard SpokenCode.isMeant(by: params.slug) else {
                 guard params.at == nil else {
@@ -37,7 +36,7 @@ struct JoinHandlers: Sendable {
         router.durably(JoinCancelMethod.self) { node, params in
             let prefix = params.join.lowercased()
             let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
-            // Neither is given up for the other.
+            // A prefix that fits an invitation and a join is ambiguous.
             let ids =
                 invitations.map(\.id.description)
                 + (try node.joins()).map(\.client.description).filter { $0.hasPrefix(prefix) }
@@ -55,13 +54,13 @@ struct JoinHandlers: Sendable {
         }
     }
 
-    /// Begins a join, and answers the call when it has begun or ended.
-    /// - Parameter found: what has led to the invite, if a code has.
+    /// Starts a join and answers the call when the join has started or ended.
+    /// - Parameter found: the answer to a spoken code, if the invite came from one.
     private func join(
         by slug: String, _ found: CodeInvite?, _ params: JoinMethod.Params, _ call: MethodCall<JoinMethod>,
         _ node: isolated Node
     ) throws {
-        // Only what a person has typed may be the id of an invitation: a code's invite comes from another node.
+        // Only a user may name an invitation by its id. A code's invite comes from another node.
         let slug = found == nil ? try JoinView.slug(slug, node) : slug
         let (profile, alias) = (params.profile, params.alias)
         let begin: JoinWait.Beginning = { (node: isolated Node) throws(NodeError) in
@@ -75,7 +74,7 @@ struct JoinHandlers: Sendable {
                     .refused, "the node that has the code sent no invite",
                     hint: "ask the person who made it for a new one")
             }
-            // Asked again: the same join, or the conversation that it led to.
+            // A repeated request: use the running join, or the conversation it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
             wait = JoinWait(known, params.timeout, waiting, deadlines)
             if node.joinOutcome(known) != nil, node.isMember(known) == nil {
@@ -96,28 +95,28 @@ struct JoinHandlers: Sendable {
     }
 }
 
-/// A request that waits for the end of a join. Used on the node's loop only.
+/// A request waiting for the end of a join. Used on the node's loop only.
 private final class JoinWait: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the node's loop alone.
+    // @unchecked: mutable state is confined to the node's loop.
 
     typealias Beginning = (isolated Node) throws(NodeError) -> ClientID
 
-    /// An invite of a conversation that this node has: its creator may have removed us while one of us was away.
+    /// For an invite to a known conversation. The creator may have removed us while one of the nodes was offline.
     struct Membership {
-        /// The alias of the conversation from then on, if we are still a member.
+        /// New alias of the conversation, if we are still a member.
         let alias: String?
-        /// Joins by the invite, if we are not.
+        /// Joins by the invite, if we are no longer a member.
         let begin: Beginning
     }
 
     private(set) var client: ClientID
-    /// `nil` once the creator has answered, and for a conversation that is new here.
+    /// `nil` after the creator's answer, and for a new conversation.
     var membership: Membership?
     private let timeout: Interval?
-    /// `nil`: the request was answered before, and the membership is asked for all the same.
+    /// `nil` when the request was already answered and only the membership check goes on.
     private let call: MethodCall<JoinMethod>?
     private let deadlines: DeadlineQueue
-    /// `nil` before the wait begins and after its end.
+    /// `nil` except during the wait.
     private var watcher: UInt64?
     private var deadline: UInt64 = 0
     private var closeAction: UInt64 = 0
@@ -129,9 +128,9 @@ private final class JoinWait: @unchecked Sendable {
         self.deadlines = deadlines
     }
 
-    /// How the join has ended; `nil` while it goes on.
+    /// The outcome of the join; `nil` while it is in progress.
     private func answer(_ node: isolated Node) -> Result<JoinStatus, any Error>? {
-        // The join goes on; a locked node does not say how.
+        // The join goes on, but a locked node cannot read its state.
         if node.isLocked { return .failure(controlError(NodeError.locked)) }
         if let membership {
             guard let isMember = node.isMember(client) else { return nil }
@@ -143,7 +142,6 @@ private final class JoinWait: @unchecked Sendable {
                     try node.assignAlias(alias, to: client)
                 }
             } catch {
-                // Another request has begun the join.
                 guard case .command(.alreadyMember(let other)) = error else { return .failure(controlError(error)) }
                 client = other
             }
@@ -151,7 +149,6 @@ private final class JoinWait: @unchecked Sendable {
         return JoinView.endedJoin(client, node).map { .success($0) }
     }
 
-    /// The answer when the time is over.
     private func lateAnswer(_ node: isolated Node) -> Result<JoinStatus, any Error> {
         guard membership == nil else {
             return .failure(
@@ -165,7 +162,7 @@ private final class JoinWait: @unchecked Sendable {
 
     // MARK: The wait
 
-    /// Answers now, or after the event that ends the join, or when the time is over.
+    /// Answers now, after the event that ends the join, or at the timeout.
     func begin(_ node: isolated Node) {
         guard call != nil || membership != nil else { return }
         if let answer = answer(node) {
@@ -173,7 +170,7 @@ private final class JoinWait: @unchecked Sendable {
             return
         }
         watcher = node.watch { [self, unowned node] _ in
-            // An event is told in the middle of a turn of the core, and a join begins with one.
+            // Deferred: an event arrives within a turn of the core, and a join starts its own turn.
             node.loop.execute { [self] in node.assumeIsolated { look($0) } }
         }
         deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self, unowned node] in

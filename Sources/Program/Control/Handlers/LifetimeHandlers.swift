@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// How long messages are kept.
 enum LifetimeHandlers {
     static func add(to router: inout NodeRouter) {
         addCapsAndAgreements(&router)
@@ -16,7 +15,7 @@ enum LifetimeHandlers {
                     throw NodeError.notRenewable
                 }
                 do { try node.propose(params.conversation, terms) } catch {
-                    // Proposing what is in force is done already.
+                    // A proposal of the terms in force succeeds without effect.
                     guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
                 }
                 guard params.renew == true else {
@@ -61,11 +60,11 @@ enum LifetimeHandlers {
         }
     }
 
-    /// Consent is to what the user has looked at: while the members are reached, a proposer may put another one in its place.
+    /// The user agrees to the proposal they saw. While the node dials the members, the proposer may replace it.
     private static func addAccept(_ router: inout NodeRouter) {
         router.later(LifetimeAcceptMethod.self) { node, call in
             let params = call.params
-            // Shorter ones can be made to fit.
+            // Shorter prefixes could be forged.
             if let proposal = params.proposal, proposal.utf8.count < 12 {
                 throw ControlError(.usage, "`\(proposal)` is too short", hint: "give 12 digits of the id, or more")
             }
@@ -95,7 +94,6 @@ enum LifetimeHandlers {
         }
     }
 
-    /// What `lifetime.propose` was asked.
     private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
         let terms = LifetimeTerms(
             Lifetime(params.lifetime), attachment: params.attachments.map { Lifetime($0) },

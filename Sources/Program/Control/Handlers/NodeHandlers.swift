@@ -5,16 +5,12 @@ import NIOCore
 import NodeRuntime
 import Store
 
-/// The node as a whole.
 struct NodeHandlers: Sendable {
-    /// Succeeds when the node is asked to stop.
     let stop: EventLoopPromise<Void>
     let hooks: HookRunner
     let log: OutputQueue
-    /// Takes over the files of the home.
     let reload: ReloadQueue
     let metrics: Metrics
-    /// Where they are served; `nil` when they are not.
     let metricsEndpoint: String?
 
     func add(to router: inout NodeRouter) {
@@ -47,7 +43,7 @@ struct NodeHandlers: Sendable {
         router.later(NetcheckMethod.self) { node, call in
             let params = call.params
             let mapsPorts = params.mapPorts ?? false
-            // A slow gateway takes seconds for each question.
+            // A slow gateway takes seconds for each query.
             let timeout = try positiveTime(params.timeout) ?? (mapsPorts ? 30_000 : 10_000)
             let isLocked = node.status().isLocked
             return node.netcheck(timeout: timeout, mapsPorts: mapsPorts).map {
@@ -59,7 +55,7 @@ struct NodeHandlers: Sendable {
     }
 }
 
-/// - Throws: when no time at all is given to something that takes some.
+/// - Throws: for a timeout of 0.
 func positiveTime(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
     guard let timeout else { return nil }
     guard timeout.milliseconds > 0 else {

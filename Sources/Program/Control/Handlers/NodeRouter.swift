@@ -4,15 +4,14 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// The table of methods under construction, each answered on the node's loop.
+/// Builds the method table. Handlers run on the node's loop.
 struct NodeRouter {
     let node: Node
     private let log: Logger
-    /// All that waits for a time.
     let deadlines: DeadlineQueue
     private(set) var router: ControlRouter
 
-    /// - Parameter batch: runs its argument, which performs a batch of requests, on the node's loop.
+    /// - Parameter batch: runs its argument, which executes a batch of requests, on the node's loop.
     init(_ node: Node, log: Logger, batch: @escaping @Sendable (_ perform: () -> Void) -> Void) {
         self.node = node
         self.log = log
@@ -21,7 +20,7 @@ struct NodeRouter {
         router.on(SchemaMethod.self) { call in call.succeed(MethodCatalogue.schema) }
     }
 
-    /// Fails a call. An error of a library may name files and addresses, so the log has its type alone.
+    /// Fails a call. The log gets only the type of a library's error, because its text may name files and addresses.
     private var fail: @Sendable (ControlCall, any Error) -> Void {
         { [log] call, error in
             if knownError(error) == nil {
@@ -33,7 +32,6 @@ struct NodeRouter {
         }
     }
 
-    /// Answers `method` in this turn.
     mutating func on<Method: ControlMethod>(
         _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
     ) {
@@ -42,7 +40,7 @@ struct NodeRouter {
         }
     }
 
-    /// Answers `method` when what it has changed is on the disk: what was answered is true after a crash.
+    /// Responds only after the change is durable.
     mutating func durably<Method: ControlMethod>(
         _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
     ) {
@@ -52,7 +50,6 @@ struct NodeRouter {
         }
     }
 
-    /// Answers `method` when the future does.
     mutating func later<Method: ControlMethod>(
         _ method: Method.Type,
         _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> EventLoopFuture<Method.Result>
@@ -71,7 +68,6 @@ struct NodeRouter {
         }
     }
 
-    /// Answers `method` by what `body` does to the call, now or later.
     mutating func call<Method: ControlMethod>(
         _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
     ) {
@@ -80,8 +76,8 @@ struct NodeRouter {
         }
     }
 
-    /// Answers `method` once the members of its conversation have a link, or have not taken one for a while: a member's
-    /// inbox may be asleep.
+    /// Dials the members, waits until they are connected or a timeout passes, then responds. A member's inbox may be
+    /// asleep.
     mutating func reaching<Method: ControlMethod>(
         _ method: Method.Type, _ conversation: @escaping @Sendable (Method.Params) -> String,
         _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>

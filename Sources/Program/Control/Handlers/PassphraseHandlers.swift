@@ -4,7 +4,6 @@ import NIOCore
 import NodeRuntime
 import Store
 
-/// Changes of what protects the keys at rest.
 enum PassphraseHandlers {
     static func add(to router: inout NodeRouter) {
         router.later(PassphraseChangeMethod.self) { node, call in
@@ -28,13 +27,11 @@ enum PassphraseHandlers {
     }
 }
 
-/// A change as it was asked for.
 enum PassphraseChange {
     case change(from: String, to: String)
     case set(String)
     case drop(String)
 
-    /// `nil` for a key file.
     var old: String? {
         switch self {
         case .change(let old, _), .drop(let old): old
@@ -42,7 +39,6 @@ enum PassphraseChange {
         }
     }
 
-    /// `nil` for a key file.
     var new: String? {
         switch self {
         case .change(_, let new), .set(let new): new
@@ -50,7 +46,7 @@ enum PassphraseChange {
         }
     }
 
-    /// - Throws: when this does not fit what protects the home now, or the new passphrase is none.
+    /// - Throws: when the change does not fit the present protection, or the new passphrase is empty.
     func check(against protection: Protection) throws(ControlError) {
         switch (self, protection) {
         case (.set, .passphrase):

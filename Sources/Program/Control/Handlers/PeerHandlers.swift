@@ -4,7 +4,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Peers by name.
 enum PeerHandlers {
     static func add(to router: inout NodeRouter) {
         router.on(PeerAddMethod.self) { node, params in
@@ -91,7 +90,6 @@ enum PeerHandlers {
         PeerView.peer(try node.peer(name).0, node.peerPresences()[name])
     }
 
-    /// Where a document is wrong, and how.
     private static func words(_ error: DecodingError) -> (field: String, message: String) {
         func place(_ path: [any CodingKey]) -> String {
             let text = path.map { key in key.intValue.map { "[\($0)]" } ?? ".\(key.stringValue)" }.joined()

@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Files, piece by piece.
 struct AttachmentHandlers: Sendable {
     let sends: PendingSends
 
@@ -14,7 +13,7 @@ struct AttachmentHandlers: Sendable {
             let id = try node.beginUpload(
                 params.conversation, name: params.name, byteCount: params.byteCount, text: params.text ?? "",
                 replyTo: params.replyTo)
-            // An upload ends with the client that hands it over.
+            // The node drops the upload when its client disconnects.
             let closeAction = session.onClose { [node] in node.assumeIsolated { $0.cancelUpload(id) } }
             node.whenUploadEnds(id) { session.removeOnClose(closeAction) }
             call.succeed(AttachmentBeginMethod.Result(upload: id.description))

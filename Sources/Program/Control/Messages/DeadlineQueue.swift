@@ -1,11 +1,11 @@
 import HeapModule
 import NIOCore
 
-/// Deadlines of all that waits, with one timer for the earliest.
+/// A queue of timers with one scheduled task, for the earliest deadline.
 ///
 /// Used on its loop only.
 final class DeadlineQueue: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the loop alone, which each entry point asserts.
+    // @unchecked: mutable state is confined to the loop, which each entry point asserts.
 
     private struct Entry: Comparable {
         let deadline: NIODeadline
@@ -16,7 +16,6 @@ final class DeadlineQueue: @unchecked Sendable {
 
     private let loop: any EventLoop
     private var entries = Heap<Entry>()
-    /// What happens at the deadlines that were not taken back.
     private var actions: [UInt64: () -> Void] = [:]
     private var nextNumber: UInt64 = 1
     private var timer: Scheduled<Void>?
@@ -24,13 +23,12 @@ final class DeadlineQueue: @unchecked Sendable {
 
     init(_ loop: any EventLoop) { self.loop = loop }
 
-    /// How many deadlines have neither passed nor been taken back.
     var count: Int { actions.count }
 
-    /// Places that are taken, those of deadlines that were taken back among them.
+    /// Number of queue entries, cancelled deadlines included.
     var entryCount: Int { entries.count }
 
-    /// Calls `body` after a time, unless it is taken back before.
+    /// Runs `body` after `time`, unless cancelled before.
     func add(after time: TimeAmount, _ body: @escaping () -> Void) -> UInt64 {
         loop.assertInEventLoop()
         defer { nextNumber += 1 }
@@ -41,11 +39,10 @@ final class DeadlineQueue: @unchecked Sendable {
         return entry.number
     }
 
-    /// Takes a deadline back.
     func remove(_ number: UInt64) {
         loop.assertInEventLoop()
         actions[number] = nil
-        // Entries of deadlines that were taken back stay until they are the majority.
+        // Cancelled entries stay until they are the majority.
         if entries.count > 64, entries.count > 2 * actions.count {
             entries = Heap(entries.unordered.filter { actions[$0.number] != nil })
         }

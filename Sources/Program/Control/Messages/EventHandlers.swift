@@ -3,7 +3,7 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// `subscribe`: the node's events as a stream on one connection.
+/// `subscribe`: streams the node's events on one connection.
 enum EventHandlers {
     static func add(to router: inout NodeRouter) {
         router.call(UnsubscribeMethod.self) { _, call in
@@ -20,10 +20,10 @@ enum EventHandlers {
             let subscription = Subscription(
                 session, conversation, params.events.map(Set.init), marksRead: params.marksRead ?? true)
             let replayed = (replay?.entries ?? []).count(where: subscription.wants) + (gap == nil ? 0 : 1)
-            // A conversation that is followed counts as open.
+            // A followed conversation counts as open.
             let client = conversation.flatMap { node.client(of: $0) }
             let bound = NIOLoopBound(subscription, eventLoop: node.loop)
-            // Before the stream, which ends at once for a client that has gone.
+            // Before the stream: for a disconnected client the stream ends at once.
             if let client { node.watching(client) }
             session.startStream { [node] in
                 node.assumeIsolated { node in
@@ -31,7 +31,7 @@ enum EventHandlers {
                     if let client { node.stoppedWatching(client) }
                 }
             }
-            // The answer goes out first, then what is replayed, then what happens.
+            // Order: the answer, replayed events, new events.
             call.succeed(
                 SubscribeMethod.Result(
                     cursor: log.cursor, missed: replay?.missed == true ? true : nil,
@@ -42,7 +42,7 @@ enum EventHandlers {
         }
     }
 
-    /// A conversation to follow; one that has exploded still has its last events.
+    /// The conversation to follow. An exploded one still has its last events.
     private static func subscribed(_ text: String, _ node: isolated Node) throws(NodeError) -> ConversationID {
         do throws(NodeError) { return try node.conversation(text).conversation } catch {
             if case .exploded(let conversation) = error { return conversation }
@@ -51,14 +51,13 @@ enum EventHandlers {
     }
 }
 
-/// What one `subscribe` has asked for. It ends with the stream of its connection, and shows nothing from then on.
+/// The filter and state of one `subscribe`. It ends with the stream of its connection.
 private final class Subscription {
     private let session: ControlSession
-    /// Only its events; `nil` for those of all.
     private let conversation: ConversationID?
     private let kinds: Set<EventKind>?
     private let marksRead: Bool
-    /// Among those of the node, once what had happened before is shown.
+    /// Set after the replay.
     private var watcher: UInt64?
     private var hasEnded = false
 
@@ -69,9 +68,9 @@ private final class Subscription {
         self.marksRead = marksRead
     }
 
-    /// Tells before the message of the event is read and decrypted.
+    /// Decides before the event's message is read and decrypted.
     func wants(_ entry: EventLog.Entry) -> Bool {
-        // A lock is of all conversations, and told to those that ask for it.
+        // A lock concerns all conversations. It goes only to clients that request `locked`.
         let isLock = entry.event.kind == .locked && kinds?.contains(.locked) ?? false
         if let conversation, entry.event.conversation != conversation, !isLock { return false }
         return kinds?.contains(EventView.kind(of: entry.event)) ?? true
@@ -93,7 +92,6 @@ private final class Subscription {
         }
     }
 
-    /// Shows everything from now on.
     static func begin(_ subscription: NIOLoopBound<Subscription>, _ node: isolated Node) {
         guard !subscription.value.hasEnded else { return }
         subscription.value.watcher = node.watch { [node] entry in

@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Sending and reading, replies, reactions and their settings.
 struct MessageHandlers: Sendable {
     let sends: PendingSends
 
@@ -55,7 +54,6 @@ struct MessageHandlers: Sendable {
         }
     }
 
-    /// Sends several texts; a text that is refused is an outcome like the others.
     private func send(_ texts: [String], _ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
         let params = call.params
         guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
@@ -75,7 +73,6 @@ struct MessageHandlers: Sendable {
         }
     }
 
-    /// Sends one content.
     private func sendOne(_ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
         let params = call.params
         try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
@@ -113,7 +110,6 @@ struct MessageHandlers: Sendable {
 }
 
 extension [PendingSend.Outcome] {
-    /// Of the one message of a request.
     var single: Result<SentMessage, any Error> {
         switch first {
         case .done(let sent)?: .success(sent)

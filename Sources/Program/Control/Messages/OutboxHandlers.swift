@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Messages that are not acknowledged yet.
 enum OutboxHandlers {
     static func add(to router: inout NodeRouter) {
         router.on(OutboxListMethod.self) { node, params in

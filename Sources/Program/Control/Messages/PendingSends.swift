@@ -4,28 +4,26 @@ import NIOCore
 import NodeRuntime
 import Transport
 
-/// What a `send` has asked for: messages that were made, and how far they are to come before it is answered.
+/// The messages of one `send`, and the delivery stage that they must reach before its answer.
 final class PendingSend: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the node's loop alone.
+    // @unchecked: mutable state is confined to the node's loop.
 
-    /// What became of one message.
     enum Outcome {
         case waiting(Node.Sent, reached: DeliveryStage)
         case done(SentMessage)
-        /// The message is `nil` for one that was not made.
+        /// The id is `nil` when no message was made.
         case failed(ControlError, Messaging.MessageID?)
     }
 
     fileprivate let stage: DeliveryStage
     fileprivate var outcomes: [Outcome] = []
     fileprivate var waitingCount = 0
-    /// All messages are on the disk, or in memory as their lifetime says.
+    /// The refused messages, once all others are durable, or in memory as their lifetime says; `nil` until then.
     fileprivate var refused: [Messaging.MessageID: any Error]?
     fileprivate var deadline: UInt64?
     fileprivate var closeAction: UInt64?
-    /// Takes ``closeAction`` back.
     fileprivate var endSession: ((UInt64) -> Void)?
-    /// Called once, when nothing waits any more.
+    /// Runs once, when no message waits.
     fileprivate var answer: (([Outcome]) -> Void)?
 
     fileprivate init(_ stage: DeliveryStage, _ answer: @escaping ([Outcome]) -> Void) {
@@ -34,11 +32,11 @@ final class PendingSend: @unchecked Sendable {
     }
 }
 
-/// All requests that wait for messages of this node, answered from the events of those messages.
+/// The `send` requests that wait for their messages; events of the messages complete them.
 ///
 /// Used on the node's loop only.
 final class PendingSends: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the node's loop alone.
+    // @unchecked: mutable state is confined to the node's loop.
 
     private struct Slot {
         let request: PendingSend
@@ -48,7 +46,8 @@ final class PendingSends: @unchecked Sendable {
     private let node: Node
     private let deadlines: DeadlineQueue
     private var slots: [Messaging.MessageID: Slot] = [:]
-    /// States of messages that are being made: an event may come before the message has a slot. `nil` otherwise.
+    /// States of messages without a slot yet, because an event may precede its slot. `nil` except while making
+    /// messages.
     private var early: [(Messaging.MessageID, DeliveryState)]?
     private var watcher: UInt64?
 
@@ -57,10 +56,10 @@ final class PendingSends: @unchecked Sendable {
         self.deadlines = deadlines
     }
 
-    /// Makes messages and answers when they have come as far as asked.
+    /// Makes messages and answers when each has reached `stage`.
     /// - Parameters:
-    ///   - make: makes them; what it is given is called when all of them are durable.
-    ///   - answer: gets an outcome for each.
+    ///   - make: makes the messages; its argument runs when all are durable.
+    ///   - answer: gets one outcome per message.
     func send(
         stage: DeliveryStage?, timeout: Interval?, _ session: ControlSession, _ node: isolated Node,
         make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>],
@@ -72,7 +71,7 @@ final class PendingSends: @unchecked Sendable {
         defer { early = nil }
         let made = try make { [self] refused in
             request.refused = refused
-            // While the messages are being made they have no slots yet.
+            // While messages are being made they have no slots yet.
             if !request.outcomes.isEmpty { becameDurable(request) }
         }
         for (index, one) in made.enumerated() {
@@ -87,7 +86,7 @@ final class PendingSends: @unchecked Sendable {
         for (message, state) in early ?? [] { advance(message, state) }
         if request.refused != nil || request.waitingCount == 0 { becameDurable(request) }
         guard request.waitingCount > 0, stage != nil || timeout != nil else { return }
-        // The time of the commit counts, too: a disk may hang.
+        // The timeout covers the commit, because a disk may hang.
         request.deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self] in
             timedOut(request)
         }
@@ -125,7 +124,7 @@ final class PendingSends: @unchecked Sendable {
         _ = answerIfDone(request)
     }
 
-    /// How the link to a member was lost that took nothing.
+    /// The loss of a link that timed out without an acknowledgement.
     private func loss(_ client: ClientID) -> LostLink? {
         node.assumeIsolated { node in
             guard let machine = try? node.conversation(client.description) else { return nil }
@@ -143,7 +142,6 @@ final class PendingSends: @unchecked Sendable {
         request.outcomes[index] = outcome
     }
 
-    /// - Returns: whether nothing waits any more.
     private func answerIfDone(_ request: PendingSend) -> Bool {
         guard request.waitingCount == 0 else { return false }
         if let deadline = request.deadline { deadlines.remove(deadline) }
@@ -166,7 +164,7 @@ final class PendingSends: @unchecked Sendable {
             advance(message, state)
         case .messageExpired(let message): fail(message, Self.gone(message))
         case .exploded, .locked:
-            // Their messages go without an event of their own.
+            // Messages of an exploded conversation end without an event.
             node.assumeIsolated { node in
                 for (message, slot) in slots {
                     guard case .waiting(let sent, _) = slot.request.outcomes[slot.index],
@@ -230,7 +228,7 @@ extension DeliveryStage {
 }
 
 extension SentMessage {
-    /// All that an answer says is known when the message is made, but how far it has come.
+    /// Everything but the stage is known when the message is made.
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
         self.init(
             message: HexID(sent.message), state: reached, stored: sent.isStored,

@@ -2,20 +2,19 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// What goes into one answer of a method whose results may be many: the client reads lines up to
-/// `ControlLimits.responseByteCount`, and neither side is to hold more than that for a list.
+/// A page of a list result. It bounds memory on both sides: the client reads lines up to
+/// `ControlLimits.responseByteCount`.
 struct AnswerPage {
-    /// Most bytes of a page, by the sizes that are given; its first element may be larger.
+    /// Largest page in bytes of JSON; its first element may be larger.
     private static let byteCountLimit = 1 << 20
     private static let countLimit = 4_096
 
     private var byteCount = 0
     private var count = 0
-    /// There is something that did not fit.
     private(set) var isFull = false
 
-    /// - Parameter size: most bytes that it takes as JSON.
-    /// - Returns: whether it goes on the page.
+    /// - Parameter size: upper bound of the element's JSON, in bytes.
+    /// - Returns: whether the element fits.
     mutating func take(byteCount size: Int) -> Bool {
         isFull = isFull || count > 0 && (byteCount + size > Self.byteCountLimit || count == Self.countLimit)
         guard !isFull else { return false }
@@ -25,17 +24,14 @@ struct AnswerPage {
     }
 }
 
-/// What the node's values take as JSON at most, found without writing them.
+/// Upper bounds of JSON sizes, computed without writing the JSON.
 extension AnswerPage {
-    /// Names of fields, identifiers, times, numbers and states of a message, and its type.
+    /// A message's field names, ids, times, numbers, states and type.
     private static let messageByteCount = 2_048
-    /// The same of a reaction or a delivery.
     private static let partByteCount = 192
-    /// The same of an entry of the outbox.
     private static let entryByteCount = 448
-    /// Names of fields, identifiers, times and states of an explosion.
     private static let explosionByteCount = 1_024
-    /// Of a member's name, with its id where that is shown.
+    /// A member's name, with its id.
     private static let nameByteCount = 6 * Limits.nameByteCount + 16
 
     static func largestByteCount(of read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Int {
@@ -59,7 +55,7 @@ extension AnswerPage {
 
     static func largestByteCount(of entry: OutboxEntry) -> Int { entryByteCount + jsonByteCount(entry.to) }
 
-    /// Of a string: a character takes six bytes where it is escaped, twelve beyond U+FFFF.
+    /// Size of a string as JSON: an escaped character takes 6 bytes, beyond U+FFFF 12.
     private static func jsonByteCount(_ text: String) -> Int {
         text.utf8.reduce(0) { count, byte in
             switch byte {

@@ -2,7 +2,6 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// Conversations and inboxes as they are shown.
 enum ConversationView {
     static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
         let paths = node.paths(of: machine)
@@ -41,7 +40,7 @@ enum ConversationView {
         switch listed {
         case .awake(let machine): return conversation(machine, node)
         case .asleep(let summary):
-            // What it is to do by itself, such as explode, stands in its record.
+            // The record holds scheduled actions, such as an explosion.
             if summary.deadline != nil, let machine = try? node.conversation(summary.client.description) {
                 return conversation(machine, node)
             }

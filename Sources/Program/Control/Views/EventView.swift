@@ -2,7 +2,6 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// What is told to whoever watches.
 enum EventView {
     static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Event {
         Event(
@@ -11,7 +10,7 @@ enum EventView {
             inbox: entry.event.client?.description, details: details(of: entry.event, node))
     }
 
-    /// Tells without a look at the message or the conversation: no subscriber wants most events.
+    /// Does not read the message or the conversation: most events have no subscriber.
     static func kind(of event: Messaging.Event) -> EventKind {
         switch event.kind {
         case .message: .message
@@ -59,7 +58,7 @@ enum EventView {
         func id(_ value: Messaging.MessageID) -> Event.Value { .id(HexID(value)) }
         switch event.kind {
         case .message(let id):
-            // What cannot be read any more is not shown here either.
+            // An unreadable message is reported by its id only.
             guard let client = event.client, let read = node.message(id, client: client),
                 let conversation = try? node.conversation(client.description)
             else { return ["message": .id(HexID(id))] }

@@ -2,9 +2,7 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// Ends of conversations as they are shown.
 enum ExplosionView {
-    /// Of a conversation that has exploded.
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
             conversation: record.conversation.description, expiresAt: Control.Timestamp(record.explodedAt),
@@ -26,7 +24,6 @@ enum ExplosionView {
         return status
     }
 
-    /// Of a conversation that is still there.
     static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
@@ -43,8 +40,8 @@ enum ExplosionView {
             }, trace: machine.isCreator ? !schedule.isTraceless : nil, name: node.alias(of: machine.client))
     }
 
-    /// Explosions that the node remembers and those that are scheduled, by their time; nobody is woken.
-    /// - Parameter place: where the page before ended; `nil` for the first.
+    /// Remembered and scheduled explosions, by time. No inbox is woken.
+    /// - Parameter place: end of the previous page; `nil` for the first page.
     static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListMethod.Result {
         let from = try place.map { text in
             guard let place = ExplosionPlace(text) else {
@@ -72,7 +69,7 @@ enum ExplosionView {
     }
 }
 
-/// A place in the list of explosions: its time, then the conversation's id.
+/// Sort key of an explosion: its time, then the conversation's id.
 private struct ExplosionPlace: Comparable, CustomStringConvertible {
     let at: Messaging.Timestamp
     let conversation: ConversationID

@@ -3,10 +3,9 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// Invites as they are shown.
 enum InviteView {
     static func issued(_ issued: IssuerStateMachine.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
-        // The join secret was not kept, so the text cannot be shown again.
+        // The join secret is not stored, so the link cannot be shown again.
         Invite(
             slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,
             expiresAt: Control.Timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),

@@ -3,10 +3,8 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// Joins as they are shown.
 enum JoinView {
     static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
-        // An invitation of a peer may be named by its id.
         let matches = node.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
         return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
     }
@@ -33,7 +31,6 @@ enum JoinView {
             nextAttempt: join.nextAttempt.map { Control.Timestamp($0) })
     }
 
-    /// How a join has ended; `nil` while it goes on.
     static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {
         switch node.joinOutcome(client) {
         case nil: return nil

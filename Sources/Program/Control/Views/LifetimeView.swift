@@ -3,7 +3,6 @@ import Messaging
 import NodeRuntime
 import Wire
 
-/// Proposals and agreements as they are shown.
 enum LifetimeView {
     static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
         let machine = try node.conversation(text)
@@ -36,7 +35,6 @@ enum LifetimeView {
     static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
         -> LifetimeAgreement
     {
-        // When the last one has signed.
         let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
         var shown = LifetimeAgreement(
             id: agreement.id.description, lifetime: LifetimeValue(agreement.lifetime),
@@ -49,8 +47,8 @@ enum LifetimeView {
         return shown
     }
 
-    /// Agreements whole, so that they can be proven.
-    /// - Parameter id: the beginning of one's id; `nil` for all.
+    /// Agreements with the signed values that prove them.
+    /// - Parameter id: prefix of an agreement's id; `nil` for all.
     static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws
         -> LifetimeAgreementsMethod.Result
     {
@@ -83,7 +81,6 @@ enum LifetimeView {
             accepts: agreement.accepts.map { value(SeedJSON.encode($0)) })
     }
 
-    /// The terms in an event.
     static func details(_ terms: LifetimeTerms) -> [Event.Field] {
         var details: [Event.Field] = [.init("lifetime", .text(terms.lifetime.rawValue))]
         if let attachment = terms.attachment { details.append(.init("attachments", .text(attachment.rawValue))) }
@@ -97,7 +94,6 @@ enum LifetimeView {
 }
 
 extension LifetimeMailbox {
-    /// `nil` for what is not shown: nothing goes to a mailbox.
     init?(shown consent: MailboxConsent) {
         switch consent {
         case .no: return nil
@@ -118,7 +114,7 @@ extension MailboxConsent {
 }
 
 extension LifetimeValue {
-    /// Both lists are the specification's.
+    /// Both enumerations have the same cases.
     init(_ lifetime: Lifetime) {
         switch lifetime {
         case .ephemeral: self = .ephemeral

@@ -3,22 +3,21 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// What members are called: each chooses a name of its own, so a name alone proves nothing.
+/// Display names of members. Members choose their own names, so a name proves no identity.
 enum MemberName {
-    /// What we are called here.
     static let own = "me"
-    /// What the node itself is called.
     static let system = "system"
 
-    /// - Parameter others: the names of all others in the conversation, our own among them.
+    /// - Parameter others: the other names in the conversation, our own included.
     static func isClear(_ name: String, among others: [String]) -> Bool {
         let folded = ShownName.folded(name)
-        // Wide gaps would end the name where it is shown before a text.
+        // Wide gaps would look like the end of the name before a text.
         return ShownName.isOrdinary(name) && folded != own && folded != system && !looksLikeID(folded)
             && !others.contains { ShownName.folded($0) == folded }
     }
 
-    /// As many hexadecimal digits in a row as an id has, or somewhat less: also in brackets, as we write them ourselves.
+    /// Rejects a run of at least 8 hexadecimal digits, because displayed ids have 12. Brackets do not interrupt the
+    /// check.
     private static func looksLikeID(_ folded: String) -> Bool {
         var count = 0
         for byte in folded.utf8 {
@@ -29,10 +28,8 @@ enum MemberName {
         return false
     }
 
-    /// Short name of a member: the beginning of its inbox id.
     static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
-    /// Who sent a message, as `from` says it.
     static func sender(of message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node)
         -> String
     {
@@ -40,8 +37,8 @@ enum MemberName {
         return message.sender.map { shown($0, conversation, node) } ?? own
     }
 
-    /// What a member is called wherever its word is shown: the name that it has chosen, else that of the peer as which it
-    /// was invited here, with its id behind it where that name could be taken for somebody else's; its id if it has none.
+    /// Name of a member: its profile, else the name of the peer that got the invite, else its id. An ambiguous name
+    /// gets the id appended.
     static func shown(_ key: PublicKey, _ conversation: ConversationStateMachine, _ node: isolated Node) -> String {
         let record = conversation.record
         if key == conversation.key.publicKey { return own }
@@ -49,7 +46,7 @@ enum MemberName {
             one.profile ?? node.peerName(of: one.key, in: conversation.client)
         }
         guard let chosen = record.members.first(where: { $0.key == key }).flatMap(called) else { return id(key) }
-        // Those that are gone count, too: what they have said is still there.
+        // Former members count too, because their messages are still shown.
         let others = record.members.filter { $0.key != key }.map(called) + [record.own.profile]
         return isClear(chosen, among: others.compactMap(\.self))
             ? chosen : "\(ShownName.onOneBlank(chosen)) (\(id(key)))"

@@ -2,7 +2,6 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// Messages with all that is shown at them.
 enum MessageView {
     static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine, _ node: isolated Node)
         -> Message
@@ -45,7 +44,6 @@ enum MessageView {
             percent: state == "complete" ? 100 : progress.of == 0 ? 0 : progress.count * 100 / progress.of)
     }
 
-    /// What each member has said of a message of ours, and where it stands on its way to the others.
     private static func deliveries(
         _ message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node
     ) -> [MessageDelivery]? {
@@ -66,7 +64,7 @@ enum MessageView {
         return result
     }
 
-    /// A message ends with its conversation, if not before.
+    /// Expiry of a message, at the latest with its conversation.
     static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Messaging.Timestamp? {
         [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }

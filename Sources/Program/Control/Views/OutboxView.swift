@@ -2,7 +2,6 @@ import Control
 import Messaging
 import NodeRuntime
 
-/// What waits to be acknowledged, as it is shown.
 enum OutboxView {
     static func outbox(_ item: OutboxItem, _ node: isolated Node) -> OutboxEntry {
         OutboxEntry(

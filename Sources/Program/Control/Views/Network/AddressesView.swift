@@ -3,7 +3,7 @@ import Messaging
 import NodeRuntime
 
 extension NetworkView {
-    /// What others are told of where the node listens, and what is left out and why.
+    /// Checks which addresses the node advertises, and why it omits others.
     /// - Parameters:
     ///   - isFound: members on this network find the node by multicast.
     static func addressesCheck(_ reachable: ReachableAddresses, isFound: Bool) -> HealthCheck {
@@ -32,7 +32,7 @@ extension NetworkView {
 
     static let linkLocalHint = "members on that network find this node with `mayfly run --discover lan` on both sides"
 
-    /// What `init` and `run` say of link-local listeners; `nil` when there is nothing to say.
+    /// Note on link-local listeners for `init` and `run`; `nil` when there are none.
     static func linkLocalNote(_ reachable: ReachableAddresses) -> String? {
         guard reachable.untold.contains(where: { $0.reason == .linkLocal }) else { return nil }
         return "others are not told link-local addresses; \(linkLocalHint)"

@@ -3,16 +3,15 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// Mailboxes as they are shown, from both sides.
 enum MailboxView {
-    /// - Parameter withBoxes: with a line for each box that is kept for others.
+    /// - Parameter withBoxes: include each box kept for another node.
     static func status(_ node: isolated Node, withBoxes: Bool) -> MailboxStatus {
         MailboxStatus(
             own: node.mailboxStanding.map { own($0, isLocked: node.isLocked) },
             service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) })
     }
 
-    // MARK: Ours
+    // MARK: Our mailbox
 
     private static func own(_ standing: OwnMailboxStanding, isLocked: Bool) -> OwnMailboxStatus {
         var status = describe(standing.name, standing.standing, boxCount: standing.boxCount, isLocked: isLocked)
@@ -77,7 +76,7 @@ enum MailboxView {
         }
     }
 
-    // MARK: Of others
+    // MARK: Boxes for other nodes
 
     private static func service(_ standing: MailboxServiceStanding, _ peers: PeersFile?, _ withBoxes: Bool)
         -> MailboxServiceStatus

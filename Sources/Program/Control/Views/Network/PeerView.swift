@@ -4,7 +4,6 @@ import NIOCore
 import NodeRuntime
 import Transport
 
-/// Named peers, and links as they are shown.
 enum PeerView {
     static func peers(_ node: isolated Node) throws(NodeError) -> [Peer] {
         let file = try node.peersFile()

@@ -4,12 +4,11 @@ import NodeRuntime
 import Transport
 
 extension NetworkView {
-    /// `nil` when gateways are not asked.
     static func portMappings(_ node: isolated Node) -> [PortMappingStatus]? {
         node.portMappings.map { portMappings($0, isLocked: node.status().isLocked) }
     }
 
-    /// - Parameter isLocked: then no gateway was asked.
+    /// - Parameter isLocked: a locked node queries no gateway.
     static func portMappings(_ states: [PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
         guard states.isEmpty else { return states.map(portMapping) }
         let reason = isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
@@ -32,7 +31,7 @@ extension NetworkView {
         return result
     }
 
-    /// For `doctor`: without it others may still get in by another way.
+    /// Only a warning: connections may still arrive by another path.
     static func portMappingCheck(_ mapping: PortMappingStatus) -> HealthCheck {
         switch mapping.state {
         case .mapped, .possible:

@@ -16,7 +16,7 @@ extension RendezvousCounts {
 }
 
 extension NetworkView {
-    /// Whether others reach us through a peer of ours, and what to do if not.
+    /// Whether this node is reachable through the peer, with advice if not.
     static func rendezvousCheck(_ name: String, _ standing: RelayReservationStateMachine.Standing?) -> HealthCheck {
         func check(_ state: CheckState, _ message: String, _ hint: String? = nil) -> HealthCheck {
             HealthCheck(name: "rendezvous", state: state, message: "`\(name)` \(message)", hint: hint)

@@ -5,7 +5,6 @@ import NodeRuntime
 import Store
 import Transport
 
-/// The node as a whole, as the command line's contract has it.
 enum StatusView {
     static func status(_ node: isolated Node, hooks: HookRunner, droppedLogLines: Int, metrics: String?) -> NodeStatus {
         let status = node.status()
@@ -66,7 +65,7 @@ enum StatusView {
             metrics: metrics)
     }
 
-    /// Two copies of a home that run at once: a member's, or ours, as members report it.
+    /// Reports two running copies of a member's home, or, by members' reports, of ours.
     private static func copiesChecks(_ node: isolated Node) -> [HealthCheck] {
         let now = node.currentTime
         var checks: [HealthCheck] = []
