@@ -2,7 +2,7 @@ import Chat
 import Control
 import Testing
 
-/// What the chat says of mailboxes.
+/// How the chat shows mailboxes.
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]
