@@ -1,6 +1,6 @@
 import Crypto
 
-/// A name of fixed length in bytes, written in lower-case hexadecimal.
+/// An identifier of fixed byte length. Text form: lower-case hexadecimal.
 package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, TextCodable {
     associatedtype Value: InlineBytes
     var value: Value { get }
@@ -11,10 +11,8 @@ extension FixedBytes {
     package func _rawHashValue(seed: Int) -> Int { value._rawHashValue(seed: seed) }
 
     package static var byteCount: Int { Value.byteCount }
-    /// A copy on the heap.
     package var bytes: [UInt8] { value.bytes }
 
-    /// `nil` unless there are exactly ``byteCount`` bytes.
     package init?(_ bytes: some Sequence<UInt8>) {
         guard let value = Value(bytes) else { return nil }
         self.init(value)
@@ -23,13 +21,11 @@ extension FixedBytes {
     /// - Precondition: there are exactly ``byteCount`` bytes.
     package init(unchecked bytes: [UInt8]) { self.init(bytes.withUnsafeBytes { Value(copying: $0) }) }
 
-    /// `nil` unless `hex` is the whole identifier.
     package init?(hex: some StringProtocol) {
         guard let bytes = Hex.decode(hex) else { return nil }
         self.init(bytes)
     }
 
-    /// As many random bytes as the name has.
     package static func random(_ random: inout some RandomNumberGenerator) -> Self {
         Self(unchecked: random.bytes(byteCount))
     }
@@ -43,8 +39,8 @@ extension FixedBytes {
     package init?(coded text: String) { self.init(hex: text) }
 }
 
-/// The self-certifying name of an inbox: whoever is told it can check a key against it. Leaves the conversation never;
-/// logs, metrics and hooks see the ``ClientID``.
+/// The self-certifying id of an inbox: it verifies a key. It never leaves the conversation; logs, metrics and hooks see
+/// the ``ClientID``.
 package struct InboxID: FixedBytes {
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
@@ -52,7 +48,7 @@ package struct InboxID: FixedBytes {
     package init(_ key: PublicKey) { self.init(unchecked: BLAKE2b.hash(Array("mayfly inbox id v1".utf8), key.bytes)) }
 }
 
-/// The only name of an inbox that leaves its conversation: a random UUID, which never changes for an inbox.
+/// The only id of an inbox outside its conversation: a random UUID that never changes.
 package struct ClientID: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
@@ -87,13 +83,12 @@ package struct ConversationID: FixedBytes {
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// Names a message to all members: 8 random bytes from its sender, and 8 that bind them to the sender and the
-/// conversation. Nobody can take a name that belongs to another member, so whoever refers to a message means one only.
+/// A message's id for all members: 8 random bytes from its sender, and a hash of 8 bytes that binds them to sender and
+/// conversation. So no member can use another member's id.
 package struct MessageID: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 
-    /// A new name for a message of `sender`.
     package static func make(
         by sender: PublicKey, in conversation: ConversationID, _ random: inout some RandomNumberGenerator
     ) -> MessageID { make(by: sender, in: conversation, from: random.next()) }
@@ -104,13 +99,12 @@ package struct MessageID: FixedBytes {
         return MessageID(Bytes16(nonce, mark(nonce, sender, conversation)))
     }
 
-    /// Whether it is a name that this member may give in this conversation.
     package func belongs(to sender: PublicKey, in conversation: ConversationID) -> Bool {
         value.second == Self.mark(value.first, sender, conversation)
     }
 
-    /// The conversation's id is known to its members only, so a name tells nobody else whose it is.
-    /// - Parameter nonce: the first half of the name, as a big-endian number; so is the mark.
+    /// Hides the sender from outsiders, because only members know the conversation's id.
+    /// - Parameter nonce: the first half of the id, as a big-endian number; so is the mark.
     private static func mark(_ nonce: UInt64, _ sender: PublicKey, _ conversation: ConversationID) -> UInt64 {
         let (label, digestByteCount) = (StaticString("mayfly message id v1"), 32)
         let keyAt = label.utf8CodeUnitCount + ConversationID.byteCount
@@ -134,12 +128,12 @@ package struct ProposalID: FixedBytes {
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// Hash of an agreement's proposal; the accepts are not in it.
+/// Hash of the agreement's proposal, without the accepts.
 package struct AgreementID: FixedBytes {
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
 
-    /// What the first agreement of a conversation names as its predecessor.
+    /// The predecessor of a conversation's first agreement.
     package static let none = AgreementID(unchecked: [UInt8](repeating: 0, count: 32))
 }
 
@@ -149,11 +143,11 @@ package struct InviteID: FixedBytes {
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// One authenticated link, as the shell numbers them.
+/// One authenticated link, numbered by the shell.
 package struct LinkID: Hashable, Sendable, Comparable {
     package let value: UInt64
     package init(_ value: UInt64) { self.value = value }
-    /// Of what came by a mailbox: nothing is said over it.
+    /// For frames from a mailbox; nothing is sent over it.
     static let none = LinkID(.max)
     package static func < (left: LinkID, right: LinkID) -> Bool { left.value < right.value }
 }

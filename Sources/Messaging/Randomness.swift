@@ -3,7 +3,6 @@ import Crypto
 /// The core's random numbers: the operating system's, or a seeded sequence that replays a run.
 package enum Randomness: RandomNumberGenerator, Sendable {
     case system
-    /// `SplitMix64` in this state.
     case seeded(UInt64)
 
     package mutating func next() -> UInt64 {
@@ -18,7 +17,7 @@ package enum Randomness: RandomNumberGenerator, Sendable {
         }
     }
 
-    /// Several numbers, for which the operating system is asked once.
+    /// One request to the operating system.
     package mutating func numbers(_ count: Int) -> [UInt64] {
         switch self {
         case .system: SystemRandomness.numbers(count)

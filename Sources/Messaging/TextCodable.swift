@@ -1,8 +1,8 @@
 import Crypto
 
-/// A value that is one text where it is stored.
+/// A value that is stored as one text.
 package protocol TextCodable: Codable {
-    /// What a text that is no such value should have been.
+    /// The expected form, for the error message.
     static var expectation: String { get }
     var coded: String { get }
     init?(coded text: String)

@@ -1,4 +1,3 @@
-/// A length of time in milliseconds.
 package typealias Milliseconds = Int64
 
 extension Milliseconds {
@@ -8,9 +7,7 @@ extension Milliseconds {
     package static let day: Milliseconds = 24 * hour
 }
 
-/// A moment on the node's own wall clock, in milliseconds since 1970-01-01T00:00:00Z.
-///
-/// Moments that a peer names are clamped to the years 1970 to 9999 when they are decoded, so sums never overflow.
+/// A time on the node's own wall clock. Decoded times are clamped to the years 1970 to 9999, so sums never overflow.
 package struct Timestamp: Hashable, Sendable, Comparable, Codable {
     /// Since 1970-01-01T00:00:00Z; 0…253,402,300,799,000.
     package let milliseconds: Int64
@@ -42,6 +39,6 @@ package struct Timestamp: Hashable, Sendable, Comparable, Codable {
     /// Elapsed time; negative when `left` is earlier.
     package static func - (left: Timestamp, right: Timestamp) -> Milliseconds { left.milliseconds - right.milliseconds }
 
-    /// Days since 1970: the day of a routing token.
+    /// Days since 1970; routing tokens change daily.
     package var day: UInt32 { UInt32(clamping: milliseconds / .day) }
 }

@@ -1,24 +1,24 @@
 /// RFC 3339 in UTC: `2026-11-21T06:37:11Z`.
 extension Timestamp {
-    /// To the second, as the seeds' JSON has dates.
+    /// To the second, as in the JSON of the seeds.
     package var iso8601: String { iso8601(withMilliseconds: false) }
 
     /// With three decimals when the milliseconds are not zero.
     package var exactISO8601: String { iso8601(withMilliseconds: milliseconds % .second != 0) }
 
-    /// One piece of memory, and no text for a part of it: every answer to a program has some.
+    /// Writes into one allocation, since most command answers contain a time.
     private func iso8601(withMilliseconds: Bool) -> String {
         let seconds = milliseconds / .second
         let (year, month, day) = Self.civil(fromDays: seconds / 86_400)
         let time = seconds % 86_400
-        // The year of any number of milliseconds has nine digits and a sign at most.
+        // The year of any number of milliseconds has at most nine digits and a sign.
         return String(unsafeUninitializedCapacity: 40) { buffer in
             var count = 0
             func put(_ character: Unicode.Scalar) {
                 buffer[count] = UInt8(ascii: character)
                 count += 1
             }
-            /// - Parameter width: at least so many digits.
+            /// - Parameter width: minimum number of digits.
             func put(_ value: Int64, _ width: Int, before next: Unicode.Scalar) {
                 if value < 0 { put("-") }
                 var rest = value.magnitude
@@ -47,8 +47,8 @@ extension Timestamp {
         }
     }
 
-    /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of a
-    /// second are cut to milliseconds.
+    /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of
+    /// a second are cut to milliseconds.
     package init?(iso8601 text: some StringProtocol) {
         let bytes = Array(text.utf8)
         func number(_ range: Range<Int>) -> Int64? {
@@ -96,7 +96,7 @@ extension Timestamp {
         guard index == bytes.count else { return nil }
         let days = Self.days(fromCivil: year, month, day)
         let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset
-        // An offset, or a leap second, may lead out of the years.
+        // An offset, or a leap second, may leave the range.
         guard (0..<253_402_300_800).contains(seconds) else { return nil }
         self.init(milliseconds: seconds * .second + fraction)
     }

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The canonical bytes of a signed value: each field with its length in front, so that no two values share them.
+/// The canonical bytes of a signed value. Fields are length-prefixed, so two values never share their bytes.
 package struct Transcript {
     private var bytes: [UInt8] = []
 

@@ -1,40 +1,37 @@
 import Crypto
 
-/// What one turn of the core is given from outside: the time, random numbers, and what the shell knows.
+/// The inputs of one turn of the core: time, random numbers, and the shell's state.
 package struct Turn {
     /// The node's own wall clock; never goes back (Store.md, "clock").
     package let now: Timestamp
     /// Advances with each use, so that a seeded run replays.
     package var random: Randomness
-    /// Where this node can be reached directly, as it tells others.
+    /// This node's direct endpoints, as advertised.
     package let endpoints: [Endpoint]
-    /// The rendezvous nodes through which it can be reached.
     package let relayPlaces: [RelayPlace]
     /// The storage is locked: nothing can be made durable.
     package let isLocked: Bool
-    /// Our answer to proposals where a conversation has none of its own.
+    /// Our answer to proposals, unless a conversation has its own.
     package let defaultPolicy: LifetimePolicy
-    /// How long a link may be away before the session ends.
+    /// How long a link may be missing before the session ends.
     package let sessionGrace: Milliseconds
     /// Whether the archive has, or had in this session, a message of this inbox.
     package let isKnown: (ClientID, MessageID) -> Bool
-    /// Whether another content of a peer may be stored in this inbox: there is room on the disk and in the index.
+    /// Whether disk and index have room for another content of a peer in this inbox.
     package let hasRoom: (ClientID) -> Bool
-    /// Whether a contact inbox is that of a named peer.
+    /// Whether this contact inbox is a named peer's.
     package let isNamedPeer: (PublicKey) -> Bool
-    /// What contents need to know of the archive and of the configuration.
     package let contents: ContentLookup
-    /// Our bound on what is kept, where a conversation has none of its own.
+    /// Our cap on lifetimes, unless a conversation has its own.
     package let defaultCap: LifetimeCap
-    /// Stands for the address prefix of a link's other side; `nil` if it has none.
+    /// A hash of the address prefix of a link's other side; `nil` if it has none.
     package let sourceOf: (LinkID) -> UInt64?
-    /// Our mailbox; `nil` without one.
     package let mailbox: MailboxPlace?
-    /// What is kept in a box of this node's; `nil` when the disk does not say.
+    /// The slots of a box at this node; `nil` when the disk cannot be read.
     package let keptSlots: (BoxID) -> KeptSlots?
     /// When this run of the node began, by the system's clock: ``SlotRun``.
     package let startedAt: Timestamp
-    /// The identity key of an inbox that sleeps; `nil` while the storage is locked.
+    /// The identity key of a sleeping inbox; `nil` while the storage is locked.
     package let sleeperKey: (ClientID) -> IdentityKey?
 
     package init(
@@ -66,43 +63,38 @@ package struct Turn {
         self.sleeperKey = sleeperKey
     }
 
-    /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.
+    /// An inbox's direct endpoints and, last, its endpoints at rendezvous nodes.
     package func endpoints(of seed: RelaySeed, atMost count: Int = Limits.endpointCount) -> [Endpoint] {
         let relayed = relayPlaces.endpoints(of: seed)
         return endpoints.prefix(count - relayed.count) + relayed
     }
 
-    /// As many of them as a description may hold.
+    /// As many as fit into a profile.
     package func fittingEndpoints(of seed: RelaySeed) -> [Endpoint] { Member.fitting(endpoints(of: seed)) }
 
-    /// As a description names them, and the inbox's box if all members have agreed to a mailbox.
+    /// As a profile has them, with the inbox's box if all members have agreed to a mailbox.
     func endpointTexts(of seed: RelaySeed, usesMailbox: Bool) -> [String] {
         Member.texts(fittingEndpoints(of: seed), usesMailbox ? mailbox?.address(of: seed) : nil)
     }
 }
 
-/// What a turn may look up about contents.
 package struct ContentLookup {
-    /// A message that can be read now.
+    /// A readable message.
     package var message: (ClientID, MessageID) -> Message?
-    /// What members have said of a message of ours; asked of the message where it is `nil`.
+    /// The members' delivery states of our message; `nil`: read them from the message.
     private var said: ((ClientID, MessageID) -> [Delivery])?
-    /// Whether a message is on the disk.
     package var isStored: (ClientID, MessageID) -> Bool
-    /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
+    /// Whether a message is in memory until it can be written. It is not acknowledged before.
     package var awaitsStorage: (ClientID, MessageID) -> Bool
-    /// Whether a content of a member was shown or is being taken since the start, though it may be gone by now; a file
-    /// counts when it is whole.
+    /// Whether a member's content was shown, or is being received, since the start, even if it has expired. A file
+    /// counts when it is complete.
     package var wasShown: (ClientID, MessageID) -> Bool
-    /// Whether the archive has a chunk of a file.
     package var hasChunk: (ClientID, MessageID, Int) -> Bool
-    /// Whether a file of so many bytes may be stored in this inbox.
     package var hasRoom: (ClientID, Int64) -> Bool
     /// Bytes that files may still take in memory.
     package var memoryAvailable: () -> Int64
-    /// Largest file that is sent or taken, in bytes.
     package var attachmentByteCount: Int64
-    /// Whether to say that messages were read, where a conversation has no setting of its own.
+    /// Whether to send read receipts, unless a conversation has its own setting.
     package var sendsReadReceipts: Bool
 
     package init(

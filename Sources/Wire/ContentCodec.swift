@@ -4,7 +4,7 @@ import Messaging
 
 /// Payloads of chat contents: bytes ↔ ``ContentBody``.
 enum ContentCodec {
-    /// Nothing for an opaque body.
+    /// Empty for an opaque body.
     static func payload(of body: ContentBody) -> [UInt8] {
         switch body {
         case .opaque: return []
@@ -32,9 +32,9 @@ enum ContentCodec {
         }
     }
 
-    /// A payload of a version that we make has to be right. One of a later minor version that does not read is kept, and
+    /// Rejects a malformed payload of a version that we write. A malformed one of a later minor version is kept, and
     /// shown by its fallback.
-    /// - Returns: the payload, empty where the body says it all.
+    /// - Returns: the payload, empty if the body contains all of it.
     static func decode(_ type: ContentType, _ payload: [UInt8]) throws(WireError) -> ([UInt8], ContentBody) {
         let isOurs = type == type.family
         do throws(WireError) {

@@ -3,7 +3,7 @@ import FoundationEssentials
 import Messaging
 import SwiftProtobuf
 
-/// Frames of a link: bytes ↔ ``Frame``. Strict about what it knows, silent about what it does not.
+/// Frames of a link: bytes ↔ ``Frame``. Strict about known fields; ignores unknown ones.
 package enum FrameCodec {
     package static func encode(_ frame: Frame) -> [UInt8] {
         var proto = ProtoFrame()
@@ -51,7 +51,7 @@ package enum FrameCodec {
         return try decodeGenerated(bytes)
     }
 
-    /// Of a frame of any shape.
+    /// Accepts any protobuf shape.
     package static func decodeGenerated(_ bytes: [UInt8]) throws(WireError) -> Frame {
         let proto = try parse(ProtoFrame.self, bytes)
         switch proto.body {
@@ -91,7 +91,7 @@ package enum FrameCodec {
         case .receipt:
             let receipt = try parse(ProtoReceipt.self, payload)
             return try Receipt(receipt).map { .receipt($0) } ?? .unknown
-        // Chat contents have a frame of their own; a system message is made and shown by each node for itself.
+        // Chat contents use `contents` frames; each node makes its system messages itself.
         case .systemMessage, .text, .reply, .reaction, .attachment: throw .malformed("content.type")
         default: break
         }
@@ -108,12 +108,12 @@ package enum FrameCodec {
         case .groupUpdated: return .group(try GroupUpdate(try parse(ProtoGroupUpdate.self, payload)))
         case .profile: return .profile(try Member(try parse(ProtoMember.self, payload)))
         case .lifetimeAgreement:
-            // One whose terms this version does not know: skipped.
+            // Terms of a later version: skipped.
             guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }
             return .lifetime(.agreement(agreement))
         case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
         case .joinCancelled: return .joinCancelled
-        // Of a later version.
+        // A type of a later version.
         default: return .unknown
         }
     }
@@ -143,7 +143,7 @@ package enum FrameCodec {
 // MARK: Shared steps
 
 func serialized(_ message: some SwiftProtobuf.Message) -> [UInt8] {
-    // Fails for required fields and recursion only: proto3 has none, our messages are flat.
+    // Fails only for required fields and recursion: proto3 has none, our messages are flat.
     guard let bytes: [UInt8] = try? message.serializedBytes() else {
         preconditionFailure("a message of our own does not encode")
     }
@@ -161,7 +161,7 @@ func identifier<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(W
     return identifier
 }
 
-/// Identifiers one behind the other.
+/// Concatenated identifiers.
 func identifiers<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> [Identifier] {
     let size = Identifier.byteCount
     guard bytes.count.isMultiple(of: size) else { throw .malformed(field) }

@@ -13,14 +13,14 @@ extension ProtoMember {
 }
 
 extension Member {
-    /// Its signature is not checked here.
+    /// Does not check the signature.
     init(_ proto: ProtoMember) throws(WireError) {
         guard proto.endpoints.count <= Limits.endpointCount else { throw .tooLong("member.endpoints") }
         self.init(
             key: try publicKey(proto.key, "member.key"),
             profile: try boundedText(proto.profile, Limits.nameByteCount, "member.profile"),
             endpointTexts: proto.endpoints,
-            // Room to count on.
+            // Leaves room for increments.
             version: min(proto.version, 1 << 62), signature: try Wire.signature(proto.signature, "member.signature"))
     }
 }
@@ -45,7 +45,7 @@ extension ProtoGroupState {
 }
 
 extension GroupState {
-    /// Its signature is not checked here.
+    /// Does not check the signature.
     init(_ proto: ProtoGroupState) throws(WireError) {
         guard proto.members.count <= Limits.memberCount else { throw .tooLong("group.members") }
         var members: [PublicKey] = []
@@ -68,7 +68,7 @@ extension ProtoDeparture {
 }
 
 extension Departure {
-    /// Its signature is not checked here.
+    /// Does not check the signature.
     init(_ proto: ProtoDeparture) throws(WireError) {
         self.init(
             conversation: try identifier(proto.conversation, "departure.conversation"),

@@ -2,11 +2,11 @@ import Crypto
 import FoundationEssentials
 import Messaging
 
-/// The text form of an invite: `mayfly:join/` and base64url of the signed invite, in raw DEFLATE behind a marker byte
-/// when that is smaller (protocol, section 4).
+/// The text form of an invite (Wire.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
+/// behind a marker byte when that is smaller.
 package enum InviteSlug {
     package static let prefix = "mayfly:join/"
-    /// Most bytes of a slug that we look at.
+    /// Longest text that is parsed.
     package static let byteCountLimit = 16_384
     private static let deflated: UInt8 = 0x1f
     private static let inflatedLimit = 65_536
@@ -15,7 +15,7 @@ package enum InviteSlug {
     package enum Failure: Error, Hashable {
         case notAnInvite
         case tooLong
-        /// Cut off, or characters changed.
+        /// Truncated, or characters changed.
         case damaged
         case signature(VerifiedInvite.Failure)
     }
@@ -29,7 +29,7 @@ package enum InviteSlug {
         return prefix + Base64URL.encode(packed.count < plain.count ? packed : plain)
     }
 
-    /// Takes the slug with or without its prefix, and with white space around and inside (a wrapped line).
+    /// With or without the prefix; white space is ignored (a wrapped line).
     package static func decode(_ text: String) throws(Failure) -> VerifiedInvite {
         guard text.utf8.count <= byteCountLimit else { throw .tooLong }
         var slug = text.filter { !$0.isWhitespace }
@@ -87,7 +87,6 @@ package enum InviteSlug {
             expiresAt: Timestamp(milliseconds: proto.expiresAt), singleUse: proto.singleUse)
     }
 
-    /// Checks the invite that a join request carries.
     package static func verify(_ signed: SignedInvite) -> VerifiedInvite? {
         guard let invite = try? decodePayload(signed.payload) else { return nil }
         return try? VerifiedInvite(signed, decoded: invite)

@@ -10,7 +10,7 @@ extension ProtoAgreement {
 }
 
 extension Agreement {
-    /// - Returns: `nil` for one whose terms this version does not know.
+    /// - Returns: `nil` for unknown terms.
     static func read(_ proto: ProtoAgreement) throws(WireError) -> Agreement? {
         guard proto.accepts.count < Limits.memberCount else { throw .tooLong("agreement.accepts") }
         let proposed = try SeedJSON.decodeLifetimeMessage(Array(proto.proposal), as: .lifetimeProposal)
@@ -36,7 +36,7 @@ extension ProtoLifetimeTerms {
 }
 
 extension LifetimeTerms {
-    /// - Returns: `nil` for terms that this version does not know.
+    /// - Returns: `nil` for unknown terms.
     static func read(_ proto: ProtoLifetimeTerms) -> LifetimeTerms? {
         guard let lifetime = Lifetime(rawValue: proto.lifetime), let timer = Timer(rawValue: proto.timer) else {
             return nil

@@ -201,7 +201,7 @@ extension MailboxMessage {
 }
 
 extension SliceKeys {
-    /// The widest slice there is.
+    /// The widest slice.
     private static let longestLeft: Milliseconds = 12 * .hour
 
     fileprivate init(_ proto: ProtoMailboxKeys) throws(WireError) {
@@ -210,7 +210,7 @@ extension SliceKeys {
         guard proto.keys.count.isMultiple(of: size) else { throw .malformed("mailbox_keys.keys") }
         let count = proto.keys.count / size
         guard count <= Limits.sliceKeyCount else { throw .tooLong("mailbox_keys.keys") }
-        // Each key's slice has a number.
+        // The last slice's number must not overflow.
         guard UInt64(proto.first) + UInt64(count) <= UInt64(UInt32.max) else { throw .malformed("mailbox_keys.first") }
         var keys: [PublicKey] = []
         keys.reserveCapacity(count)

@@ -8,7 +8,7 @@ extension Content {
         self.init(
             type: ContentType(proto.type), id: try identifier(proto.id, "content.id"),
             sentAt: Timestamp(milliseconds: proto.sentAt),
-            // An unknown lifetime is none: the content stays in memory.
+            // An unknown lifetime counts as ephemeral: the content stays in memory.
             lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
             agreement: proto.agreement.isEmpty ? nil : try identifier(proto.agreement, "content.agreement"),
             fallback: try boundedText(proto.fallback, Limits.fallbackByteCount, "content.fallback") ?? "",

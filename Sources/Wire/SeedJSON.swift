@@ -2,8 +2,8 @@ import Crypto
 import FoundationEssentials
 import Messaging
 
-/// The payloads that the reference documents write as JSON: lifetime messages (seed 004) and join errors (seed 002),
-/// with the fields that make them verifiable added.
+/// Payloads that the reference documents define as JSON: lifetime messages (seed 004) and join errors (seed 002), with
+/// signature fields added.
 package enum SeedJSON {
     private static let byteCountLimit = 4_096
 
@@ -62,7 +62,7 @@ package enum SeedJSON {
         encode(LifetimeBody(type: "lifetime_withdraw", proposal: id.description))
     }
 
-    /// - Parameter type: what the message is announced as, whose name the JSON has to repeat; `nil` for any of them.
+    /// - Parameter type: the announced type, which the JSON must repeat; `nil` for any.
     package static func decodeLifetimeMessage(_ bytes: [UInt8], as type: ContentType? = nil) throws(WireError)
         -> LifetimeMessage
     {
@@ -98,7 +98,7 @@ package enum SeedJSON {
     private static func terms(_ body: LifetimeBody) -> LifetimeTerms? {
         guard let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
             let timer = LifetimeTerms.Timer(rawValue: body.timer ?? LifetimeTerms.Timer.send.rawValue),
-            // What is not to be is not written.
+            // `no` is encoded by leaving the field out.
             let mailbox = body.mailbox == nil ? .no : body.mailbox.flatMap(MailboxConsent.init(rawValue:)),
             (mailbox == .no) == (body.mailbox == nil)
         else { return nil }
@@ -128,7 +128,7 @@ package enum SeedJSON {
         var timestamp: String
     }
 
-    /// Every error has this size, so that its kind cannot be read off the link.
+    /// All errors have this size, which hides their kind from observers of the link.
     private static let joinErrorByteCount = 160
 
     package static func encode(_ error: JoinError) -> [UInt8] {

@@ -5,26 +5,25 @@ import Synchronization
 import Transport
 import Wire
 
-/// The node under attack, and what its enemies know of it.
+/// The node under attack, and the attackers' knowledge of it.
 package struct Target: Sendable {
     package var address: NodeAddress
-    /// Its contact card: every named peer has it.
+    /// Its contact card, which every named peer has.
     package var card: ContactCard
-    /// An invite of a conversation in which the attackers are members.
+    /// Invite of a conversation with attackers as members.
     package var invite: String
-    /// An invite of a conversation that joiners may fill.
+    /// Invite of a conversation that joiners may fill.
     package var crowded: String
-    /// Invites of conversations that sleep.
+    /// Invites of sleeping conversations.
     package var sleeping: [String]
-    /// Its control socket.
     package var socket: String
-    /// Days since the start of 1970: tokens are of a day.
+    /// Days since the start of 1970, for tokens.
     package var day: UInt32
-    /// Enemies whom it serves as a rendezvous node: their contact inboxes, each a named peer of its.
+    /// Attackers that use it as a rendezvous node: contact inboxes among its named peers.
     package var users: [IdentityKey] = []
-    /// Enemies who may have boxes of its, as a mailbox: the same.
+    /// Attackers that use it as a mailbox: contact inboxes among its named peers.
     package var owners: [IdentityKey] = []
-    /// Where the enemies are neighbours of a node that looks for its members.
+    /// Set where the attackers share a LAN with the node.
     package var neighbourhood: Neighbourhood?
 
     package init(
@@ -41,15 +40,15 @@ package struct Target: Sendable {
     }
 }
 
-/// What an attack has come to.
+/// The result of an attack.
 package struct Tally: Sendable {
-    /// Connections, handshakes, frames: what the attack is made of.
+    /// Connections, handshakes or frames.
     package var count = 0
-    /// Of those, answered with a byte or more before they were given up.
+    /// Attempts that got at least one byte.
     package var answered = 0
-    /// Of those, closed by the node.
+    /// Attempts that the node closed.
     package var refused = 0
-    /// Of what holds connections: how many at once.
+    /// Connections held at once.
     package var held = 0
     /// Why it ended early.
     package var failure: String?
@@ -67,13 +66,13 @@ package struct Tally: Sendable {
     }
 }
 
-/// How long and how hard.
+/// Duration and intensity of an attack.
 package struct Effort: Sendable {
     package var until: ContinuousClock.Instant
-    /// Connections that are held at once.
+    /// Connections held at once.
     package var crowd: Int
     package var threads: Int
-    /// Most units; an attack ends after so many.
+    /// The attack ends after this number of units.
     package var limit: Int
 
     package init(seconds: Double, crowd: Int, threads: Int = 2, limit: Int = .max) {
@@ -86,7 +85,7 @@ package struct Effort: Sendable {
     var goesOn: Bool { ContinuousClock.now < until }
 }
 
-/// What strangers and members may do to a node over the network (reliability.md, T8).
+/// Attacks of strangers and members over the network.
 package enum Attack: String, CaseIterable, Sendable {
     case slowloris = "slowloris, a byte a second"
     case halfOpen = "half-open connections"
@@ -130,15 +129,14 @@ package enum Attack: String, CaseIterable, Sendable {
     case datagramHandshakes = "UDP: whole handshakes"
     case datagramSealed = "UDP: packets that do not open"
 
-    /// What there has to be for it.
+    /// The node that an attack needs.
     package enum Ground: Sendable {
-        /// A node.
         case node
-        /// One that is a rendezvous node, and ``Target/users`` of its.
+        /// A rendezvous node with ``Target/users``.
         case relay
-        /// One that is a mailbox, and ``Target/owners`` of its.
+        /// A mailbox with ``Target/owners``.
         case mailbox
-        /// One that looks for its members on a network, and a ``Target/neighbourhood``.
+        /// A node with LAN discovery and a ``Target/neighbourhood``.
         case network
     }
 
@@ -155,7 +153,7 @@ package enum Attack: String, CaseIterable, Sendable {
         }
     }
 
-    /// Whether it is made of connections that get nowhere: whoever takes connections on will do for it.
+    /// Whether a listener without a node suffices, because the connections get no further.
     package var needsNoNode: Bool {
         switch self {
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
@@ -168,7 +166,6 @@ package enum Attack: String, CaseIterable, Sendable {
         }
     }
 
-    /// Does it, and says how often.
     package func run(_ target: Target, _ effort: Effort) -> Tally {
         switch self {
         case .slowloris: inParallel(1) { _ in Crowd(target, effort).trickle() }
@@ -215,7 +212,7 @@ package enum Attack: String, CaseIterable, Sendable {
         }
     }
 
-    /// One attempt after the other, each from an address of its own.
+    /// Repeated attempts, each from an address of its own.
     private func stranger(
         _ target: Target, _ effort: Effort, _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
     ) -> Tally {
@@ -223,13 +220,13 @@ package enum Attack: String, CaseIterable, Sendable {
             var tally = Tally()
             var failures = 0
             var number = thread
-            // Each thread tries once at least, however late it comes to it.
+            // Each thread tries at least once, however late it starts.
             while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads, failures < 1_000 {
                 do {
                     try attempt(target, number, &tally)
                     failures = 0
                 } catch {
-                    // Refused by the node, or out of ports for a moment.
+                    // Refused by the node, or briefly out of ports.
                     tally.refused += 1
                     failures += 1
                     if failures == 1_000 { tally.failure = "\(error)" }
@@ -241,13 +238,13 @@ package enum Attack: String, CaseIterable, Sendable {
     }
 }
 
-/// Runs `body` on threads of its own, behind all others: the machine is the node's first.
+/// Runs `body` on threads of low priority, so that the node has the processors first.
 func inParallel(_ count: Int, _ body: @escaping @Sendable (Int) -> Tally) -> Tally {
     let sum = Mutex(Tally())
     let done = DispatchSemaphore(value: 0)
     for thread in 0..<count {
         Thread.detachNewThread {
-            // Of this thread alone.
+            // Applies to this thread only.
             _ = nice(10)
             let tally = body(thread)
             sum.withLock { $0 = $0 + tally }

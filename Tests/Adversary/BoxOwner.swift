@@ -3,7 +3,7 @@ import Messaging
 import Transport
 import Wire
 
-/// An owner of boxes at a mailbox: a contact inbox among the mailbox's named peers, whose links are coded by hand.
+/// An owner of mailbox boxes: a contact inbox among the mailbox's named peers, with hand-coded links.
 package struct BoxOwner: Sendable {
     package let identity: IdentityKey
     private let card: ContactCard
@@ -11,15 +11,14 @@ package struct BoxOwner: Sendable {
     private let secret: MailboxSecret
 
     /// - Parameters:
-    ///   - identity: the owner's contact inbox.
-    ///   - mailbox: the card of the mailbox, with one direct address on this machine.
-    ///   - day: days since the start of 1970.
+    ///   - mailbox: The mailbox's card with one direct address on this machine.
+    ///   - day: Days since the start of 1970.
     package init(_ identity: IdentityKey, mailbox card: ContactCard, day: UInt32) {
         (self.identity, self.card, self.day) = (identity, card, day)
         secret = MailboxSecret(mailbox: card.key, owner: identity.publicKey, own: identity)
     }
 
-    /// The card by which the mailbox adds the owner as a peer; nobody is at its address.
+    /// The owner's card for the mailbox; its address is unused.
     package var ownCard: ContactCard {
         ContactCard(
             key: identity.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
@@ -28,7 +27,7 @@ package struct BoxOwner: Sendable {
 
     package func box(_ label: BoxLabel) -> BoxID { secret.box(label) }
 
-    /// A link to the mailbox under a key of its own: of the owner, or of a member that puts.
+    /// A link to the mailbox with its own key, for the owner or a sender.
     package func link(from source: Source) throws -> HostileLink {
         guard let endpoint = card.endpoints.first else { throw Failure("the mailbox's card names no endpoint") }
         return try HostileLink(
@@ -37,14 +36,13 @@ package struct BoxOwner: Sendable {
             identity: makeIdentity(), remote: card.key)
     }
 
-    /// The claim of these boxes over a link of ``link(from:)``.
+    /// Claims these boxes over a link of ``link(from:)``.
     package func claim(_ labels: [BoxLabel], over link: HostileLink) -> Frame {
         let proof = secret.proof(of: link.identity.publicKey)
         return .mailboxRequest(.claim(owner: identity.publicKey, proof: proof, labels))
     }
 
-    /// Claims boxes and waits for the answer.
-    /// - Throws: when the mailbox does not grant them.
+    /// Claims boxes and waits for the grant; throws if it is refused.
     package func hold(_ labels: [BoxLabel], over link: HostileLink) throws {
         try link.send(claim(labels, over: link))
         while let frame = try link.receive() {

@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// What was computed once, by name.
+/// A cache by name.
 final class MutexTable: Sendable {
     private let values = Mutex<[String: SharedTokens]>([:])
 
@@ -15,7 +15,7 @@ final class MutexTable: Sendable {
     }
 }
 
-/// Many connections at once that say nothing, or next to nothing.
+/// Many simultaneous connections that send nothing, or almost nothing.
 final class Crowd {
     /// POLLRDHUP.
     private static let hangUp: Int16 = 0x2000
@@ -30,7 +30,7 @@ final class Crowd {
         self.effort = effort
     }
 
-    /// Opens as many as are missing, at most so many.
+    /// Opens missing connections, at most `most`.
     private func refill(_ most: Int) {
         for _ in 0..<min(most, effort.crowd - open.count) {
             number += 1
@@ -42,8 +42,8 @@ final class Crowd {
         }
     }
 
-    /// Lets go of those that the node has closed: it closes the oldest first, and to look at ten thousand takes the machine
-    /// longer than all that the node does.
+    /// Drops connections that the node has closed. It closes the oldest first, and polling ten thousand would cost more
+    /// than the node's own work.
     private func sweep() {
         let oldest = open.prefix(1_024)
         var polled = oldest.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN) | Self.hangUp, revents: 0) }
@@ -56,10 +56,10 @@ final class Crowd {
         open.replaceSubrange(..<oldest.count, with: kept)
     }
 
-    /// So many connections without a byte; whichever the node closes is opened again.
-    /// - Parameter inBursts: all at once, so that they end at once, too; otherwise as evenly as they can be held.
+    /// Holds silent connections and reopens those that the node closes.
+    /// - Parameter inBursts: Opens all at once, so that they end at once, too; otherwise as evenly as possible.
     func hold(inBursts: Bool) -> Tally {
-        // Looked after 50 times a second, and each is left open for 5 s.
+        // Refilled 50 times a second; each stays open for 5 s.
         let most = inBursts ? 500 : effort.crowd / 200
         while effort.goesOn || tally.count == 0 {
             refill(most)
@@ -70,7 +70,7 @@ final class Crowd {
         return tally
     }
 
-    /// A byte a second on each.
+    /// Sends a byte per second on each connection.
     func trickle() -> Tally {
         var last = ContinuousClock.now
         while effort.goesOn || tally.count == 0 {

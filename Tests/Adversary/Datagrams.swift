@@ -3,11 +3,11 @@ import Foundation
 import Messaging
 import Transport
 
-/// Floods over UDP. The packets are those of the specification, coded here by hand (`DatagramLinks`), and sent from 64
-/// addresses, each in a network of its own. A stranger must get no byte, and whoever knows a token no more than it sent.
+/// Floods over UDP with packets coded by hand from the page DatagramLinks, from 64 addresses in networks of their own.
+/// A stranger must get no byte, and a sender with a token no more bytes than it sent.
 struct Datagrams: Sendable {
     private static let sources = 32
-    /// Between two looks at what has come.
+    /// Packets between two reads.
     private static let batch = 64
 
     private let target: Target
@@ -35,32 +35,32 @@ struct Datagrams: Sendable {
 
     private func token(_ number: Int) -> [UInt8] { SharedTokens.cached(target)[number].bytes }
 
-    // MARK: Of strangers
+    // MARK: Strangers
 
-    /// Everything that can be said without a token, whole and broken.
+    /// Every kind of packet that needs no token, valid and broken.
     func garbage() -> Tally {
         flood(isSilent: true) { number in
             switch number % 4 {
             case 0: randomBytes(1 + number % 1_472)
             case 1: Self.header(UInt8(number / 4 % 16)) + randomBytes(number % 90)
-            // A dial whose token nobody has given, and an act 1 that would cost a curve operation.
+            // A dial with an unknown token, and an act 1 that would cost a curve operation.
             case 2: Self.dial(randomBytes(16), [0, 2] + randomBytes(48))
             default: Self.header(5) + [0] + randomBytes(16 + 1_181)
             }
         }
     }
 
-    /// Packets that tell of a way through a NAT, with a nonce of nobody's.
+    /// Hole-punching packets with an unknown nonce.
     func punches() -> Tally { flood(isSilent: true) { _ in Self.header(10) + randomBytes(16) } }
 
-    /// Sealed notices for a conversation that nobody knows.
+    /// Knocks for an unknown conversation.
     func knocks() -> Tally { flood(isSilent: true) { _ in Self.header(6) + randomBytes(16 + 8 + 512) } }
 
-    // MARK: Of those who know a token
+    // MARK: Senders with a token
 
-    /// Dials that begin and do not go on.
+    /// Dials that do not continue after act 1.
     func dials() -> Tally {
-        // An act 1 is good for many dials: what the node has to compute is the same, what we have is less.
+        // An act 1 serves many dials: the node's cost is the same, the attacker's is less.
         let acts = (0..<64).compactMap { number in
             Self.actOne(token(number), remote: target.card.key).map { (token(number), $0) }
         }
@@ -71,21 +71,21 @@ struct Datagrams: Sendable {
         }
     }
 
-    /// One dial, over and over, from elsewhere each time.
+    /// One dial repeated from many addresses.
     func replays() -> Tally {
         guard let act = Self.actOne(token(3), remote: target.card.key) else { return Tally() }
         let dial = Self.dial(token(3), act)
         return flood(isSilent: false) { _ in dial }
     }
 
-    /// The question from where one is seen.
+    /// Questions for the observed address.
     func questions() -> Tally {
         flood(isSilent: false) { number in
             Self.header(8) + self.token(number) + randomBytes(8) + [UInt8](repeating: 0, count: 8)
         }
     }
 
-    /// Whole handshakes, and nothing more is heard of the dialer.
+    /// Complete handshakes of dialers that then stay silent.
     func handshakes() -> Tally {
         each { thread, tally in
             let dialer = try HostileDialer(target, from: 40_000 + thread * 97 + tally.count)
@@ -94,14 +94,14 @@ struct Datagrams: Sendable {
         }
     }
 
-    /// Packets for links that are open and of their dialers' own, which do not open: from where the link is, and from elsewhere.
+    /// Invalid packets for the dialers' own open links, from their address and from others.
     func sealed() -> Tally {
         each { thread, tally in
             let dialer = try HostileDialer(target, from: 50_000 + thread)
             guard dialer.open(seconds: 60), let id = dialer.peerID else { throw Failure("no link over UDP") }
             let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, to: target.address)
             var number: UInt64 = 1
-            // Once at least, however long the dial has taken.
+            // At least once, however long the dial took.
             while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
                 for index in 0..<Self.batch {
                     number += 1
@@ -113,14 +113,14 @@ struct Datagrams: Sendable {
                 dialer.sockets.drain()
                 others.drain()
             }
-            // Who sends rubbish to a link from elsewhere moves nothing and hears nothing.
+            // Garbage from another address must not move the link or be answered.
             if others.received > 0 { tally.failure = "\(others.received) answers to elsewhere" }
         }
     }
 
     // MARK: How
 
-    /// - Parameter isSilent: whether the node may not say a word.
+    /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int) -> [UInt8]) -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()
@@ -136,7 +136,6 @@ struct Datagrams: Sendable {
                 }
                 sockets.drain()
             }
-            // What is on its way yet.
             usleep(50_000)
             sockets.drain()
             tally.answered = sockets.received
@@ -158,18 +157,17 @@ struct Datagrams: Sendable {
     }
 }
 
-/// Opens a link over UDP as a good dialer does, cookies included, and then does as it likes.
+/// A dialer that opens a valid link over UDP, cookies included, and then deviates.
 private final class HostileDialer {
     let sockets: RawDatagrams
     private let endpoint: DatagramEndpoint
     private let dial: DatagramDial
-    /// The connection id by which the node knows the link.
     private(set) var peerID: [UInt8]?
 
     init(_ target: Target, from number: Int) throws {
         sockets = try RawDatagrams(from: number..<number + 1, to: target.address)
         var limits = DatagramLimits()
-        // How long is waited for an answer, `open` is told.
+        // `open` has the timeout.
         limits.actTimeout = 60_000_000
         limits.handshakeTimeout = 60_000_000
         endpoint = DatagramEndpoint(
@@ -184,13 +182,12 @@ private final class HostileDialer {
     private static let start = ContinuousClock.now
     private var now: Microseconds { Microseconds((.now - Self.start) / .microseconds(1)) }
 
-    /// - Returns: whether the link is open.
     func open(seconds: Double) -> Bool {
         let number = endpoint.dial(dial, at: now)
         let end = ContinuousClock.now + .seconds(seconds)
         while ContinuousClock.now < end {
             while let transmit = endpoint.poll(at: now) {
-                // The first sealed packet names the node's id behind its epoch.
+                // The first sealed packet has the node's id after the epoch.
                 if transmit.bytes[1] == 0x15 { peerID = Array(transmit.bytes[3..<11]) }
                 sockets.send(transmit.bytes, by: 0)
             }

@@ -3,19 +3,17 @@ import Messaging
 import Transport
 import Wire
 
-/// A link as somebody makes it who follows no rule: the handshake and the framing are those of the specification, coded
-/// here by hand, and everything after it is the attacker's own choice.
+/// A link without rules: handshake and framing are coded by hand from the specification, and the attacker chooses
+/// everything after them.
 package final class HostileLink {
     package let connection: RawConnection
     package let identity: IdentityKey
     private var transport: TransportState
 
-    /// What opens a connection: protocol byte and token.
     package static func preamble(_ token: [UInt8], kind: UInt8 = 0x4D) -> [UInt8] { [kind] + token }
 
     private static func prologue(_ token: RoutingToken) -> [UInt8] { Array("mayfly".utf8) + [1, 0x4D] + token.bytes }
 
-    /// The first bytes of a dial, and the handshake that can go on from them.
     package struct Greeting: ~Copyable {
         package let bytes: [UInt8]
         var handshake: LinkHandshake
@@ -28,7 +26,6 @@ package final class HostileLink {
         return Greeting(bytes: preamble(token.bytes) + actOne, handshake: handshake)
     }
 
-    /// Dials a node and goes through the handshake.
     package init(_ connection: RawConnection, token: RoutingToken, identity: IdentityKey, remote: PublicKey) throws {
         self.connection = connection
         self.identity = identity
@@ -43,13 +40,11 @@ package final class HostileLink {
 
     package func send(_ frame: Frame) throws { connection.write(try transport.seal(FrameCodec.encode(frame))) }
 
-    /// Bytes of the attacker's choice in a frame that is authentic.
     package func send(bytes: [UInt8]) throws { connection.write(try transport.seal(bytes)) }
 
-    /// Sealed but not sent, for many at once.
     package func seal(_ frame: Frame) throws -> [UInt8] { try transport.seal(FrameCodec.encode(frame)) }
 
-    /// The next frame; `nil` when the link is closed or nothing comes.
+    /// The next frame; `nil` when the link is closed or times out.
     package func receive(seconds: Double = 60) throws -> Frame? {
         while true {
             guard let bytes = connection.read(transport.expectedByteCount, seconds: seconds) else { return nil }
@@ -58,10 +53,9 @@ package final class HostileLink {
     }
 }
 
-/// Somebody with a key of its own.
 package func makeIdentity() -> IdentityKey { IdentityKey(SecretKey.generate()) }
 
-/// The tokens of a day for whoever holds a card or an invite.
+/// The tokens of a day for holders of a card or invite.
 package struct SharedTokens: Sendable {
     package let tokens: [RoutingToken]
 
@@ -76,7 +70,7 @@ package struct SharedTokens: Sendable {
     package subscript(_ number: Int) -> RoutingToken { tokens[number % tokens.count] }
 }
 
-/// A member with a real key in somebody's conversation.
+/// A member of a conversation with a real key.
 package final class HostileMember {
     package let identity: IdentityKey
     package let link: HostileLink
@@ -85,8 +79,7 @@ package final class HostileMember {
     package var conversation: ConversationID { welcome.genesis.conversation }
     package var creator: PublicKey { welcome.genesis.creator }
 
-    /// Joins as anybody does, and says where it stands. Where the inbox sleeps, and holders of invites have had it waked
-    /// often, a dial or two come to nothing.
+    /// Joins with its current address. A dial or two may fail if the inbox sleeps and has been woken often by invites.
     package init(slug: String, at address: NodeAddress, day: UInt32, from source: Source? = nil) throws {
         let invite = try InviteSlug.decode(slug)
         identity = makeIdentity()
@@ -103,7 +96,6 @@ package final class HostileMember {
         try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
     }
 
-    /// - Returns: `nil` if the link is closed, or nothing comes.
     private static func join(_ invite: VerifiedInvite, over link: HostileLink, identity: IdentityKey) throws -> Welcome?
     {
         try link.send(.joinRequest(request(invite, identity: identity)))
@@ -121,7 +113,6 @@ package final class HostileMember {
         return JoinRequest(invite: invite.signed, joinSecret: invite.invite.joinSecret, member: member)
     }
 
-    /// Another link, by a member's token.
     package func dialAgain(at address: NodeAddress, counter: UInt32) throws -> HostileLink {
         let secret = RoutingSecret.derive(
             own: identity, remote: creator, conversation: conversation.bytes, role: .initiator)
@@ -140,7 +131,7 @@ package final class HostileMember {
             payload: Array(text.utf8))
     }
 
-    /// A proposal of its own; without a signature when many are made.
+    /// Its own proposal; without a signature when many are made.
     package func proposal(epoch: UInt64 = 1, isSigned: Bool, at: Timestamp) -> LifetimeProposal {
         var random = SystemRandomness()
         let fields = LifetimeProposal.Unsigned(

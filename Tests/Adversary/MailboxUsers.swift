@@ -3,17 +3,17 @@ import Foundation
 import Messaging
 import Wire
 
-/// What those may do who may use a mailbox: named peers that own boxes, and whoever knows the address of one.
+/// Abuse by authorised users of a mailbox: named peers that own boxes, and senders that know a box's address.
 package struct MailboxUsers: Sendable {
     private let target: Target
     private let effort: Effort
 
-    /// An owner for each kind of abuse.
+    /// Each kind of abuse has its own owner.
     package static let kindCount = 3
 
     init(_ target: Target, _ effort: Effort) { (self.target, self.effort) = (target, effort) }
 
-    /// Bodies of the largest size into all boxes that the mailbox gives, from ever new networks, which nobody takes.
+    /// Puts untaken bodies of the largest size into all granted boxes, from ever new networks.
     func flood() -> Tally {
         with(0) { owner, labels, tally in
             let boxes = labels.map(owner.box)
@@ -30,7 +30,7 @@ package struct MailboxUsers: Sendable {
                     guard let box = boxes.randomElement() else { break }
                     try link.send(.mailboxRequest(.put(box, put)))
                     tally.count += 1
-                    // Whatever the answer is: the mailbox is the one that says when it is enough.
+                    // Any answer counts: the mailbox decides when it has enough.
                     guard try link.receive(seconds: 10) != nil else {
                         tally.refused += 1
                         break
@@ -41,8 +41,8 @@ package struct MailboxUsers: Sendable {
         }
     }
 
-    /// Claims, drops, lists and purges without a pause, over links that take each other's place; every tenth link asks for
-    /// more than it may.
+    /// Claims, drops, lists and purges without a pause, over links that replace each other. Every tenth link exceeds
+    /// the limits.
     func claims() -> Tally {
         with(1) { owner, labels, tally in
             var random = SystemRandomness()
@@ -62,7 +62,7 @@ package struct MailboxUsers: Sendable {
                 if number % 10 == 0 { requests.append(.mailboxRequest(.list(BoxID.random(&random)))) }
                 for request in requests { try link.send(request) }
                 tally.count += requests.count
-                // Until nothing comes for a moment, or the mailbox closes.
+                // Until the link is idle for a moment, or the mailbox closes it.
                 while link.connection.waitForBytes(seconds: 0.05) {
                     guard try link.receive() != nil else {
                         tally.refused += 1
@@ -74,7 +74,7 @@ package struct MailboxUsers: Sendable {
         }
     }
 
-    /// Takes and discards by tags that nobody has made, of boxes that are there and that are not, and puts what is no slot.
+    /// Takes and discards unknown tags of existing and unknown boxes, and puts invalid slots.
     func guesses() -> Tally {
         with(2) { owner, labels, tally in
             var random = SystemRandomness()
@@ -95,7 +95,7 @@ package struct MailboxUsers: Sendable {
                     if case .mailboxAnswer(.slot) = frame { throw Failure("a guess has opened a slot") }
                     tally.answered += 1
                 }
-                // A put that is no slot ends the link.
+                // An invalid slot ends the link.
                 guard link.connection.hasEnded else { throw Failure("a body that is no slot was taken") }
                 tally.refused += 1
             }

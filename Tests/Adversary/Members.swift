@@ -4,7 +4,7 @@ import Messaging
 import Transport
 import Wire
 
-/// Floods by a member of the conversation: frames as fast as the link takes them, again over a new link when it is cut.
+/// Floods by a member: frames as fast as the link accepts them, over a new link whenever it is cut.
 struct Members: Sendable {
     private let target: Target
     private let effort: Effort
@@ -14,7 +14,6 @@ struct Members: Sendable {
         self.effort = effort
     }
 
-    /// One member's link, and what it says.
     struct Flooder {
         let member: HostileMember
         fileprivate(set) var link: HostileLink
@@ -32,14 +31,13 @@ struct Members: Sendable {
 
         private var now: Timestamp { Timestamp(milliseconds: Int64(time(nil)) * 1_000) }
 
-        /// One proposal after the other, none like the one before.
         mutating func proposals() -> Frame {
             number += 1
             let proposal = member.proposal(epoch: UInt64(number), isSigned: number <= 3, at: now)
             return .lifetime(.proposal(proposal))
         }
 
-        /// What looks like a word of the creator's and is not.
+        /// Forged frames of the creator.
         mutating func forgeries() -> Frame {
             number += 1
             var random = SystemRandomness()
@@ -61,14 +59,14 @@ struct Members: Sendable {
             return .content(member.text(String(repeating: "x", count: 1_000)), age: 0)
         }
 
-        /// As many ids as a receipt may name, all of messages that nobody has sent.
+        /// A receipt with the maximum number of unknown message ids.
         mutating func receipts() -> Frame {
             number += 1
             var random = SystemRandomness()
             return .receipt(Receipt(.read, (0..<Limits.receiptCount).map { _ in .random(&random) }))
         }
 
-        /// A chunk that becomes a mebibyte: of a file that is awaited, and of one that is not.
+        /// A chunk that inflates to a mebibyte, for a requested file and for an unknown one.
         mutating func bombs() -> Frame {
             number += 1
             if number == 1 {
@@ -92,7 +90,7 @@ struct Members: Sendable {
         }
     }
 
-    /// Notices under the member's own signature, by its own knocks: each opens, and costs a signature's check.
+    /// Knocks with notices signed by the member itself: each opens, and costs a signature check.
     func forgedKnocks() -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()
@@ -147,7 +145,7 @@ struct Members: Sendable {
                 }
                 flooder.link.connection.drain()
                 if flooder.link.connection.write(bytes), !flooder.link.connection.hasEnded { continue }
-                // Cut off: how often it gets in again is the node's to say.
+                // The link was cut: the node decides how often it may reopen.
                 tally.refused += 1
                 while effort.goesOn {
                     if flooder.dialAgain(target, counter: counter) {
@@ -162,7 +160,7 @@ struct Members: Sendable {
     }
 }
 
-/// Rubbish on the control socket, by somebody who may open it.
+/// Garbage on the control socket, by a process that may open it.
 struct ControlGarbage: Sendable {
     private let target: Target
     private let effort: Effort
@@ -199,7 +197,6 @@ struct ControlGarbage: Sendable {
         let bytes: [UInt8] =
             switch number % 5 {
             case 0: randomBytes(1 + number % 5_000)
-            // A line that never ends.
             case 1: [UInt8](repeating: 0x7B, count: 2 << 20)
             case 2: [UInt8](repeating: 0x5B, count: 100_000) + [0x0A]
             case 3: Array(#"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":null}}"#.utf8) + [0x0A]

@@ -1,18 +1,16 @@
 import Glibc
 
-/// A network on which a node looks for its members, and from which enemies attack it: two network namespaces with a cable
-/// between them.
+/// A LAN between a node and its attackers: two network namespaces joined by a cable.
 package struct Neighbourhood: Sendable {
-    /// The node's namespace, as a file; `nil` if this process is in it.
+    /// File of the node's namespace; `nil` if it is this process's.
     package var home: String?
-    /// The enemies' namespace, as a file.
+    /// File of the attackers' namespace.
     package var neighbour: String
-    /// The enemies' end of the cable.
     package var device: String
-    /// The first of the addresses that the enemies' machine has, in the network of the node's; there are 1,024.
+    /// First of the attackers' 1,024 addresses, in the node's network.
     package var first: UInt32
 
-    /// - Parameter first: of the addresses, as it is written.
+    /// - Parameter first: The first address as text.
     package init(home: String? = nil, neighbour: String, device: String, first: String) throws(Failure) {
         var address = in_addr()
         guard inet_pton(AF_INET, first, &address) == 1 else { throw Failure("\(first) is no address") }
@@ -20,21 +18,21 @@ package struct Neighbourhood: Sendable {
         self.first = UInt32(bigEndian: address.s_addr)
     }
 
-    /// Takes this thread, and what it opens from now on, into a namespace. For root.
+    /// Moves this thread, and sockets it opens later, into a namespace. Needs root.
     static func enter(_ path: String?) throws(Failure) {
         guard let path else { return }
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw Failure.system(path) }
         defer { close(descriptor) }
-        // setns(2), which Glibc's module does not have; CLONE_NEWNET.
+        // setns(2) is missing in Glibc's module; 0x4000_0000 is CLONE_NEWNET.
         guard let symbol = dlsym(nil, "setns") else { throw Failure("no setns") }
         let setns = unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)
         guard setns(descriptor, 0x4000_0000) == 0 else { throw Failure.system("setns") }
     }
 }
 
-/// UDP sockets of many addresses of one machine, which send to the group of LAN discovery and take what comes back, from
-/// whomever. None of its calls waits.
+/// Nonblocking UDP sockets with many addresses of one machine that send to the group of LAN discovery and receive from
+/// any sender.
 final class LanSockets {
     /// 239.255.109.102, and the port of the announcements.
     private static let group: UInt32 = 0xEFFF_6D66
@@ -48,7 +46,6 @@ final class LanSockets {
     private(set) var receivedByteCount = 0
     private(set) var received = 0
 
-    /// In the namespace of this thread.
     init(_ addresses: Range<UInt32>, device: String) throws(Failure) {
         let interface = if_nametoindex(device)
         guard interface > 0 else { throw Failure.system(device) }
@@ -82,7 +79,6 @@ final class LanSockets {
 
     var count: Int { descriptors.count }
 
-    /// - Returns: whether the system took it.
     @discardableResult func announce(_ bytes: [UInt8], by index: Int) -> Bool {
         let sent = SocketName(Self.group, Self.port).withPointer { name, size in
             bytes.withUnsafeBytes {
@@ -93,7 +89,6 @@ final class LanSockets {
         return sent >= 0
     }
 
-    /// Takes all that has come.
     func drain() {
         for descriptor in descriptors {
             while case let length = recv(descriptor, &buffer, buffer.count, 0), length >= 0 {

@@ -5,11 +5,11 @@ import Messaging
 import Synchronization
 import Transport
 
-/// Floods of the group of LAN discovery, by a neighbour with 512 addresses, and a port for each. Whoever has no tag of a
-/// pair must get no byte, and whoever repeats an announcement no more than it sends.
+/// Floods of the LAN discovery group by a neighbour with 512 addresses, each with its own port. A sender without a
+/// pair's tag must get no byte, and a replayer no more bytes than it sends.
 struct Neighbours: Sendable {
     private static let sources: UInt32 = 256
-    /// Between two looks at what has come.
+    /// Datagrams between two reads.
     private static let batch = 64
 
     private let target: Target
@@ -20,20 +20,20 @@ struct Neighbours: Sendable {
         self.effort = effort
     }
 
-    /// Of any length, and such as begin well.
+    /// Garbage of any length, with and without a valid beginning.
     func garbage() -> Tally {
         flood(isSilent: true) { number, _ in
             switch number % 4 {
             case 0: randomBytes(number % 1_473)
             case 1: [1, 1] + randomBytes(number % 1_400)
-            // A version of later, and a kind that there is not, in the right form.
+            // A later version and an unknown kind, otherwise valid.
             case 2: [2, 1] + randomBytes(138)
             default: [1, 3] + randomBytes(1_034)
             }
         }
     }
 
-    /// Announcements and answers in every form that there is, with tags that are nobody's.
+    /// Announcements and answers in every valid form, with unknown tags.
     func strangers() -> Tally {
         flood(isSilent: true) { number, _ in
             let count = 8 << (number / 2 % 4)
@@ -41,8 +41,8 @@ struct Neighbours: Sendable {
         }
     }
 
-    /// A true announcement of a member, from where it came and from everywhere else. It names a port where we hear what the
-    /// node then sends.
+    /// A member's valid announcement, replayed from its own and all other addresses. It names a port that the attacker
+    /// reads.
     func replays() -> Tally {
         let secret: LanSecret
         do { secret = try memberSecret() } catch {
@@ -54,7 +54,6 @@ struct Neighbours: Sendable {
         let slot = now / LanLimits.slotLength
         let kept = Mutex<[Int: [UInt8]]>([:])
         return flood(isSilent: false) { number, sockets in
-            // One for each thread, made once.
             let thread = number % effort.threads
             if let known = kept.withLock({ $0[thread] }) { return known }
             guard let address = LanAddress(bigEndianBytes(sockets.addresses[0])) else { return [] }
@@ -69,7 +68,7 @@ struct Neighbours: Sendable {
         }
     }
 
-    /// By which a member that has gone is known to the node on its network.
+    /// The LAN secret that the node shares with a member that is offline.
     private func memberSecret() throws -> LanSecret {
         let outcome = Mutex<Result<LanSecret, any Error>>(.failure(Failure("no member")))
         let done = DispatchSemaphore(value: 0)
@@ -93,7 +92,7 @@ struct Neighbours: Sendable {
         (0..<4).map { UInt8(truncatingIfNeeded: value >> (24 - 8 * $0)) }
     }
 
-    /// - Parameter isSilent: whether the node may not say a word.
+    /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int, LanSockets) -> [UInt8]) -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()
@@ -114,7 +113,6 @@ struct Neighbours: Sendable {
                 }
                 sockets.drain()
             }
-            // What is on its way yet.
             usleep(200_000)
             sockets.drain()
             tally.answered = sockets.received

@@ -1,6 +1,5 @@
 import Glibc
 
-/// Why an attack cannot go on.
 package struct Failure: Error, CustomStringConvertible {
     package let description: String
 
@@ -9,11 +8,11 @@ package struct Failure: Error, CustomStringConvertible {
     static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
 }
 
-/// An address of 127.0.0.0/8: every attacker may have many, in networks of its own.
+/// An address of 127.0.0.0/8, so that attackers can have many in networks of their own.
 package struct Source: Hashable, Sendable {
     let value: UInt32
 
-    /// The `number`th address, each in a /24 of its own, none in that of 127.0.0.1.
+    /// The `number`th address, each in its own /24, none in that of 127.0.0.1.
     package init(_ number: Int) {
         let network = UInt32(truncatingIfNeeded: number % 60_000) + 256
         let host = UInt32(truncatingIfNeeded: number / 60_000 % 250) + 1
@@ -21,25 +20,22 @@ package struct Source: Hashable, Sendable {
     }
 }
 
-/// Where a node on this machine listens.
 package struct NodeAddress: Hashable, Sendable {
     let host: UInt32
     let port: UInt16
 
-    /// - Parameter host: an IPv4 address.
     package init(host: String, port: UInt16) {
         self.host = UInt32(bigEndian: inet_addr(host))
         self.port = port
     }
 }
 
-/// A TCP connection to a node on this machine.
 package final class RawConnection {
     package private(set) var descriptor: Int32
 
     /// - Parameters:
-    ///   - isAbrupt: closing it resets the connection, so that this machine keeps nothing of it.
-    ///   - isWaiting: calls wait for the other side; otherwise none does, the connection itself included.
+    ///   - isAbrupt: Closing resets the connection, so that this machine keeps no state of it.
+    ///   - isWaiting: Calls block; otherwise all are nonblocking, including the connect.
     package init(from source: Source? = nil, to address: NodeAddress, isAbrupt: Bool = true, isWaiting: Bool = true)
         throws(Failure)
     {
@@ -54,7 +50,7 @@ package final class RawConnection {
             setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &end, socklen_t(MemoryLayout<linger>.size))
         }
         if let source {
-            // IP_BIND_ADDRESS_NO_PORT: the port is chosen with the connection.
+            // IP_BIND_ADDRESS_NO_PORT: the port is chosen when connecting.
             setsockopt(descriptor, Int32(IPPROTO_IP), 24, &on, size)
             guard call(source.value, 0, bind) == 0 else { throw closed("bind") }
         }
@@ -90,7 +86,6 @@ package final class RawConnection {
         }
     }
 
-    /// - Returns: whether all of it could be handed over.
     @discardableResult package func write(_ bytes: [UInt8]) -> Bool {
         var sent = 0
         while sent < bytes.count {
@@ -103,7 +98,7 @@ package final class RawConnection {
         return true
     }
 
-    /// Exactly so many bytes; `nil` when the other side closes, or says nothing for so long.
+    /// Reads exactly `count` bytes; `nil` when the peer closes or the time is over.
     package func read(_ count: Int, seconds: Double = 60) -> [UInt8]? {
         var bytes: [UInt8] = []
         while bytes.count < count {
@@ -116,20 +111,19 @@ package final class RawConnection {
         return bytes
     }
 
-    /// Whether something has come, the end included.
+    /// Whether bytes or the end have arrived.
     package func waitForBytes(seconds: Double) -> Bool {
         var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         return poll(&polled, 1, Int32(seconds * 1_000)) > 0
     }
 
-    /// Whether there is room for some kilobytes more.
+    /// Whether the socket accepts some kilobytes more.
     package var canWrite: Bool {
         var polled = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         return poll(&polled, 1, 0) > 0 && polled.revents & Int16(POLLOUT) != 0
     }
 
-    /// Reads until the other side closes.
-    /// - Returns: how many bytes came; `nil` if it does not close in time.
+    /// Reads until the peer closes. Returns the number of bytes; `nil` if it does not close in time.
     package func readToEnd(seconds: Double) -> Int? {
         var chunk = [UInt8](repeating: 0, count: 4_096)
         var byteCount = 0
@@ -143,13 +137,11 @@ package final class RawConnection {
         return nil
     }
 
-    /// Throws away what has come.
     package func drain() {
         var chunk = [UInt8](repeating: 0, count: 65_536)
         while recv(descriptor, &chunk, chunk.count, Int32(MSG_DONTWAIT)) > 0 {}
     }
 
-    /// Whether the other side has closed.
     package var hasEnded: Bool {
         var byte: UInt8 = 0
         let count = recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_PEEK))

@@ -1,16 +1,14 @@
 import Glibc
 import Transport
 
-/// UDP sockets of many addresses, all connected to a node on this machine. None of its calls waits.
+/// Nonblocking UDP sockets with many addresses, all connected to a node on this machine.
 final class RawDatagrams {
     private var descriptors: [Int32] = []
     private var buffer = [UInt8](repeating: 0, count: 65_536)
     private(set) var sentByteCount = 0
     private(set) var receivedByteCount = 0
-    /// Datagrams that have come.
     private(set) var received = 0
 
-    /// - Parameter numbers: of the addresses, each in a network of its own.
     init(from numbers: Range<Int>, to address: NodeAddress) throws(Failure) {
         for number in numbers {
             let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
@@ -34,7 +32,6 @@ final class RawDatagrams {
         if sent > 0 { sentByteCount += sent }
     }
 
-    /// The next datagram that has come to a socket.
     func receive(at index: Int) -> [UInt8]? {
         let length = recv(descriptors[index % count], &buffer, buffer.count, 0)
         guard length >= 0 else { return nil }
@@ -43,11 +40,9 @@ final class RawDatagrams {
         return Array(buffer[..<length])
     }
 
-    /// Takes all that has come and looks at nothing but its length.
     func drain() { for index in descriptors.indices { while receive(at: index) != nil {} } }
 }
 
-/// An address of IPv4 as the system wants it.
 struct SocketName {
     private var name = sockaddr_in()
 

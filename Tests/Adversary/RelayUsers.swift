@@ -6,7 +6,7 @@ import Synchronization
 import Transport
 import Wire
 
-/// What those may do who may use a rendezvous node: each has a reservation of its own, and is its own guests, too.
+/// Abuse by authorised users of a rendezvous node. Each has a reservation and is its own guest.
 package struct RelayUsers: Sendable {
     private let target: Target
     private let effort: Effort
@@ -16,7 +16,7 @@ package struct RelayUsers: Sendable {
         self.effort = effort
     }
 
-    /// As many streams to oneself as there may be, filled in both directions, and read at both ends.
+    /// The maximum number of streams to itself, filled in both directions and read at both ends.
     func loops() -> Tally {
         each(0) { user, tally in
             let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
@@ -34,7 +34,7 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// The same, in pieces of one byte: as little as a frame can hold.
+    /// The same, in pieces of one byte.
     func pieces() -> Tally {
         each(1) { user, tally in
             let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
@@ -48,13 +48,13 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// Streams that are filled, and that nobody reads; and then again.
+    /// Repeatedly filled streams that are not read.
     func deaf() -> Tally {
         each(2) { user, tally in
             let piece = randomBytes(Limits.relayPieceByteCount)
             while goesOn(tally) || tally.count == 0 {
                 let circle = try Circle(target, user, streams: Limits.streamsPerReservation, isPatient: false)
-                // Each side a window, in both directions, and one byte more at last, which is against the protocol.
+                // Each side fills its window and then sends one byte more, a protocol violation.
                 for _ in 0..<Limits.relayWindow / piece.count {
                     for index in circle.guests.indices {
                         try circle.guests[index].link.send(.relayRequest(.stream(.guest, .data(piece))))
@@ -71,8 +71,8 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// Asks for a reservation and gives it up; asks a hundred times; and takes it over by a second link, while the first one
-    /// has asked so often that the node reads no more of it.
+    /// Reserves and releases; sends a hundred requests; and takes the reservation over by a second link while the first
+    /// has more requests than the node reads.
     func moves() -> Tally {
         each(3) { user, tally in
             var number = 0
@@ -91,7 +91,7 @@ package struct RelayUsers: Sendable {
                 hasty = nil
                 switch number % 5 {
                 case 0:
-                    // More than the node takes of anybody in one go; what is left waits there.
+                    // More than the node reads in one turn; the rest waits.
                     let requests = try (0..<Self.hastyCount).flatMap { _ in
                         try link.seal(.relayRequest(.reserve([Circle.label])))
                     }
@@ -99,7 +99,6 @@ package struct RelayUsers: Sendable {
                     tally.count += Self.hastyCount
                     hasty = link
                 case 1, 3: try link.send(.relayRequest(.release))
-                // It is gone without a word.
                 default: break
                 }
             }
@@ -107,7 +106,7 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// As many labels as fit into a request, named and withdrawn again as fast as the node reads: each costs it a derivation.
+    /// Names and withdraws the maximum number of labels as fast as the node reads; each costs a derivation.
     func labels() -> Tally {
         each(4) { user, tally in
             let link = try link(user, 1)
@@ -131,7 +130,7 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// Streams to reservations that nobody has, one for each link; and, over UDP, from where one is seen.
+    /// Streams to unknown reservations, one per link; and questions for the observed address over UDP.
     func questions() -> Tally {
         inParallel(2) { thread in
             var part = effort
@@ -158,14 +157,12 @@ package struct RelayUsers: Sendable {
 
     private func goesOn(_ tally: Tally) -> Bool { effort.goesOn && tally.count < effort.limit / effort.threads }
 
-    /// Kinds of abuse that need users of their own: what one of them may open comes back slowly.
+    /// Kinds of abuse with users of their own, because a user's allowance recovers slowly.
     package static let kindCount = 5
     private static let usersEach = 2
     private static let hastyCount = 2 * Limits.idleFrameGroup * Limits.idleFrameBurst
-    /// Users of a node that are needed in all.
     package static let userCount = kindCount * usersEach
 
-    /// A thread for each user of a kind.
     private func each(_ kind: Int, _ body: @escaping @Sendable (IdentityKey, inout Tally) throws -> Void) -> Tally {
         inParallel(Self.usersEach) { thread in
             var tally = Tally()
@@ -182,34 +179,33 @@ package struct RelayUsers: Sendable {
         try Circle.link(target, identity, number)
     }
 
-    /// What the node says to a request for a reservation.
     private func answer(_ link: HostileLink) throws -> RelayGrant? {
         while let frame = try link.receive() { if case .relayAnswer(.reserved(let grant)) = frame { return grant } }
         return nil
     }
 }
 
-/// A served node and its own guests.
+/// A served node that is its own guest.
 private final class Circle {
     struct Guest {
         let link: HostileLink
         let number: RelayStreamID
-        /// Bytes that it may send, and bytes that have come for which it has given no credit.
+        /// Bytes it may send, and received bytes without credit.
         var credit = Limits.relayWindow
         var unread = 0
     }
 
     private static let quarter = Limits.relayWindow / 4
-    /// Of the one inbox for which there are streams.
+    /// Label of the one inbox that has streams.
     static let label = RelayLabel(unchecked: [UInt8](repeating: 7, count: RelayLabel.byteCount))
 
     private let holder: HostileLink
     private(set) var guests: [Guest] = []
-    /// Of the holder, for each stream: what it may send, and what it has read.
+    /// The holder's credit and received bytes by stream.
     private var credit: [RelayStreamID: Int] = [:]
     private var unread: [RelayStreamID: Int] = [:]
 
-    /// - Parameter isPatient: whether fewer streams than were asked for will do, and are not waited for.
+    /// - Parameter isPatient: Requires a stream and waits for it; otherwise fewer than requested suffice.
     init(_ target: Target, _ user: IdentityKey, streams: Int, isPatient: Bool = true) throws {
         holder = try Self.link(target, user, Int.random(in: 0..<50_000))
         try holder.send(.relayRequest(.reserve([Self.label])))
@@ -221,21 +217,21 @@ private final class Circle {
         let secret = RelaySecret(rendezvous: target.card.key, user: user.publicKey, own: user)
         let reservation = secret.reservation(Self.label)
         for index in 0..<min(streams, grant.streamsPerReservation) {
-            // Each from a network of its own: what one of these may open is bounded, too.
+            // Each guest has its own network, because a network's streams are limited.
             let link = try Self.link(target, makeIdentity(), Int.random(in: 0..<50_000) + index)
             try link.send(.relayRequest(.open(reservation)))
-            // The first must come; that there are no more is heard of nobody.
+            // The first stream must open. The node does not report that the limit is reached.
             guard let number = try incoming(seconds: isPatient && guests.isEmpty ? 60 : 1) else { break }
             guests.append(Guest(link: link, number: number))
             (credit[number], unread[number]) = (Limits.relayWindow, 0)
         }
-        // The second time the node lets them open one each 2 s only.
+        // On the second round the node permits one new stream per 2 s.
         if guests.isEmpty, isPatient { throw Failure("no stream") }
     }
 
     static func link(_ target: Target, _ identity: IdentityKey, _ number: Int) throws -> HostileLink {
         let connection = try RawConnection(from: Source(number), to: target.address)
-        // Nobody who does not read holds this program up.
+        // A peer that does not read must not block this program.
         var patience = timeval(tv_sec: 5, tv_usec: 0)
         let size = socklen_t(MemoryLayout<timeval>.size)
         setsockopt(connection.descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, size)
@@ -254,7 +250,6 @@ private final class Circle {
         try holder.send(.relayRequest(.stream(number, frame)))
     }
 
-    /// - Returns: whether there was credit for it.
     func push(_ piece: [UInt8], by index: Int, _ tally: inout Tally) throws -> Bool {
         guard guests[index].credit >= piece.count else { return false }
         guests[index].credit -= piece.count
@@ -263,9 +258,8 @@ private final class Circle {
         return true
     }
 
-    /// So many bytes, one at a time, sealed together.
     func trickle(_ count: Int, by index: Int, _ tally: inout Tally) throws {
-        // The node reads no faster than it likes: what it leaves waits here.
+        // The node reads at its own pace, so the rest waits.
         guard guests[index].link.connection.canWrite else { return }
         let count = min(count, guests[index].credit)
         guests[index].credit -= count
@@ -276,8 +270,7 @@ private final class Circle {
         while try takeAtGuest(index, answeringWith: nil, &tally) {}
     }
 
-    /// Reads what has come to a guest, gives credit for it, and answers as far as it may.
-    /// - Returns: whether something had come.
+    /// Reads at a guest, gives credit and answers within its own. Returns whether data arrived.
     func takeAtGuest(_ index: Int, answeringWith piece: [UInt8]?, _ tally: inout Tally) throws -> Bool {
         let link = guests[index].link
         guard link.connection.waitForBytes(seconds: 0), link.connection.canWrite else { return false }
@@ -296,7 +289,7 @@ private final class Circle {
         return true
     }
 
-    /// The same at the holder's end, for whichever stream.
+    /// The same at the holder, for any stream.
     func takeAtHolder(answeringWith piece: [UInt8]?, _ tally: inout Tally) throws -> Bool {
         guard holder.connection.waitForBytes(seconds: 0), holder.connection.canWrite else { return false }
         guard let frame = try holder.receive() else { throw Failure("the holder's link was closed") }
@@ -305,7 +298,7 @@ private final class Circle {
         case .data(let bytes):
             tally.answered += 1
             unread[number, default: 0] += bytes.count
-            // Of one byte each, there and back, when nothing else is wanted.
+            // Without an answer to send, credit goes back byte by byte.
             let step = piece == nil ? 1 : Self.quarter
             if let count = unread[number], count >= step {
                 try sayAtHolder(.credit(count), to: number)

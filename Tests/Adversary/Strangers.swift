@@ -4,19 +4,19 @@ import Messaging
 import Transport
 import Wire
 
-/// Attempts of those who are no members. Each is one connection.
+/// Attempts by strangers, each one connection.
 enum Strangers {
-    /// How long an attempt waits for the node to close, in seconds: the node's own limits are longer.
+    /// Seconds an attempt waits for the node to close; the node's own limits are longer.
     private static let patience = 1.0
 
-    /// A token that nobody has given, and an act 1 that would cost a curve operation.
+    /// An unknown token, and an act 1 that would cost a curve operation.
     static func badToken(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16)) + [0, 2] + randomBytes(48))
         note(connection.readToEnd(seconds: 5), &tally)
     }
 
-    /// The whole handshake, by the card.
+    /// A whole handshake with the card's token.
     static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
@@ -28,7 +28,6 @@ enum Strangers {
 
     private static let identity = makeIdentity()
 
-    /// A dial that was overheard, once more.
     static func replay(_ target: Target, _ effort: Effort) -> Tally {
         let tokens = SharedTokens.cached(target)
         guard let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
@@ -43,7 +42,7 @@ enum Strangers {
                     continue
                 }
                 connection.write(recorded)
-                // Act 2 is for whoever knows the ephemeral key of act 1: act 3 must be guessed.
+                // Act 2 needs the ephemeral key of act 1, so act 3 is a guess.
                 guard connection.read(Act.two.byteCount) != nil else {
                     tally.count += 1
                     tally.refused += 1
@@ -57,7 +56,7 @@ enum Strangers {
         }
     }
 
-    /// Rubbish at each stage: as the preamble, act 1, act 3, as ciphertext, as a frame.
+    /// Garbage at each stage: preamble, act 1, act 3, ciphertext, frame.
     static func garbage(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         let token = SharedTokens.cached(target)[number]
@@ -72,7 +71,7 @@ enum Strangers {
         case 3:
             let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
             link.connection.write(randomBytes(1 + number % 3_000))
-            // The length was not authentic: nothing more is read.
+            // The length was not authentic: the node reads nothing more.
             note(link.connection.readToEnd(seconds: patience), &tally)
             return
         default:
@@ -84,7 +83,7 @@ enum Strangers {
         note(connection.readToEnd(seconds: patience), &tally)
     }
 
-    /// Authentic frames of no bytes and of the most bytes, and one that never ends.
+    /// Authentic frames with no bytes and with the maximum, and one that never ends.
     static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
@@ -93,20 +92,19 @@ enum Strangers {
         case 0: for _ in 0..<100 { try link.send(bytes: []) }
         case 1: try link.send(bytes: randomBytes(TransportState.maximumFrameByteCount))
         default:
-            // A nest of fields, as deep as a frame can be.
+            // Nested fields to the greatest depth.
             try link.send(bytes: [UInt8](repeating: 0x0B, count: TransportState.maximumFrameByteCount))
         }
         note(link.connection.readToEnd(seconds: patience), &tally)
     }
 
-    /// A sealed notice for a conversation that nobody knows.
     static func knock(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16), kind: 0x6B) + [2, 0] + randomBytes(512))
         note(connection.readToEnd(seconds: 5), &tally)
     }
 
-    /// Invitations of nobody's to nowhere, as many as the link takes.
+    /// Forged invitations to unreachable addresses, as many as the link accepts.
     static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
@@ -120,7 +118,7 @@ enum Strangers {
         link.connection.drain()
     }
 
-    /// The same over as many links as there may be, of which none is closed by its guest.
+    /// The same over the maximum number of links, which the guests keep open.
     static func openInvitations(_ target: Target, _ effort: Effort) -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()
@@ -152,7 +150,7 @@ enum Strangers {
         }
     }
 
-    /// A join request by an invite that many hold.
+    /// A join request with a widely shared invite.
     static func join(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let invite = try InviteSlug.decode(target.crowded)
         let identity = makeIdentity()
@@ -161,14 +159,13 @@ enum Strangers {
             token: SharedTokens.cached(target.crowded, invite, target.day)[number], identity: identity,
             remote: invite.creatorKey)
         try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
-        // A welcome, an error, or silence.
         tally.count += 1
         if link.connection.waitForBytes(seconds: patience) {
             if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
         }
     }
 
-    /// A handshake by the invite of a conversation that sleeps.
+    /// A handshake by the invite of a sleeping conversation.
     static func wake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         guard !target.sleeping.isEmpty else {
             tally.count += 1
@@ -183,7 +180,7 @@ enum Strangers {
         tally.count += 1
     }
 
-    /// Somebody whom the node does not know wants a reservation, streams to whoever has one, and to fill them.
+    /// A stranger requests a reservation and streams, and fills them.
     static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let link = try HostileLink(
             RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
@@ -218,7 +215,7 @@ enum Strangers {
 extension SharedTokens {
     private static let tables = MutexTable()
 
-    /// Of the card: computed once.
+    /// The card's tokens, computed once.
     static func cached(_ target: Target) -> SharedTokens {
         tables.value(target.card.description) { SharedTokens(card: target.card, day: target.day) }
     }

@@ -10,16 +10,16 @@ import NIOPosix
 import NodeRuntime
 import Store
 
-/// `make allocations`: how many blocks of memory one stored message takes at its sender, at its receiver and in the
-/// control socket, and an idle tick of a node with 10,000 inboxes. Fails above the limits, which only go down.
+/// `make allocations`: heap allocations per stored message at the sender, the receiver and the control socket, and per
+/// idle tick with 10,000 inboxes. Fails above the limits, which only go down.
 ///
 ///     allocations [DIRECTORY]
 @main enum Allocations {
-    /// Blocks a message, in the release build: the figure of the last change that lowered it, and a twentieth more.
+    /// Allocations per message in the release build: the last lowered figure plus a twentieth.
     private static let limits: [(name: String, limit: Double)] = [
         ("sender", 14.5), ("receiver", 6.2), ("control socket", 2.6),
     ]
-    /// Blocks a tick that has nothing to do; they do not grow with the inboxes.
+    /// Allocations per idle tick, independent of the number of inboxes.
     private static let tickLimit = 26.2
     private static let inboxes = 10_000
     private static let messages = 4_096
@@ -51,15 +51,14 @@ import Store
         if isOver { exit(1) }
     }
 
-    /// Blocks and processor time of a tick with nothing due, in a row of ticks: what the system takes to wake a thread
-    /// after ten seconds of sleep is not in it.
+    /// Allocations and processor time per idle tick in a row, so that waking the thread from sleep is not included.
     private static func idleTick(_ home: String) async throws -> (blocks: Double, microseconds: Double) {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let node = try await Pair.node(home, group.next())
         try await node.start(passphrase: nil)
         for number in 0..<inboxes { _ = try await node.createConversation(name: "c\(number)", profile: nil).get() }
         let ticks = 1_000
-        // Summaries of the new inboxes are written by a tick ten seconds later at the latest.
+        // A tick within ten seconds writes the summaries of new inboxes.
         try await Task.sleep(for: .seconds(11))
         let (blocks, nanoseconds) = try await node.loop.submit {
             node.assumeIsolated { node in
@@ -74,7 +73,6 @@ import Store
         return (Double(blocks) / Double(ticks), Double(nanoseconds) / 1_000 / Double(ticks))
     }
 
-    /// Processor time of this thread in nanoseconds.
     private static func threadTime() -> Int {
         var time = timespec()
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
@@ -86,12 +84,10 @@ import Store
         init(_ description: String) { self.description = description }
     }
 
-    /// Of the thread of a loop.
     private static func count(_ loop: any EventLoop) async throws -> UInt64 {
         try await loop.submit { heap_allocations_of_this_thread() }.get()
     }
 
-    /// Two nodes in one process, each on a loop of its own, over TCP.
     private struct Pair {
         private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         private let ann: Node
@@ -130,9 +126,8 @@ import Store
             }.get()
         }
 
-        /// Blocks a message.
         func measure() async throws -> (sender: Double, receiver: Double) {
-            // Tables have grown by then.
+            // The first batch grows the tables.
             try await ann.deliver(messages, texts: [String](repeating: String(text), count: batch), inFlight)
             let before = (try await count(ann.loop), try await count(bob.loop))
             try await ann.deliver(messages, texts: [String](repeating: String(text), count: batch), inFlight)
@@ -149,7 +144,6 @@ import Store
 }
 
 extension Node {
-    /// Succeeds with the next event that is meant.
     fileprivate func next(_ isMeant: @escaping @Sendable (Messaging.Event.Kind) -> Bool) -> EventLoopFuture<
         Messaging.Event.Kind
     > {
@@ -159,7 +153,7 @@ extension Node {
         return promise.futureResult
     }
 
-    /// Sends so many messages, some at a time, and waits until the other node has stored all of them.
+    /// Sends `count` messages, `inFlight` at a time, until the other node has stored all.
     fileprivate func deliver(_ count: Int, texts: [String], _ inFlight: Int) async throws {
         let delivery = Delivery(count, texts, inFlight, loop.makePromise(of: Void.self))
         let watcher = delivery.begin(self)
@@ -168,9 +162,8 @@ extension Node {
     }
 }
 
-/// Messages on their way. Used on the node's loop only.
 private final class Delivery: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the node's loop alone.
+    // @unchecked: every mutable property is confined to the node's loop.
 
     let done: EventLoopPromise<Void>
     private let count: Int
@@ -186,7 +179,6 @@ private final class Delivery: @unchecked Sendable {
         self.done = done
     }
 
-    /// - Returns: its watcher of the node's events.
     func begin(_ node: isolated Node) -> UInt64 {
         let watcher = node.watch { [self, unowned node] entry in node.assumeIsolated { happened(entry, $0) } }
         send(node)

@@ -2,7 +2,7 @@ import Control
 import FoundationEssentials
 import Glibc
 
-/// `make bench`: what the node does in how much time, beside what this machine does in the same run.
+/// `make bench`: the node's speed, beside the machine's own in the same run.
 ///
 ///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages|mailbox|neighbours]
 ///     benchmarks --store DIR      the store alone, once
@@ -52,9 +52,7 @@ import Glibc
         }
     }
 
-    /// A part of the benchmarks that is measured alone.
     enum Part: String {
-        /// Messages of two nodes, and the floor.
         case messages
         case mailbox
         /// Messages and `status` beside 10,000 unused conversations.
@@ -66,7 +64,7 @@ import Glibc
         var runs = 5
         var json = false
         var only: Part?
-        /// On the file system to be measured.
+        /// A directory on the measured file system.
         var directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
 
         init(_ arguments: ArraySlice<String>) throws(Failure) {
@@ -106,7 +104,6 @@ import Glibc
     private static func progress(_ text: String) { if isatty(2) == 1 { complain(text) } }
 }
 
-/// Why a benchmark cannot go on.
 struct Failure: Error, CustomStringConvertible {
     let description: String
 
@@ -120,7 +117,6 @@ func complain(_ text: String) {
     _ = write(2, line, line.count)
 }
 
-/// How long `body` takes, in microseconds.
 func microseconds(_ body: () throws -> Void) rethrows -> Double {
     let start = ContinuousClock.now
     try body()
@@ -128,7 +124,7 @@ func microseconds(_ body: () throws -> Void) rethrows -> Double {
 }
 
 extension [Double] {
-    /// The smallest element that `share` of all do not exceed.
+    /// The smallest element that is at least as large as the given share of all.
     func percentile(_ share: Double) -> Double {
         precondition(!isEmpty, "a percentile of nothing")
         return sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]

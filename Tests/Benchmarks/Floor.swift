@@ -2,9 +2,8 @@ import Control
 import FoundationEssentials
 import TestSupport
 
-/// What two processes reach that do only what cannot be left out: `Tests/Floor`.
+/// Speed of two minimal processes that only do the necessary work: `Tests/Floor`.
 struct Floor {
-    /// The program, beside this one.
     let program: String
 
     init() throws(Failure) {

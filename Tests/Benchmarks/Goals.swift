@@ -1,6 +1,6 @@
 import Control
 
-/// What the message path is to reach, each goal beside the figure that it is compared with in the same run.
+/// Goals of the message path, each with the figure it is compared with in the same run.
 enum Goal: CaseIterable {
     case rate, rateMany, senderTime, receiverTime, stored, memory, file, fileUDP, read, readMost, explode
     case storeExplode, idle, handshakes
@@ -38,7 +38,7 @@ enum Goal: CaseIterable {
         }
     }
 
-    /// `nil` when the figure has a limit of its own.
+    /// `nil` when the figure has an absolute limit.
     var comparison: Figure? {
         switch self {
         case .rate: .floorRate
@@ -56,7 +56,7 @@ enum Goal: CaseIterable {
         }
     }
 
-    /// Of the figure, or of its ratio to the other one.
+    /// Bound of the figure, or of its ratio to the comparison.
     var bound: Bound {
         switch self {
         case .rate: .atLeast(0.5)

@@ -2,7 +2,6 @@ import Crypto
 import Glibc
 import TestSupport
 
-/// Links without a node around them.
 struct Links {
     func measure(into table: inout Table) throws {
         table.add(.handshakes, try handshakes())
@@ -19,7 +18,7 @@ struct Links {
         }
     }
 
-    /// Whole handshakes in a second, both ends of each on this thread.
+    /// Handshakes per second, both ends on this thread.
     private func handshakes() throws -> Double {
         let count = 1_000
         let own = SecretKey.generate()

@@ -2,9 +2,8 @@ import Dispatch
 import Glibc
 import TestSupport
 
-/// What the machine does without the node.
 enum Machine {
-    /// `count` times: append 256 bytes to a file of `directory`, fdatasync. Microseconds each.
+    /// Appends 256 bytes to a file of `directory` and calls fdatasync, `count` times. Microseconds each.
     static func synchronize(in directory: String, count: Int) throws -> [Double] {
         let path = "\(directory)/raw"
         let file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
@@ -23,7 +22,7 @@ enum Machine {
         }
     }
 
-    /// `count` times: 200 bytes over a TCP connection on loopback and back. Microseconds each.
+    /// 200 bytes over loopback TCP and back, `count` times. Microseconds each.
     static func pingPong(count: Int) throws -> [Double] {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard listener >= 0 else { throw Failure.system("socket") }
@@ -64,7 +63,7 @@ enum Machine {
         }
     }
 
-    /// `count` times: start `/bin/true` and wait for its end. Microseconds each.
+    /// Runs `/bin/true`, `count` times. Microseconds each.
     static func spawn(count: Int) throws -> [Double] {
         try (0..<count).map { _ in try microseconds { _ = try Child.run(["/bin/true"]) } }
     }

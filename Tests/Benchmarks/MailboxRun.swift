@@ -6,19 +6,19 @@ import Glibc
 import Messaging
 import Wire
 
-/// A mailbox: contents into and out of a group of boxes, what full boxes cost, and how soon an owner that was away has the
-/// messages that wait for it.
+/// A mailbox: rates of puts and takes for a group of boxes, the cost of full boxes, and how soon an owner that returns
+/// has its messages.
 struct MailboxRun {
     let mayfly: String
     let directory: String
 
     private static let boxCount = Limits.boxCount
     private static let slotCount = Limits.slotCount
-    /// Boxes that one sender fills: its puts are counted with those of its network.
+    /// Boxes that one sender fills: a network's puts are limited.
     private static let boxesOfSender = Limits.putSourceBurst / slotCount
-    /// Senders at one time: a link of a stranger stays ten seconds at most.
+    /// Simultaneous senders: a stranger's link lasts at most ten seconds.
     private static let senderCount = 16
-    /// Slots that are on their way over one link.
+    /// Slots in flight per link.
     private static let window = 32
 
     func measure(into table: inout Table) throws {
@@ -32,7 +32,7 @@ struct MailboxRun {
         table.add(.mailboxTaken, try group.emptyFirst(over: link))
         table.add(.mailboxOut, try group.empty(over: link))
         try first.stop()
-        // The rate limits of the puts begin anew with the process.
+        // The rate limits of puts restart with the process.
         let second = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
         _ = try group.claim(at: second)
         _ = try group.fill(byteCount: Limits.boxByteCount / Self.slotCount)
@@ -40,7 +40,6 @@ struct MailboxRun {
         try second.stop()
         let third = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
         table.add(.mailboxStart, third.startUp)
-        // The claim makes the mailbox read each box.
         _ = try group.claim(at: third)
         table.add(.mailboxMemoryStart, try third.memory("VmRSS"))
         try third.stop()
@@ -49,7 +48,7 @@ struct MailboxRun {
 
     // MARK: A group of boxes, over links made by hand
 
-    /// All the boxes that a mailbox has, of one owner, and those who put into them.
+    /// All boxes of a mailbox, owned by one user, and their senders.
     private final class Group {
         private let identity = makeIdentity()
         private var owner: BoxOwner
@@ -70,7 +69,7 @@ struct MailboxRun {
             return BoxOwner(identity, mailbox: try ContactCard(text: text), day: UInt32(time(nil) / 86_400))
         }
 
-        /// - Returns: the owner's link, by which the mailbox has granted all boxes.
+        /// Returns the owner's link after the mailbox has granted all boxes.
         func claim(at hub: NodeProcess) throws -> HostileLink {
             owner = try Self.owner(identity, of: hub)
             claims += 1
@@ -79,8 +78,7 @@ struct MailboxRun {
             return link
         }
 
-        /// Fills each box with slots of this size, on the disk.
-        /// - Returns: how many are stored in a second.
+        /// Fills each box with slots of this size on the disk. Returns the slots stored per second.
         func fill(byteCount: Int) throws -> Double {
             let body = randomBytes(byteCount)
             var random = SystemRandomness()
@@ -94,14 +92,13 @@ struct MailboxRun {
             return Double(labels.count * MailboxRun.slotCount) / (time / .seconds(1))
         }
 
-        /// - Parameter firstBoxes: of each sender.
-        /// - Returns: from the first byte to the last answer.
+        /// Returns the time from the first byte to the last answer.
         private func fill(from firstBoxes: ArraySlice<Int>, with body: [UInt8]) throws -> Duration {
             var links: [HostileLink] = []
             var waiting: [ArraySlice<[UInt8]>] = []
             for first in firstBoxes {
                 let link = try owner.link(from: Source(1 + first))
-                // Sealed before the clock starts, a window at a time: the machine is the mailbox's.
+                // Sealed before the clock starts, in windows, so that the mailbox has the machine to itself.
                 let puts = try (first..<(first + MailboxRun.boxesOfSender)).flatMap { index in
                     try tags[index].map { tag in
                         let put = SlotPut(id: SlotID(tag), kind: .disk, keeping: .oneDay, body: body)
@@ -137,8 +134,8 @@ struct MailboxRun {
             }
         }
 
-        /// Lists the first box, takes and discards what is in it.
-        /// - Returns: the milliseconds until the mailbox has overwritten all of it.
+        /// Lists, takes and discards the first box. Returns the milliseconds until the mailbox has overwritten all of
+        /// it.
         func emptyFirst(over link: HostileLink) throws -> Double {
             let box = owner.box(labels[0])
             let start = ContinuousClock.now
@@ -170,15 +167,15 @@ struct MailboxRun {
             }
         }
 
-        /// The tags of a box, as many at a time as a request may have.
+        /// The tags of a box, in parts of the request limit.
         private func parts(_ index: Int) -> [[SlotTag]] {
             stride(from: 0, to: tags[index].count, by: Limits.slotTagCount).map {
                 Array(tags[index][$0..<($0 + Limits.slotTagCount)])
             }
         }
 
-        /// Takes and discards all slots of the boxes after the first, of two boxes at a time.
-        /// - Returns: how many are taken, and overwritten, in a second.
+        /// Takes and discards all slots of the other boxes, two boxes at a time. Returns the slots taken and
+        /// overwritten per second.
         func empty(over link: HostileLink) throws -> Double {
             let boxes = labels.map(owner.box)
             let numbers = Dictionary(uniqueKeysWithValues: zip(boxes, boxes.indices))
@@ -210,7 +207,7 @@ struct MailboxRun {
 
     // MARK: Two members that are never online together
 
-    /// 256 messages and one, which one member has sent while the other was away.
+    /// One member receives 256 messages, and then one, that the other sent while it was away.
     private func away(into table: inout Table) throws {
         let count = 256
         let hub = try NodeProcess(mayfly: mayfly, home: "\(directory)/mailbox", isNew: true, arguments: ["--mailbox"])
@@ -222,7 +219,7 @@ struct MailboxRun {
         try script.agree(ann, bob, conversation, terms: ["mailbox": "disk"])
         for node in [ann, bob] { try awaitKeys(node, conversation) }
         try bob.stop()
-        // All within the two seconds that a member waits for a link: they go into as few slots as they fit into.
+        // Sent within the two seconds that a member waits for a link, so that the messages share slots.
         let texts = [JSONValue](repeating: .string(Run.text), count: Self.window)
         for _ in 0..<(count / Self.window) {
             _ = try ann.client.call("send", ["conversation": .string(conversation), "texts": .array(texts)])
@@ -246,7 +243,6 @@ struct MailboxRun {
         for node in [again, hub] { try node.stop() }
     }
 
-    /// Each has the other's card, and the member uses the other as its mailbox.
     private func befriend(_ member: NodeProcess, _ name: String, _ hub: NodeProcess) throws {
         let own = try member.client.call("peer.card", [:])["contact"] ?? .null
         _ = try hub.client.call("peer.add", ["name": .string(name), "card": own])
@@ -255,7 +251,7 @@ struct MailboxRun {
         _ = try member.client.call("peer.set", ["name": "hub", "key": "mailbox", "value": "on"])
     }
 
-    /// Until this member has the keys of the other one's slices, for all the time ahead.
+    /// Waits until the member has all future slice keys of the other one.
     private func awaitKeys(_ node: NodeProcess, _ conversation: String) throws {
         let end = ContinuousClock.now + .seconds(30)
         while ContinuousClock.now < end {

@@ -3,19 +3,16 @@ import FoundationEssentials
 import Glibc
 import TestSupport
 
-/// A node in a home of its own, and a connection to its control socket.
 final class NodeProcess {
     let home: String
     let mayfly: String
-    /// From the start of the process to its ready line, in milliseconds.
+    /// From the process start to its ready line, in milliseconds.
     let startUp: Double
     let client: ControlClient
     private let child: Child
     private var isRunning = true
 
-    /// - Parameters:
-    ///   - isNew: make the home first.
-    ///   - arguments: of `mayfly run`.
+    /// - Parameter arguments: Arguments of `mayfly run`.
     init(mayfly: String, home: String, isNew: Bool, arguments: [String] = []) throws {
         self.mayfly = mayfly
         self.home = home
@@ -32,19 +29,18 @@ final class NodeProcess {
         client = try ControlClient(home: home)
     }
 
-    /// A figure of /proc/PID/status, in MiB.
     func memory(_ name: String) throws -> Double {
         guard let figure = child.memory(name) else { throw Failure("/proc/\(child.pid)/status has no \(name)") }
         return figure
     }
 
-    /// Processor time so far, in microseconds, in ticks of the kernel.
+    /// Processor time so far in microseconds, with the resolution of kernel ticks.
     var processorTime: Double {
         get throws {
             guard let text = child.line("stat", "\(child.pid) "), let end = text.lastIndex(of: ")") else {
                 throw Failure("there is no /proc/\(child.pid)/stat")
             }
-            // proc(5): utime and stime are the 14th and 15th fields, the one behind the name is the third.
+            // proc(5): utime and stime are the 14th and 15th fields; the field after the name is the third.
             let fields = text[text.index(after: end)...].split(separator: " ")
             guard fields.count > 12, let user = Double(fields[11]), let system = Double(fields[12]) else {
                 throw Failure("/proc/\(child.pid)/stat cannot be read")
@@ -53,7 +49,7 @@ final class NodeProcess {
         }
     }
 
-    /// Processor time of all threads so far, those included that have ended, in microseconds.
+    /// Processor time of all threads so far, including ended ones, in microseconds.
     var runTime: Double {
         get throws {
             var clock = clockid_t()

@@ -1,13 +1,12 @@
 import Control
 import Glibc
 
-/// Sends many requests at once. It costs little: it shares the machine's processors with the nodes that it measures.
+/// Sends many requests at once, at low cost, because it shares the processors with the measured nodes.
 struct Pipeline: ~Copyable {
-    /// Requests that are under way on each connection.
     private let window: Int
     private var sockets: [Int32] = []
 
-    /// - Parameter window: 64 requests are the most that a node serves of one connection.
+    /// - Parameter window: A node serves at most 64 requests of one connection.
     init(home: String, connections: Int = 4, window: Int = 64) throws {
         self.window = window
         for _ in 0..<connections {
@@ -32,9 +31,8 @@ struct Pipeline: ~Copyable {
 
     deinit { for socket in sockets { close(socket) } }
 
-    /// Sends `count` requests, in turns those of `requests`, and waits for all answers.
-    /// - Parameter requests: whole lines.
-    /// - Returns: how many were answered in a second.
+    /// Sends `count` requests, cycling through the lines of `requests`, and waits for all answers. Returns answers per
+    /// second.
     func run(_ requests: [[UInt8]], count: Int) throws -> Double {
         var unsent = count
         var unanswered = count
@@ -65,8 +63,7 @@ struct Pipeline: ~Copyable {
         return Double(count) / ((ContinuousClock.now - start) / .seconds(1))
     }
 
-    /// Reads what has come, and checks that all whole lines are results.
-    /// - Returns: their number.
+    /// Reads available answers and checks that they are results. Returns their number.
     private static func read(_ pending: inout [UInt8], from socket: Int32) throws -> Int {
         let before = pending.count
         var count = 0
@@ -92,7 +89,7 @@ struct Pipeline: ~Copyable {
         return answered
     }
 
-    /// Answers without an error are all as long: only others are searched.
+    /// Successful answers have equal length, so only others are parsed.
     private static func check(_ line: UnsafeRawBufferPointer) throws {
         guard line.count != checkedByteCount else { return }
         let text = String(decoding: line, as: UTF8.self)
@@ -100,7 +97,7 @@ struct Pipeline: ~Copyable {
         checkedByteCount = line.count
     }
 
-    /// Of an answer without an error. The program has one thread.
+    /// Length of a successful answer. The program has one thread.
     private nonisolated(unsafe) static var checkedByteCount = 0
 
     private static func write(_ bytes: [UInt8], to socket: Int32) throws {

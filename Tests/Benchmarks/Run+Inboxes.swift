@@ -2,7 +2,7 @@ import Control
 import FoundationEssentials
 import Glibc
 
-/// Thousands of inboxes: what one costs asleep and awake, how fast one wakes, how long a start takes.
+/// Thousands of inboxes: memory asleep and awake, wake time and start time.
 extension Run {
     private static let inboxCount = 10_000
 
@@ -11,7 +11,7 @@ extension Run {
         let awake = try NodeProcess(
             mayfly: mayfly, home: "\(directory)/awake", isNew: true, arguments: ["--capacity", "2000"])
         let empty = try awake.memory("VmRSS")
-        // One after the other as fast as they come: the pool of one is empty each time.
+        // One after the other at full speed, so that the pool of one is empty each time.
         let rate = try Pipeline(home: awake.home).run([create], count: 1_000)
         table.add(.identityFresh, 1_000_000 / rate)
         table.add(.memoryAwake, (try awake.memory("VmRSS") - empty) * 1_024 / 1_000)
@@ -41,8 +41,8 @@ extension Run {
         try again.stop()
     }
 
-    /// What one conversation costs beside thousands that nobody uses: messages, `status`, and the
-    /// process when nothing is due. `make allocations` measures the tick alone.
+    /// Cost of a conversation beside thousands of unused ones: messages, `status`, and the idle process. `make
+    /// allocations` measures the tick alone.
     func measureNeighbours(into table: inout Table) throws {
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)
@@ -50,7 +50,7 @@ extension Run {
         try agree(ann, bob, conversation)
         let pipeline = try Pipeline(home: ann.home)
         func measure(_ rate: Figure, _ median: Figure) throws {
-            // The first ones run code that no other has run before them.
+            // The first requests run cold code.
             _ = try pipeline.run([request(conversation)], count: 20_000)
             table.add(rate, try pipeline.run([request(conversation)], count: 60_000))
             table.add(median, try latency(ann, conversation).median)
@@ -65,9 +65,9 @@ extension Run {
         try bob.stop()
     }
 
-    /// Processor time of a node that has nothing to do, for each of the ticks by which it sees steps of the clock.
+    /// Processor time of an idle node per tick that checks the clock for steps.
     private func idleTick(_ node: NodeProcess) throws -> Double {
-        // Counters and states that are written late are written.
+        // Waits for delayed writes of counters and states.
         sleep(5)
         let before = try node.runTime
         let ticks = 3

@@ -3,18 +3,18 @@ import FoundationEssentials
 import Glibc
 import TestSupport
 
-/// One run: two fresh nodes on loopback, driven as a script drives them, and the machine's own figures beside them.
+/// One run: two fresh nodes on loopback, driven like a script, and the machine's own figures.
 struct Run {
     let mayfly: String
     let directory: String
     /// 200 bytes, as in the baselines.
     static let text = String(String(repeating: "mayfly ", count: 29).prefix(200))
     private static let samples = 300
-    /// Messages that are under way at a time, and of each request.
+    /// Messages in flight, and per request.
     private static let inFlight = 256
     private static let batch = 32
 
-    /// - Parameter messagesOnly: leave out all that is neither a message nor an explosion.
+    /// - Parameter messagesOnly: Measures messages and explosions only.
     func measure(into table: inout Table, messagesOnly: Bool) throws {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -59,18 +59,18 @@ struct Run {
         try measureNeighbours(into: &table)
     }
 
-    /// Durable messages as fast as they go, and the processor time of each: of one conversation, of 16, and of one with a
-    /// request for each message.
+    /// Rate of durable messages and processor time per message: one conversation, 16, and one with a request per
+    /// message.
     private func measureRates(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
         let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
         for conversation in several { try agree(ann, bob, conversation) }
         let batches = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         let singles = try Pipeline(home: ann.home)
-        /// - Returns: messages a second, and microseconds of processor time of each.
+        /// Returns messages per second, and processor time per message in microseconds.
         func rate(_ pipeline: borrowing Pipeline, _ requests: [[UInt8]], batch: Int) throws -> (
             rate: Double, sender: Double, receiver: Double
         ) {
-            // As many as take about a second: the kernel counts processor time in ticks of 10 ms.
+            // About a second's worth, because the kernel counts processor time in ticks of 10 ms.
             let trial = try pipeline.run(requests, count: 2_048 / batch) * Double(batch)
             let count = min(200_000, max(8_192, Int(trial))) / batch
             let before = (try ann.processorTime, try bob.processorTime)
@@ -88,7 +88,6 @@ struct Run {
         table.add(.senderTimeSingle, single.sender)
     }
 
-    /// The last 50 of 1,000,000 messages.
     func measureMost(into table: inout Table) throws {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -116,7 +115,7 @@ struct Run {
         table.add(
             .identity,
             try (0..<20).map { number in
-                // The pool is filled again after each.
+                // The pool is refilled after each.
                 while try node.client.call("status", [:])["inboxes"]?["unused"] != 1 {}
                 return try microseconds {
                     _ = try node.client.call("conversation.create", ["name": .string("unused \(number)")])
@@ -124,13 +123,12 @@ struct Run {
             }.median)
     }
 
-    /// `mayfly status`, in milliseconds.
     func status(_ node: NodeProcess) throws -> Double {
         let command = [mayfly, "status", "--home", node.home, "--json"]
         return try (0..<20).map { _ in try microseconds { _ = try Child.run(command) } / 1_000 }.median
     }
 
-    /// As a user sends it: from the start of `mayfly send` until the other side has it and has checked it.
+    /// From the start of `mayfly send` until the receiver has the file and has checked it.
     private func measureFile(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
         let conversation = try converse(ann, bob, "files")
         try agree(ann, bob, conversation)
@@ -141,7 +139,7 @@ struct Run {
             let bytes = (0..<(1 << 17)).map { _ in random.next() as UInt64 }
             fwrite(bytes, 8, bytes.count, file)
         }
-        // It is on the disk before the clock starts: with ordered data (ext4) the node's first commit would write it out.
+        // Synced before the clock starts: with ordered data (ext4) the node's first commit would write the file out.
         guard fflush(file) == 0, fsync(fileno(file)) == 0 else { throw Failure.system("fsync \(path)") }
         fclose(file)
         let time = try microseconds {
@@ -153,10 +151,9 @@ struct Run {
         table.add(.file, 64 / (time / 1_000_000))
     }
 
-    // MARK: What a script does
+    // MARK: Script steps
 
-    /// A conversation of the two; with nothing agreed, its messages stay in memory.
-    /// - Returns: its id.
+    /// Makes a conversation of the two nodes, without an agreement: its messages stay in memory. Returns its id.
     func converse(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
         let created = try ann.client.call("conversation.create", ["name": .string(name)])
         guard let conversation = created["conversation"]?.stringValue else { throw Failure("no id: \(created.text)") }
@@ -168,7 +165,7 @@ struct Run {
         return conversation
     }
 
-    /// From now on the messages of the conversation are stored by both.
+    /// Agrees on terms under which both nodes store messages.
     func agree(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String, terms: [String: JSONValue] = [:]) throws
     {
         let proposal = terms.merging(["conversation": .string(conversation), "lifetime": "1d"]) { first, _ in first }
@@ -178,7 +175,6 @@ struct Run {
         try waitFor(ann, conversation, "lifetimeAgreed")
     }
 
-    /// Waits until that has happened, or sees that it has.
     private func waitFor(_ node: NodeProcess, _ conversation: String, _ event: String) throws {
         let watcher = try ControlClient(home: node.home)
         _ = try watcher.call(
@@ -207,7 +203,7 @@ struct Run {
         guard answer["state"] == "delivered" else { throw Failure("not delivered: \(answer.text)") }
     }
 
-    /// From the request to the answer that the other side has it, one message after the other.
+    /// From the request to the delivery, one message after the other.
     func latency(_ node: NodeProcess, _ conversation: String) throws -> (median: Double, tail: Double) {
         for _ in 0..<20 { try send(node, conversation) }
         let all = try (0..<Self.samples).map { _ in try microseconds { try send(node, conversation) } }
@@ -223,7 +219,7 @@ struct Run {
         }
     }
 
-    /// The receiver takes no more than 1 MiB that nobody has read, so somebody reads between the rounds.
+    /// The receiver holds at most 1 MiB of unread messages, so it reads between rounds.
     private func ephemeralRate(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String) throws -> Double {
         let pipeline = try Pipeline(home: ann.home)
         let rounds = try (0..<5).map { _ in
@@ -233,7 +229,7 @@ struct Run {
         return rounds.median
     }
 
-    /// In turns, after the first explosion of the processes: that one runs code which no other has run before it.
+    /// In turns, after a first explosion that runs the cold code.
     private func measureExplosions(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
         let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         var (few, many): ([(here: Double, everywhere: Double)], [(here: Double, everywhere: Double)]) = ([], [])
@@ -253,7 +249,7 @@ struct Run {
         table.add(.explodeManyEverywhere, many.map(\.everywhere).median)
     }
 
-    /// - Returns: until the answer, and until the other side's signed receipt.
+    /// Returns the times until the answer and until the other side's signed receipt.
     private func explode(_ node: NodeProcess, _ conversation: String) throws -> (here: Double, everywhere: Double) {
         let watcher = try ControlClient(home: node.home)
         _ = try watcher.call("subscribe", ["conversation": .string(conversation), "events": ["deletionReceipt"]])

@@ -5,9 +5,9 @@ import Glibc
 import Store
 import TestSupport
 
-/// The store alone, at sizes that would take hours to reach through the control socket: homes are filled through the
-/// store's own interface, with records as large as a message of 200 bytes, and measured in the same process. What fills
-/// them does it in memory (`/dev/shm`), and a copy on the file system to be measured is what is opened.
+/// The store alone, at sizes that would take hours to reach through the control socket. Homes are filled in memory
+/// (`/dev/shm`) through the store's interface, with records of 200-byte messages, and opened as a copy on the measured
+/// file system.
 struct StoreRun {
     let directory: String
     private static let payload = [UInt8](repeating: 0x6d, count: 320)
@@ -54,7 +54,7 @@ struct StoreRun {
     private func fill(_ store: Store, _ row: RowID, _ count: Int) throws {
         let expiresAt = now + 24 * Self.hour
         for number in 0..<count {
-            // Eight bundles of five minutes: as if it had taken a while.
+            // Eight five-minute buckets, as if the messages had come over time.
             try store.append(
                 row, id: identifier(number), tier: .oneDay, expiresAt: expiresAt + Int64(number * 8 / count) * 300_000,
                 payload: Self.payload)
@@ -63,7 +63,6 @@ struct StoreRun {
         try commit(store)
     }
 
-    /// What a stored message costs, and how fast large records are stored.
     private func append(into table: inout Table) throws {
         let home = "\(directory)/append"
         defer { try? FileManager.default.removeItem(atPath: home) }
@@ -102,14 +101,13 @@ struct StoreRun {
         store.close()
     }
 
-    /// Of the whole process, in microseconds.
     private var processorTime: Double {
         var time = timespec()
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
         return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
     }
 
-    /// The last 50 messages of an inbox that nobody has used since the unlock.
+    /// The last 50 messages of an inbox that is unused since the unlock.
     private func last(_ count: Int, _ figure: Figure, into table: inout Table) throws {
         var filled: RowID?
         let home = try prepare { store in
@@ -128,7 +126,7 @@ struct StoreRun {
         store.close()
     }
 
-    /// Until the keys of an inbox are gone whose messages are all in the index.
+    /// Time until the keys of an inbox with all messages indexed are destroyed.
     private func explode(_ count: Int, _ figure: Figure, into table: inout Table) throws {
         var filled: RowID?
         let home = try prepare { store in
@@ -155,7 +153,7 @@ struct StoreRun {
         store.close()
     }
 
-    /// Until the key of a bucket is gone, of an inbox that nobody has used since the unlock.
+    /// Time until a bucket's key is destroyed, of an inbox that is unused since the unlock.
     private func expire(_ count: Int, _ figure: Figure, into table: inout Table) throws {
         let end = (now + 24 * Self.hour) / 300_000 * 300_000
         let home = try prepare { store in
@@ -173,7 +171,7 @@ struct StoreRun {
         store.close()
     }
 
-    /// What is overdue at a start: every bucket that there can be of the lifetimes up to a week.
+    /// Overdue buckets at a start: every possible bucket of the lifetimes up to a week.
     private func manyBuckets(into table: inout Table) throws {
         let start = now / Self.hour * Self.hour
         var count = 0
@@ -239,7 +237,7 @@ struct StoreRun {
         }
     }
 
-    /// A home, filled in memory and copied to where it is measured.
+    /// A home, filled in memory and copied to the measured file system.
     private func prepare(_ fill: (Store) throws -> Void) throws -> String {
         let source = "/dev/shm/mayfly-bench-\(getpid())"
         let home = "\(directory)/store"
@@ -253,8 +251,8 @@ struct StoreRun {
         return home
     }
 
-    /// What a fresh process says that opens the home: its resident bytes before, after the unlock, and after the first
-    /// use of the first inbox.
+    /// Resident bytes of a fresh process before opening the home, after the unlock, and after the first use of the
+    /// first inbox.
     private func probe(_ home: String) throws -> [Int] {
         let answer = String(decoding: try Child.run(["/proc/self/exe", Self.probeOption, home]), as: UTF8.self)
         let numbers = answer.split { $0 == " " || $0 == "\n" }.compactMap { Int($0) }
@@ -265,10 +263,9 @@ struct StoreRun {
     static let probeOption = "--probe"
     static let aloneOption = "--store"
 
-    /// The process that ``probe(_:)`` starts.
     static func answerProbe(home: String) throws {
         let run = StoreRun(directory: "")
-        // The allocator and libsodium have their own memory before the first byte of ours.
+        // The allocator and libsodium reserve their memory first.
         _ = SecretBytes(randomByteCount: 32)
         let before = run.residentByteCount
         let store = try run.open(home)

@@ -1,6 +1,5 @@
 import Control
 
-/// What is measured, in the order in which it is printed.
 enum Figure: String, CaseIterable {
     case rawSynchronize = "raw fdatasync of a 256-byte append"
     case rawPingPong = "raw TCP ping-pong of 200 bytes"
@@ -114,8 +113,7 @@ enum Figure: String, CaseIterable {
         }
     }
 
-    /// What the machine alone takes for the part that cannot be left out. A rate is compared with how many of those
-    /// follow one another in a second.
+    /// The machine's own time for the unavoidable part. A rate is compared with repetitions per second.
     var raw: Figure? {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
@@ -136,7 +134,7 @@ enum Figure: String, CaseIterable {
         }
     }
 
-    /// `value`, in this figure's unit, as a multiple of `raw` in its own.
+    /// `value` in this figure's unit as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
         case .microseconds, .mebibytes, .kibibytes, .bytes, .mebibytesPerSecond: value / raw
@@ -145,7 +143,7 @@ enum Figure: String, CaseIterable {
         }
     }
 
-    /// What the value, or its ratio, is to stay below.
+    /// Limit of the value or its ratio.
     var guide: (limit: Double, isRatio: Bool)? {
         switch self {
         case .identity: (1_000, false)
@@ -167,7 +165,6 @@ enum Figure: String, CaseIterable {
     }
 }
 
-/// The values of all runs.
 struct Table {
     private var values: [Figure: [Double]] = [:]
 
@@ -178,7 +175,6 @@ struct Table {
         let median: Double
         let minimum: Double
         let maximum: Double
-        /// The median of the ratios of each run.
         let ratio: Double?
 
         var meetsGuide: Bool? {
@@ -218,8 +214,7 @@ struct Table {
         }
     }
 
-    /// Each goal, what was reached, and whether that is enough: the middle of the runs, in which figure and comparison
-    /// were measured in turns.
+    /// Prints each goal and whether it was reached: the median of the runs, in which figure and comparison alternated.
     func showGoals(json: Bool) {
         for goal in Goal.allCases {
             guard let all = values[goal.figure] else { continue }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How soon a message of an hour is hidden, overwritten, and its key gone: a real node, whose user asks all the time.
+"""How soon after its lifetime of an hour a message is hidden, overwritten and without a key, on a real node.
 
     expiry.py MAYFLY [MESSAGES]
 
-Takes an hour and some minutes. Two nodes on the loopback agree to keep messages for an hour, one says MESSAGES (40), two
-seconds apart and never at the end of a bucket, and the other's home is watched when their times come. Prints, in milliseconds after the time at which it is
-due: when the first answer to `read` without the message came, when its ciphertext in the segment was another, and when the
-page with the key of its bucket was another (the buckets of an hour end at multiples of 10 s). Fails if a `read` asked for
-after the time still shows a message, or anything is missing after five seconds.
+Takes an hour and some minutes. Two nodes on the loopback agree on one hour. One sends MESSAGES (40), two seconds apart
+and never at the end of a bucket; the other's home is watched when they expire, and its user calls `read` without pause.
+Prints three delays in milliseconds: the first `read` without the message, the changed ciphertext in the segment, and the
+changed key page of the bucket (one-hour buckets end at multiples of 10 s). Fails if a `read` after the expiry shows a
+message, or if a step takes more than five seconds.
 """
 import datetime
 import glob
@@ -22,7 +22,7 @@ import time
 MAYFLY = os.path.abspath(sys.argv[1])
 MESSAGES = int(sys.argv[2] if len(sys.argv) > 2 else 40)
 BUCKET = 10
-#: What is waited for after it is due.
+#: Seconds to wait after the expiry.
 PATIENCE = 5
 
 

@@ -3,7 +3,8 @@ import SimulatedDisk
 import Store
 import StoreCampaigns
 
-/// `campaign crash --seconds 60 --seed 1`: as long as asked for, then figures; exit code 1 when a promise was broken.
+/// `campaign crash --seconds 60 --seed 1`: runs for the given time and prints figures; exit code 1 for a broken
+/// promise.
 @main struct Campaign {
     private var options: [String: Int] = [:]
     private let start = Self.now

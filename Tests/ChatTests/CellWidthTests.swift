@@ -43,7 +43,7 @@ import Testing
     }
 }
 
-/// A generator of which a seed says everything (Steele, Lea, Flood 2014).
+/// A generator determined by its seed (Steele, Lea, Flood 2014).
 struct SplitMix64 {
     var state: UInt64
 

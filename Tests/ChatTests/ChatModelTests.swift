@@ -3,12 +3,12 @@ import Testing
 
 @testable import Program
 
-/// A model, a screen and the answers that a node would give.
+/// A chat model, its screen and simulated answers of a node.
 struct ChatDesk {
     static let begin: Int64 = 1_795_423_260_000  // Monday 23 November 2026, 08:41 UTC
     var model: ChatModel
     var size = Picture.Size(columns: 80, rows: 14)
-    /// What was asked for and not answered.
+    /// Calls without an answer so far.
     var effects: [ChatEffect] = []
 
     static let room = String(repeating: "a", count: 64)
@@ -23,7 +23,7 @@ struct ChatDesk {
     @Sendable static func calendar(_ time: Timestamp) -> LocalTime {
         let minutes = time.milliseconds / 60_000
         let days = minutes / 1_440
-        // Days of November and December 2026 are all that tests need.
+        // The tests only use days of November and December 2026.
         let day = Int(days - 20_758)  // 1 November 2026
         return LocalTime(
             year: 2026, month: day < 30 ? 11 : 12, day: day < 30 ? day + 1 : day - 29, weekday: Int((days + 4) % 7),
@@ -31,7 +31,6 @@ struct ChatDesk {
     }
 
     var text: String { model.picture(size).text }
-    /// The lines of the screen that are not empty.
     var lines: [String] { text.split(separator: "\n").map(String.init) }
 
     mutating func handle(_ input: ChatInput) { effects += model.handle(input) }
@@ -42,7 +41,6 @@ struct ChatDesk {
         handle(.tick)
     }
 
-    /// The method and the parameters of the only call that is not answered.
     mutating func takeCalls() -> [String] {
         defer { effects = [] }
         return effects.compactMap {
@@ -51,7 +49,6 @@ struct ChatDesk {
         }
     }
 
-    /// Answers every call of a method.
     mutating func answer(_ method: String, _ value: JSONValue) { answer(method, .success(value)) }
     mutating func answer(_ method: String, _ outcome: Result<JSONValue, ControlError>) {
         let asked = effects
@@ -103,7 +100,7 @@ struct ChatDesk {
         ["lifetime": .string(value), "state": .string(state), "proposal": proposal, "agreement": .null]
     }
 
-    /// A room on the screen with these messages.
+    /// Opens a room with these messages.
     mutating func open(
         _ messages: [JSONValue], conversation: JSONValue = Self.conversation(),
         lifetime: JSONValue = Self.lifetime("ephemeral", "none")
@@ -188,7 +185,7 @@ struct ChatDesk {
                 "└ Alt-A accept and renew · Alt-O accept once · Alt-R reject · Alt-D details ───┘", ">",
                 "What you send now is kept until tomorrow 08:41                             /help",
             ])
-        // A letter that is typed answers nothing.
+        // Typed letters answer nothing.
         desk.type("ar")
         #expect(desk.effects.isEmpty)
         desk.press(.alt("a"))
@@ -269,7 +266,7 @@ struct ChatDesk {
         #expect(desk.text.contains("EXPLODED"))
         #expect(desk.text.contains("bob ✓ 08:41"))
         #expect(desk.text.contains("carl offline, told again for 7 days"))
-        // The list of the node has it no more; it stays until it is closed.
+        // The node's list no longer has it; it stays on the screen until it is closed.
         desk.event("peerOffline", ["member": "bob000000000"])
         desk.press(.alt("x"))
         #expect(desk.model.rooms.isEmpty)
@@ -341,7 +338,7 @@ struct ChatDesk {
         #expect(desk.text.contains("`mayfly unlock` opens it") && desk.effects.isEmpty)
         desk.press(.character("x"), .enter)
         #expect(desk.effects.isEmpty)
-        // An answer from before the lock opens nothing.
+        // A late answer from before the lock shows nothing.
         let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
         desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
         desk.handle(.answer(.conversations, .success(["conversations": [ChatDesk.conversation()]])))
@@ -349,7 +346,7 @@ struct ChatDesk {
         for secret in ["Invitation", "mayfly:join", "room", "plan.pdf"] {
             #expect(!desk.text.contains(secret), "\(secret)")
         }
-        // A line of the plain chat is refused in words.
+        // The plain chat refuses the line with a message.
         #expect(desk.model.say("hello").isEmpty && desk.model.refusal?.contains("locked") == true)
         #expect(desk.model.enter(line: "/create x").isEmpty && desk.model.refusal?.contains("locked") == true)
         desk.handle(.event(["event": "unlocked", "cursor": 8, "at": "2026-11-23T08:42:00.000Z"]))

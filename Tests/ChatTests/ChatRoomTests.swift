@@ -7,7 +7,6 @@ import Testing
 @Suite struct ChatRoomTests {
     private static let other = String(repeating: "b", count: 64)
 
-    /// Two rooms; the first is on the screen.
     private func desk(unread: Int64 = 0, messages: [JSONValue] = []) -> ChatDesk {
         var desk = ChatDesk()
         guard case .object(var second) = ChatDesk.conversation(Self.other, name: "ops") else { return desk }
@@ -55,7 +54,7 @@ import Testing
         #expect(!desk.text.contains("for the first"))
         desk.press(.alt("0"), .up)
         #expect(!desk.text.contains("for the"))
-        // An explosion of the one leaves what is being written in the other.
+        // An explosion of one room keeps the draft in the other.
         desk.press(.alt("2"))
         desk.type("half a line")
         desk.event("exploded")
@@ -92,7 +91,7 @@ import Testing
         let lines = desk.lines
         let mark = lines.firstIndex { $0.contains("── new ──") }
         #expect(mark != nil && lines[(mark ?? 0) + 1].contains("text 4."), "\(lines)")
-        // What comes while it is on the screen moves nothing.
+        // A new message does not move the marker of the open room.
         desk.answer("read", ["messages": .array(numbered(6))])
         #expect(desk.text.contains("── new ──"))
         desk.press(.alt("1"), .alt("2"))
@@ -137,7 +136,7 @@ import Testing
         desk.press(.pageUp)
         #expect(desk.text.contains("scrolled up"))
         for _ in 0..<2 { desk.event("message", ["member": "bob000000000"]) }
-        // A reaction is no message.
+        // A reaction does not count as a message.
         desk.event("message", ["member": "bob000000000", "reactsTo": .string(String(repeating: "1", count: 32))])
         #expect(desk.text.contains("2 new below"))
         desk.press(.escape)
@@ -284,7 +283,7 @@ import Testing
         #expect(!desk.text.contains("answers"))
         desk.press(.alt("1"))
         #expect(desk.text.contains("answers bob: rotate the key?"))
-        // A page of the newest, without it.
+        // A page of the newest messages, without it.
         desk.answer("read", ["messages": .array(numbered(200))])
         #expect(desk.text.contains("answers an older message"), "\(desk.text)")
         desk.effects = []

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Program
 
-/// What the chat says of mailboxes.
+/// How the chat shows mailboxes.
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]

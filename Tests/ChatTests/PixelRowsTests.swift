@@ -3,7 +3,7 @@ import Testing
 
 @testable import Program
 
-/// What chafa prints, and what somebody else might make it print.
+/// Output of chafa, and hostile output in its place.
 @Suite struct PixelRowsTests {
     private func rows(_ text: String, columns: Int = 20, rows: Int = 5) -> [Row] {
         PixelRows.rows(of: Array(text.utf8), size: Picture.Size(columns: columns, rows: rows))
@@ -78,7 +78,7 @@ import Testing
         #expect(desk.text.contains("map.png") && desk.text.contains("██ a map"))
         desk.press(.escape)
         #expect(!desk.text.contains("a map"))
-        // One that comes late is not shown over what the person has gone on to, nor after its message.
+        // A late picture is not shown over another screen, nor after its message.
         func late(_ change: (inout ChatDesk) -> Void) -> String {
             var desk = desk
             change(&desk)

@@ -5,9 +5,9 @@ import Testing
 
 @testable import Program
 
-/// Bytes that follow a request as they are.
+/// Raw bytes that follow a request.
 @Suite(.timeLimit(.minutes(30))) struct BodyTests {
-    /// What bodies have come.
+    /// The received bodies.
     private final class Bodies: Sendable {
         private let all = Mutex<[[UInt8]]>([])
 
@@ -16,7 +16,6 @@ import Testing
         var list: [[UInt8]] { all.withLock { $0 } }
     }
 
-    /// Answers `attachment.append` with the number of bytes.
     private static func service(_ bodies: Bodies = Bodies()) -> ControlRouter {
         var router = ControlRouter()
         router.on(AttachmentAppendMethod.self) { call in
@@ -39,7 +38,7 @@ import Testing
         let bodies = Bodies()
         try await ControlNode.serving(service: Self.service(bodies)) { node in
             let raw = try node.rawClient()
-            // Lines in a body are no requests.
+            // Lines in a body are not requests.
             let first = Array(Self.schema.utf8) + (0..<2_000).map { UInt8(truncatingIfNeeded: $0) }
             let bytes =
                 Array(Self.request(1, body: "\(first.count)").utf8) + first + Array(Self.request(2, body: "0").utf8)
@@ -112,7 +111,6 @@ import Testing
 
     @Test func `a request under way is given its body although as many as may be are under way`() async throws {
         var router = Self.service()
-        // Never answered.
         router.on(StatusMethod.self) { _ in }
         let service = router
         try await ControlNode.serving(service: service) { node in

@@ -11,7 +11,7 @@ import Testing
 final class ControlNode: Sendable {
     let home: String
     let server: ControlServer
-    /// The one of the service.
+    /// The event loop of the service.
     let eventLoop: any EventLoop
 
     private init(home: String, server: ControlServer, eventLoop: any EventLoop) {
@@ -28,7 +28,6 @@ final class ControlNode: Sendable {
         return home
     }
 
-    /// Serves `handler` for the duration of `body`.
     static func serving(
         home: String? = nil, user: UInt32 = geteuid(),
         _ handler: @escaping ControlHandler = { request, session in
@@ -36,7 +35,6 @@ final class ControlNode: Sendable {
         }, _ body: @Sendable @escaping (ControlNode) throws -> Void
     ) async throws { try await serving(home: home, user: user, service: HandlerService(handler: handler), body) }
 
-    /// Serves the methods of a service for the duration of `body`.
     static func serving(
         home: String? = nil, user: UInt32 = geteuid(), service: any ControlService,
         _ body: @Sendable @escaping (ControlNode) throws -> Void
@@ -53,7 +51,7 @@ final class ControlNode: Sendable {
         let node = ControlNode(home: home, server: server, eventLoop: serviceLoop)
         let outcome: Result<Void, any Error>
         do {
-            // Clients block; they get a thread of their own so that they never hold up the cooperative pool.
+            // Clients block, so they run outside of the cooperative pool.
             try await NIOThreadPool.singleton.runIfActive { try body(node) }
             outcome = .success(())
         } catch { outcome = .failure(error) }
@@ -71,10 +69,9 @@ final class ControlNode: Sendable {
 /// Answers a request of any name. Called on the service's loop.
 typealias ControlHandler = @Sendable (ControlRequest, ControlSession) throws -> EventLoopFuture<JSONValue>
 
-/// Gives all requests to a handler.
 struct HandlerService: ControlService {
     let handler: ControlHandler
-    /// Told how many requests came in one hop.
+    /// Called with the number of requests that came in one hop.
     var performs: @Sendable (Int) -> Void = { _ in }
 
     func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
@@ -121,7 +118,7 @@ private enum WaitingMethod: ControlMethod {
 
 extension ControlSession { func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) } }
 
-/// A socket that can misbehave.
+/// A client that can break the protocol.
 final class RawClient {
     private let descriptor: Int32
     private var received: [UInt8] = []
@@ -144,7 +141,7 @@ final class RawClient {
 
     deinit { close(descriptor) }
 
-    /// Sends everything, or as much as the server takes before it closes.
+    /// Sends all bytes, or as many as the server takes before it closes.
     func send(_ text: String) { send(Array(text.utf8)) }
 
     func send(_ bytes: [UInt8]) {
@@ -177,7 +174,6 @@ final class RawClient {
     }
 }
 
-/// The typed failure of `body`; `nil` when it succeeds.
 func failure<Value>(_ body: () throws -> Value) -> ControlError? {
     do {
         _ = try body()
@@ -186,7 +182,7 @@ func failure<Value>(_ body: () throws -> Value) -> ControlError? {
 }
 
 extension ControlSession {
-    /// Completes when the client goes.
+    /// Completes when the client disconnects.
     var closed: EventLoopFuture<Void> {
         let promise = eventLoop.makePromise(of: Void.self)
         _ = onClose { promise.succeed() }
@@ -195,7 +191,7 @@ extension ControlSession {
 }
 
 extension EventLoopPromise where Value == JSONValue {
-    /// Fails when the client goes, as a waiting handler must.
+    /// Fails when the client disconnects, as a waiting handler must.
     func futureResultDroppedAt(_ closed: EventLoopFuture<Void>) -> EventLoopFuture<JSONValue> {
         closed.whenComplete { _ in fail(ControlError(.failed, "the client went away")) }
         return futureResult

@@ -265,7 +265,7 @@ import Testing
                 (1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m","params":{"a":"\#(filler)"}}"# + "\n" }
                     .joined())
             raw = nil
-            // The control loop has read all of it and seen the end when it has answered others twice.
+            // Two answers to others show that the control loop has read everything and seen the end.
             for _ in 0..<2 {
                 let other = try node.rawClient()
                 other.send("not a request\n")
@@ -289,7 +289,7 @@ import Testing
         }
     }
 
-    /// Answers all but `wait`, which waits for the end of its client.
+    /// Answers all calls except `wait`, which waits until its client disconnects.
     private static let waiting: ControlHandler = { request, session in
         guard request.method == "wait" else { return session.eventLoop.makeSucceededFuture([:]) }
         return session.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(session.closed)
@@ -302,12 +302,12 @@ import Testing
                 client.send(#"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n")
                 #expect(try client.line()?["id"] == 1)
                 client.send(#"{"jsonrpc":"2.0","id":2,"method":"wait"}"# + "\n")
-                // Notifications get no answer, and a call behind them shows that the one before was read.
+                // Notifications get no answer, and the answer to a later call shows that they were read.
                 client.send(#"{"jsonrpc":"2.0","id":3,"method":"m"}"# + "\n")
                 #expect(try client.line()?["id"] == 3)
             }
             for _ in 0..<2 * ControlLimits.connections { _ = try node.client().call("m") }
-            // Of the calls that wait the next is refused, and its connection stays.
+            // The next waiting call is refused, and its connection stays open.
             let next = try node.client()
             let refused = failure { try next.call("wait") }
             #expect(refused?.kind == .failed && refused?.message.contains("wait already") == true)
@@ -332,7 +332,7 @@ import Testing
         try await ControlNode.serving(Self.waiting) { node in
             let busy = try (0..<ControlLimits.connections).map { index in
                 let client = try node.rawClient()
-                // Half of a request with a body is under way until the body has come.
+                // A request counts as running until its body has arrived.
                 client.send(#"{"jsonrpc":"2.0","id":1,"method":"m","body":10}"# + "\n")
                 return client
             }

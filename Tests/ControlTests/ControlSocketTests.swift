@@ -17,10 +17,10 @@ import Testing
 
     @Test func `a foreign user is refused by the kernel's word`() async throws {
         let user = geteuid()
-        // Root may command every node: then a process of another user asks.
+        // Root may command every node, so a process of another user asks.
         try await ControlNode.serving(user: user == 0 ? 0 : user + 1) { node in
             if user == 0 {
-                // Nothing else keeps it out.
+                // The directory's mode must not keep the client out.
                 chmod(node.home, 0o755)
                 chmod("\(node.home)/control.sock", 0o666)
                 let told = try Self.told("\(node.home)/control.sock", as: 65_534)
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    /// All that a process of another user is told before the connection is closed; a line.
+    /// All bytes that a process of another user receives before the connection is closed.
     private static func told(_ path: String, as user: UInt32) throws -> [UInt8] {
         let script = """
             import os, socket, sys
@@ -49,7 +49,7 @@ import Testing
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
         for end in ends { posix_spawn_file_actions_addclose(&actions, end) }
-        // What may be needed to find the program.
+        // Variables that may be needed to find the program.
         let kept: [String] = ["PATH", "HOME"].compactMap { (name: String) in
             getenv(name).map { "\(name)=\(String(cString: $0))" }
         }
@@ -140,7 +140,7 @@ import Testing
         #expect(failure { try ControlClient(home: "/dev/null/home") } == .noHome("/dev/null/home"))
     }
 
-    /// A node that is stopped by a signal, as its clients see it: the kernel takes what fits, and nobody answers.
+    /// A node stopped by a signal, as its clients see it: the kernel buffers, and no answer comes.
     private func withSilentNode(_ body: (String) throws -> Void) throws {
         let home = try ControlNode.makeHome()
         let path = "\(home)/control.sock"
@@ -165,7 +165,7 @@ import Testing
     @Test func `the time of a call bounds its sending, too, and the connection can be used on`() throws {
         try withSilentNode { home in
             let client = try ControlClient(home: home)
-            // Several times what the socket takes: some 208 KiB, if nobody has changed that.
+            // Several times the socket's default buffer of some 208 KiB.
             let much: JSONValue = ["data": .string(String(repeating: "x", count: 1 << 20))]
             for _ in 0..<2 {
                 #expect(failure { try client.call("m", much, timeout: .milliseconds(20)) }?.kind == .timedOut)

@@ -7,7 +7,6 @@ import Testing
 
 @testable import Program
 
-/// Subscribes connections and publishes to all of them.
 private final class Subscribers: Sendable { let connections = Mutex<[ControlSession]>([]) }
 
 @Suite(.timeLimit(.minutes(30))) struct ControlStreamTests {
@@ -136,7 +135,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
             #expect(try client.call("subscribe") == [1, 2])
             #expect(try client.call("flood") == [1, 2, 3])
             #expect(try client.call("subscribe") == [1, 2, 3])
-            // Asked on the loop, in the same turn.
+            // Called on the loop, in the same turn.
             let atTheEnd = node.eventLoop.flatSubmit { node.server.close().map { ended.withLock { $0 } } }
             #expect(try atTheEnd.wait() == [1, 2, 3, 4])
             #expect(failure { try client.call("m") }?.kind == .noNode)
@@ -167,7 +166,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
             let promise = connection.eventLoop.makePromise(of: JSONValue.self)
             _ = connection.onClose {
                 told.withLock { $0.append("first") }
-                // As a request does that has come further meanwhile, and waits for something else now.
+                // Like a request that has progressed and now waits for something else.
                 let number = connection.onClose { told.withLock { $0.append("second") } }
                 connection.removeOnClose(number)
                 promise.fail(ControlError(.failed, "gone"))
@@ -208,7 +207,6 @@ extension Subscribers {
 }
 
 extension ControlClient {
-    /// The text of the next event.
     fileprivate func nextText() throws -> JSONValue? {
         guard case .event(let event) = try nextEvent(until: .now + .seconds(20)) else { return nil }
         return event["text"]

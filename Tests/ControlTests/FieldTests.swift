@@ -3,7 +3,7 @@ import Testing
 
 @testable import Program
 
-/// A record whose fields are not shown in the order of their names.
+/// A record whose fields are not declared in the order of their names.
 private struct Sample: JSONRecord, Hashable {
     var zebra = 0
     var ant: String?
@@ -77,7 +77,7 @@ private struct Sample: JSONRecord, Hashable {
             #"{"zebra":1,"bees":[{"y":1,"x":"noon"}],"id":"ID"}"#, "bees[0].x",
             "expected an ISO 8601 time such as 2026-11-21T06:53:53Z"
         ), (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
-        // Of several faults the first field's is told.
+        // With several errors the first field's is reported.
         (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),
     ]) func `a mismatch names the field and what was there`(line: String, field: String, message: String) throws {
         let line = line.replacing("ID", with: id)

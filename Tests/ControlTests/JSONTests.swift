@@ -30,7 +30,7 @@ import Testing
         #expect(
             JSONValue.string("\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}").text
                 == #""\u061c\u200e\u200f\u202a\u202e\u2066\u2069""#)
-        // Their neighbours are characters like others.
+        // Their neighbours are ordinary characters.
         for text in [
             "\u{a0}", "\u{bf}", "\u{61b}", "\u{61d}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{2065}",
             "\u{206a}",

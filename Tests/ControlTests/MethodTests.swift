@@ -34,7 +34,7 @@ import Testing
 
     @Test func `the schema shows what the types read`() throws {
         let send = FieldSchema.fields(of: SendMethod.Params.self)
-        // Files go by `attachment.begin`, since a line does not hold them.
+        // Files are sent with `attachment.begin`, since a line cannot hold them.
         #expect(
             send.map(\.name) == [
                 "conversation", "text", "texts", "wait", "timeout", "replyTo", "type", "payload", "fallback",

@@ -5,9 +5,8 @@ import NIOPosix
 import Synchronization
 import Testing
 
-/// What `mayfly rpc` does between a program and the node.
+/// The proxy of `mayfly rpc` between a program and the node.
 @Suite(.timeLimit(.minutes(30))) struct PumpTests {
-    /// How a pump has ended.
     private struct Outcome {
         var answers: [JSONValue]
         var failure: ControlError?
@@ -15,8 +14,8 @@ import Testing
 
     /// Pumps `input` through a connection, from one pipe to another.
     /// - Parameters:
-    ///   - isOpen: the program goes on to write, as far as the pump can tell.
-    ///   - whenAnswered: called with each line that the pump puts out.
+    ///   - isOpen: whether the program keeps its input open.
+    ///   - whenAnswered: called with each line of output.
     private static func pump(
         _ input: String, isOpen: Bool = false, _ node: ControlNode,
         whenAnswered: @escaping @Sendable (JSONValue) -> Void = { _ in }
@@ -71,7 +70,7 @@ import Testing
     }
 
     @Test func `more requests than node and sockets hold at once are all answered`() async throws {
-        // Answers larger than what the socket buffers: the node stops reading while they wait.
+        // Answers larger than the socket's buffer: the node stops reading while they wait.
         let answer = JSONValue.string(String(repeating: "x", count: 300))
         let handler: ControlHandler = { _, connection in connection.eventLoop.makeSucceededFuture(answer) }
         try await ControlNode.serving(handler) { node in

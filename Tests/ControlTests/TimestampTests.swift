@@ -21,7 +21,7 @@ import Testing
         let time = Timestamp(iso8601: "2026-11-21T06:54:00Z")
         #expect(
             Timestamp(iso8601: "2026-11-21 06:54:00Z") == time && Timestamp(iso8601: "2026-11-21t06:54:00z") == time)
-        // A leap second is the first of the next minute: the clocks of machines have none.
+        // A leap second is the first second of the next minute: machine clocks have none.
         #expect(Timestamp(iso8601: "2026-11-21T06:53:60Z") == time)
         #expect(Timestamp(iso8601: "2026-11-21T06:54:00.000999999999999999999999999Z") == time)
     }

@@ -2,7 +2,7 @@ import Crypto
 import Testing
 
 @Suite struct DeflateTests {
-    // Around the places where the window grows, and up to the largest.
+    // Sizes around the growth of the window, and the largest.
     @Test(arguments: [
         200, 500, 761, 762, 763, 1_024, 1_500, 1_786, 1_787, 2_048, 4_000, 8_192, 16_122, 16_123, 32_000, 32_506,
     ]) func `what the end repeats of the beginning is found`(count: Int) throws {
@@ -10,7 +10,7 @@ import Testing
         let beginning = generator.bytes(100)
         let text = beginning + generator.bytes(count - 200) + beginning
         let packed = Deflate.compress(text)
-        // Noise without a repetition takes five bytes more than it has.
+        // Data without a repetition grows by five bytes.
         #expect(packed.count < count - 40)
         #expect(try Deflate.decompress(packed, limit: count, ratio: 1_000) == text)
     }
@@ -126,7 +126,7 @@ import Testing
             let secret = bytes(0xa5, count)
             for _ in 0..<200 {
                 let place = SecretBytes(copying: secret).withBytes { UInt(bitPattern: $0.baseAddress) }
-                // The slab stays mapped. Another test may have taken the place since, for bytes of its own.
+                // The slab stays mapped. Another test may have reused the place for its own bytes.
                 let memory = try #require(UnsafeRawPointer(bitPattern: place))
                 #expect(!UnsafeRawBufferPointer(start: memory, count: count).elementsEqual(secret))
             }

@@ -1,7 +1,7 @@
 import Crypto
 import Testing
 
-/// The published figures of draft-irtf-cfrg-cpace-21, appendices A and B.3 (ristretto255, SHA-512).
+/// Published vectors of draft-irtf-cfrg-cpace-21, appendices A and B.3 (ristretto255, SHA-512).
 @Suite struct CPaceVectors {
     private let password = Array("Password".utf8)
     private let context = CPace.Context(
@@ -19,7 +19,7 @@ import Testing
         b69effbf61b51d56401c0f65601abe428de8206feaaf0e32198896dcae7b35cd\
         2b38950a39dfd5d4a79164614c2984f7daa460b588c1e80c3fa2068af7900447
         """)
-    /// Of B.3.10 and B.3.11.
+    /// From B.3.10 and B.3.11.
     private let scalar = Self.bytes("7cd0e075fa7955ba52c02759a6c90dbbfc10e6d40aea8d283e407d88cf538a05")
 
     private static func bytes(_ hex: String) -> [UInt8] { Hex.decode(hex) ?? [] }

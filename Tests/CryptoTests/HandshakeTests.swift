@@ -1,7 +1,6 @@
 import Crypto
 import Testing
 
-/// Two sides of a handshake with fixed keys.
 private struct Pair: ~Copyable {
     var initiator: LinkHandshake
     var responder: LinkHandshake
@@ -16,7 +15,7 @@ private struct Pair: ~Copyable {
         self.responder = responder
     }
 
-    /// One act across.
+    /// Passes one act to the other side.
     @discardableResult mutating func step() throws -> [UInt8] {
         switch initiator.nextAct {
         case .one, .three:
@@ -31,7 +30,7 @@ private struct Pair: ~Copyable {
         }
     }
 
-    /// Writes the next act and lets the other side read what `change` makes of it.
+    /// Writes the next act and passes it to the other side after `change`.
     mutating func tampered(_ change: ([UInt8]) -> [UInt8]) -> HandshakeError? {
         do {
             switch initiator.nextAct {
@@ -140,7 +139,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
     }
 
     @Test func `who shows our own static key is refused`() throws {
-        // Someone who holds the responder's key dials it: only the state under the acts lets them try.
+        // A dialler that holds the responder's key: only the state below the acts allows it to try.
         let responderPoint = try key(0x21).publicKey
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         var initiator = try HandshakeState(
@@ -161,10 +160,10 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         var dialler = try initiator()
         let first = try dialler.write()
         #expect(throws: HandshakeError.self) { try dialler.read(first) }
-        // As a dial of its own.
+        // As the first act of a dial.
         var own = try LinkHandshake.responder(identity: key(0x11), ephemeral: key(0x13), prologue: [])
         #expect(throws: HandshakeError.badMAC(.one)) { try own.read(first) }
-        // An answer, as a dial of the one who has given it, and as what it waits for.
+        // An answer, taken as a dial and as the act that its sender waits for.
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         try responder.read(first)
         let second = try responder.write()
@@ -180,13 +179,13 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         }
         var dialler = try initiator(0x33)
         _ = try dialler.write()
-        // The same dial, but to the impostor: its answer is a good one there.
+        // The same dial to the impostor, whose answer is valid there.
         var other = try initiator(0x21)
         var impostor = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         try impostor.read(other.write())
         let answer = try impostor.write()
         #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer) }
-        // Any tag behind a good point, and a tag of zeros.
+        // Any tag behind a valid point, and a tag of zeros.
         for tag in [[UInt8](repeating: 0, count: 16), [UInt8](repeating: 0xff, count: 16)] {
             #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer.dropLast(16) + tag) }
         }

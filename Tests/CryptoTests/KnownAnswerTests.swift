@@ -1,9 +1,9 @@
 import Crypto
 import Testing
 
-/// Figures published by others; each test names its source.
+/// Published vectors; each test names its source.
 @Suite struct KnownAnswers {
-    /// FIPS 180-4, and the examples of the same agency (abc; the 56 bytes; a million of a).
+    /// FIPS 180-4, and NIST's examples (abc, 56 bytes, a million of `a`).
     @Test func `SHA-256 piece by piece`() {
         let published = [
             ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
@@ -60,7 +60,7 @@ import Testing
         ),
     ]) func `HMAC-SHA-256 reproduces RFC 4231`(key: [UInt8], message: [UInt8], code: String) {
         #expect(Hex.encode(HMACSHA256.authenticate(key: key, message)) == code)
-        // The parts of a message are one message.
+        // The same message in two parts.
         let half = message.count / 2
         let parts = (Array(message.prefix(half)), Array(message.dropFirst(half)))
         #expect(Hex.encode(HMACSHA256.authenticate(key: key, parts.0, parts.1)) == code)

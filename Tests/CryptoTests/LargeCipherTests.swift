@@ -3,8 +3,8 @@ import Testing
 
 @testable import Crypto
 
-/// - Parameter largely: libcrypto computes it, whatever its length; libsodium otherwise.
-/// - Returns: ciphertext ‖ tag; `nil` where libcrypto does not have it.
+/// - Parameter largely: whether libcrypto computes it, whatever its length, or libsodium.
+/// - Returns: ciphertext ‖ tag; `nil` where libcrypto lacks the cipher.
 func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8], _ data: [UInt8]) -> [UInt8]? {
     var sealed = [UInt8](repeating: 0, count: plaintext.count + 16)
     if largely {
@@ -29,8 +29,8 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
     return sealed
 }
 
-/// Long messages go to another library than short ones: what one has sealed the other opens, around the length where they
-/// change places and around the blocks of both algorithms.
+/// Long messages use another library than short ones. Each opens what the other has sealed, around the length where
+/// they change places and around the blocks of both algorithms.
 @Suite struct LargeCiphers {
     private static let lengths =
         [0, 1, 15, 16, 17, 63, 64, 65, 255, 512] + Array(1_000...1_056) + [

@@ -1,7 +1,7 @@
 import Crypto
 import Testing
 
-/// The figures of others: BOLT 8, appendix A, and the Noise vectors of cacophony.
+/// BOLT 8, appendix A, and the Noise vectors of cacophony.
 @Suite struct PublishedVectors {
     @Test func `all sixteen cases of BOLT 8 are there`() {
         #expect(BOLT8Case.starting("transport-initiator").count == 5)
@@ -46,7 +46,7 @@ import Testing
         #expect(!finished)
     }
 
-    /// That the link seals with `sending` and opens what is sealed with `receiving`.
+    /// Checks that the link seals with `sending` and opens with `receiving`.
     private func expectKeys(of link: consuming LinkHandshake.Link, _ sending: [UInt8], _ receiving: [UInt8]) throws {
         var ours = link.takeTransport()
         var theirs = TransportState(
@@ -61,7 +61,7 @@ import Testing
     private static func name(_ error: HandshakeError) -> String {
         switch error {
         case .badLength(let act): "ERROR ACT\(act.rawValue + 1)_READ_FAILED"
-        // The appendix leaves the version out in act 1.
+        // The appendix omits the version in act 1.
         case .badVersion(.one, _): "ERROR ACT1_BAD_VERSION"
         case .badVersion(let act, let version): "ERROR ACT\(act.rawValue + 1)_BAD_VERSION \(version)"
         case .badKey(let act): "ERROR ACT\(act.rawValue + 1)_BAD_PUBKEY"
@@ -118,7 +118,7 @@ import Testing
             #expect(hashes == [hex(vector.handshakeHash), hex(vector.handshakeHash)])
             let learned = responderEnd.remoteStatic
             #expect(learned == X25519SecretKey(SecretBytes(copying: initiatorStatic)).publicKey)
-            // After the handshake the sides go on by turns, the responder first.
+            // After the handshake the sides take turns, the responder first.
             for (index, message) in vector.messages.dropFirst(3).enumerated() {
                 let payload = hex(message.payload)
                 let fromResponder = index.isMultiple(of: 2)
@@ -133,12 +133,11 @@ import Testing
     }
 }
 
-/// One frame from `sender` to `receiver`.
 func pass(_ sender: inout TransportState, _ receiver: inout TransportState, _ text: String) throws(NoiseError)
     -> [UInt8]?
 { try open(sender.seal(Array(text.utf8)), with: &receiver) }
 
-/// The frame of `sealed`, as a reader takes it from a stream.
+/// Opens `sealed` as a reader takes it from a stream.
 func open(_ sealed: [UInt8], with transport: inout TransportState) throws(NoiseError) -> [UInt8]? {
     var rest = sealed[...]
     while !rest.isEmpty {

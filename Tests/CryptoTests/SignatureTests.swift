@@ -62,7 +62,7 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         let recovered = try signature.recoverKey(digest: digest)
         #expect(recovered == key.publicKey)
         #expect(recovered != other)
-        // Anyone can make a signature that recovers to *some* key: the payload has to be bound to the key.
+        // Anyone can make a signature that recovers to *some* key: the payload must be bound to the key.
         let elsewhere = try? signature.recoverKey(digest: SHA256.hash(text("another invite")))
         #expect(elsewhere != key.publicKey)
         #expect(try RecoverableSignature(signature.bytes) == signature)
@@ -76,7 +76,7 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         let key = SecretKey.generate()
         for number in 0..<32 as Range<UInt8> {
             var bytes = key.signRecoverably(SHA256.hash([number])).bytes
-            // n − s, with the other parity of R: the same key, by another signature.
+            // n − s, with the other parity of R: another signature of the same key.
             var borrow = 0
             for index in (32..<64).reversed() {
                 let difference = Int(order[index - 32]) - Int(bytes[index]) - borrow

@@ -3,7 +3,6 @@ import Testing
 
 private func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
 
-/// Two ends of one link.
 private struct Ends: ~Copyable {
     var near = TransportState(
         sending: CipherState(key: key(1)), receiving: CipherState(key: key(2)), chainingKey: key(3))

@@ -1,12 +1,12 @@
 import Crypto
 import Foundation
 
-/// A case of `Vectors/bolt8.txt`: the figures of BOLT 8, appendix A, in the order in which they are to be used.
+/// A case of `Vectors/bolt8.txt`: the vectors of BOLT 8, appendix A, in the order of their use.
 struct BOLT8Case: Sendable, CustomStringConvertible {
     enum Step: Equatable, Sendable {
         case input([UInt8])
         case output([UInt8])
-        /// The name that the appendix gives to the refusal of the input before.
+        /// The appendix's name for the refusal of the last input.
         case error(String)
         case keys(sending: [UInt8], receiving: [UInt8])
         /// The sealed `hello` of this number.

@@ -1,8 +1,8 @@
 import CSodium
 import Crypto
 
-/// X25519 (RFC 7748), the second Diffie-Hellman function of our Noise implementation: it lets the published Noise
-/// vectors, none of which is over secp256k1, exercise the same code.
+/// X25519 (RFC 7748), a second Diffie-Hellman function for our Noise implementation. The published Noise vectors, which
+/// do not use secp256k1, so exercise the same code.
 struct X25519SecretKey: ~Copyable, Sendable {
     static let byteCount = 32
     private let secret: SecretBytes

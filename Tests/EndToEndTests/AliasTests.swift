@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What a node's user calls a conversation, whatever its members call it.
+/// Local aliases of conversations.
 @Suite("Aliases", .script) struct AliasTests {
     /// `host` makes a conversation of this name and `guest` joins it.
     @discardableResult private func meet(_ host: TestNode, _ guest: TestNode, _ name: String, _ more: [String] = [])
@@ -18,7 +18,8 @@ import Testing
         try node.ok("conversation", "show", text)["conversation"].string
     }
 
-    @Test("A script's 'send ops' goes where it went, whatever peers make or call 'ops'") func redirected() throws {
+    @Test("A script's `send ops` keeps its conversation, whatever peers create or call `ops`") func redirected() throws
+    {
         try withHomes("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -29,7 +30,7 @@ import Testing
                 try bob.wait("message:text=\(text)", in: ops)
             }
             try script("before")
-            // A second one of that name, one that is renamed so, and one that is renamed as an alias is.
+            // A second one of that name, one renamed to it, and one renamed to an alias.
             let second = try meet(eve, ann, "ops")
             #expect(second["alias"].string == "ops-2" && second["name"].string == "ops", "\(second)")
             try script("a second one")
@@ -46,7 +47,6 @@ import Testing
                 #expect(try conversation(ops, ann) == ops)
                 #expect(try conversation("harmless", ann) == id, "its own alias stays")
             }
-            // Names alone: a conversation that is called as two are is none of them.
             try eve.ok("conversation", "rename", id, "lab")
             try eve.ok("conversation", "rename", second["conversation"].string ?? "", "lab")
             try eventually("both are called so") {
@@ -54,7 +54,6 @@ import Testing
             }
             let ambiguous = try ann.fails(64, "send", "lab", "x")
             #expect(ambiguous.message.contains("(ops-2)") && ambiguous.message.contains("(harmless)"), "\(ambiguous)")
-            // Asleep, after a restart and after a crash.
             try ann.ok("inbox", "sleep", "ops")
             #expect(try ann.ok("conversation", "show", "ops")["alias"].string == "ops")
             try script("from sleep")
@@ -70,8 +69,7 @@ import Testing
         }
     }
 
-    @Test("A name that is taken makes nothing; another alias does; one is given, changed and taken away") func given()
-        throws
+    @Test("A taken name creates nothing; another alias works; an alias is set, changed and removed") func given() throws
     {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
@@ -89,11 +87,10 @@ import Testing
             #expect(second["alias"].string == "night shift" && second["name"].string == "ops")
             #expect(try conversation("night shift", ann) == second["conversation"].string)
             #expect(try conversation("ops", ann) == id)
-            // Without a name there is none, until there is a name.
+            // Without a name there is no alias, until there is a name.
             let third = try ann.ok("conversation", "create")["conversation"].string ?? ""
             #expect(try ann.ok("conversation", "show", third)["alias"].isNull)
             #expect(try ann.ok("conversation", "rename", third, "ops")["alias"].string == "ops-2")
-            // A name that looks like an id is a name, and no alias.
             let hex = try ann.ok("conversation", "create", "--name", "4f1c09ab3d2e")
             #expect(hex["alias"].isNull && hex["name"].string == "4f1c09ab3d2e")
             for (alias, code) in [
@@ -109,11 +106,11 @@ import Testing
             #expect(try ann.ok("conversation", "alias", "night shift", "day")["alias"].string == "day")
             try ann.fails(7, "conversation", "show", "night shift")
             #expect(try ann.ok("conversation", "alias", "ops", "--remove")["alias"].isNull)
-            // Nobody has it: of three that are called so none is meant.
+            // No conversation has the alias, and three have the name: it is ambiguous.
             try ann.fails(64, "conversation", "show", "ops")
             try ann.stop()
             try ann.start()
-            // What the user has taken away does not come back by itself.
+            // An alias that the user has removed does not return by itself.
             #expect(try ann.ok("conversation", "rename", id, "ops and more")["alias"].isNull)
             #expect(try conversation("ops and more", ann) == id)
             let request =
@@ -123,8 +120,7 @@ import Testing
         }
     }
 
-    @Test("A join takes an alias along, refuses one that is taken, and gives it up when it fails") func joined() throws
-    {
+    @Test("A join sets an alias, refuses a taken one, and releases it when the join fails") func joined() throws {
         try withPair { ann, bob in
             try bob.ok("conversation", "create", "--name", "mine")
             try ann.ok("conversation", "create", "--name", "room")
@@ -134,7 +130,6 @@ import Testing
             #expect(try bob.ok("join", "list").lines.isEmpty, "nothing has begun")
             try ann.stop()
             try bob.fails(4, "join", slug, "--alias", "theirs", "--timeout", "0.3")
-            // It is taken from now on, also after a restart.
             try bob.stop()
             try bob.start()
             try bob.fails(1, "conversation", "create", "--name", "theirs")
@@ -142,9 +137,9 @@ import Testing
             try bob.wait("joined")
             let ready = try bob.ok("join", slug, "--timeout", "90")
             #expect(ready["alias"].string == "theirs" && ready["name"].string == "room")
-            // Asked again with another one, it is called that.
+            // A repeated join with another alias takes that one.
             #expect(try bob.ok("join", slug, "--alias", "other", "--timeout", "90")["alias"].string == "other")
-            // One that fails keeps nothing.
+            // A failed join keeps no alias.
             let once = try ann.ok("conversation", "create", "--name", "once")["conversation"].string ?? ""
             let void = try ann.ok("invite", "create", once)["slug"].string ?? ""
             try ann.ok("invite", "revoke", once)
@@ -154,8 +149,9 @@ import Testing
         }
     }
 
-    @Test("An alias goes with its conversation: exploded, ended at its time, or left, it is free, and in no file")
-    func gone() throws {
+    @Test("An alias is free, and in no file, once its conversation has exploded, expired or been left") func gone()
+        throws
+    {
         try withPair { ann, bob in
             let names = ["exploded", "scheduled", "left"].map { "alias-\($0)-\(UUID().uuidString)" }
             for name in names { try meet(ann, bob, "room \(name)", ["--alias", name]) }
@@ -170,7 +166,7 @@ import Testing
             try bob.wait("exploded", in: ids[1], after: before)
             try bob.ok("conversation", "leave", names[2], "--force")
             for (name, code) in zip(names, [3, 3, 7] as [Int32]) { try bob.fails(code, "conversation", "show", name) }
-            // The tombstones have it, sealed; what was left has none.
+            // The tombstones hold the aliases, sealed; a conversation that was left has none.
             let listed = try bob.ok("explode", "list").lines.compactMap { $0["name"].string }
             #expect(Set(listed) == Set(names.prefix(2)))
             for name in names { #expect(try bob.ok("conversation", "create", "--alias", name)["alias"].string == name) }
@@ -178,8 +174,7 @@ import Testing
         }
     }
 
-    @Test("Who was removed and has joined again finds the conversation that goes on under the alias of before")
-    func again() throws {
+    @Test("A removed member that joins again keeps the alias for the living conversation") func again() throws {
         try withPair { ann, bob in
             try meet(ann, bob, "room")
             try ann.wait("peerOnline")
@@ -196,7 +191,8 @@ import Testing
         }
     }
 
-    @Test("The copy of before a removal has no alias, is named by its inbox, and leaves the alias behind")
+    @Test(
+        "The copy from before a removal has no alias, is named by its inbox, and can be left without losing the alias")
     func earlierCopy() throws {
         try withRoom { ann, bob, id in
             try bob.ok("conversation", "alias", "room", "night shift")
@@ -213,7 +209,7 @@ import Testing
             ).output.split(separator: "\n").dropFirst().map { $0.split(separator: "  ").map { $0.drop { $0 == " " } } }
             #expect(table.map { $0.first ?? "" } == [earlier.prefix(12), id.prefix(12)], "\(table)")
             #expect(table.map { $0.dropFirst(6).first } == ["0", "2"], "both members are counted")
-            // A person is asked for what the list shows, and the copy goes that was named.
+            // The prompt asks for the name in the list, and the named copy is removed.
             let terminal = try PseudoTerminal()
             let leave = ["setsid", "--ctty", Program.mayfly, "conversation", "leave", "--home", bob.home]
             let refused = try terminal.child(leave + ["night shift"])
@@ -230,7 +226,7 @@ import Testing
         }
     }
 
-    @Test("status names no next expiry while nothing is kept that expires") func nextExpiry() throws {
+    @Test("`status` names no next expiry while no kept message expires") func nextExpiry() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull) }
             try ann.ok("send", "room", "ephemeral", "--wait", "delivered", "--timeout", "90")
@@ -239,7 +235,7 @@ import Testing
         }
     }
 
-    @Test("Tables and notes for people show the alias, and the command that goes on with it") func tables() throws {
+    @Test("Tables and notes show the alias, and the next command with it") func tables() throws {
         try withPair { ann, bob in
             func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
                 try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)

@@ -4,7 +4,6 @@ import Synchronization
 import Testing
 
 @Suite("Attachments", .script) struct AttachmentTests {
-    /// A file of random bytes.
     private func file(_ name: String, _ byteCount: Int, in directory: String) throws -> (path: String, bytes: Data) {
         let path = "\(directory)/\(name)"
         var generator = SystemRandomNumberGenerator()
@@ -21,7 +20,7 @@ import Testing
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test("a file goes both ways, of any size, and comes as it was", arguments: [0, 1, 32_768, 32_769, 5_000_000])
+    @Test("a file of any size goes both ways and arrives unchanged", arguments: [0, 1, 32_768, 32_769, 5_000_000])
     func bothWays(_ byteCount: Int) throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for (from, to) in [(ann, bob), (bob, ann)] {
@@ -43,7 +42,7 @@ import Testing
         }
     }
 
-    @Test("a file that another process writes to is not sent", arguments: ["grows", "shrinks", "changes"])
+    @Test("a file that another process is writing is not sent", arguments: ["grows", "shrinks", "changes"])
     func changing(_ how: String) throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let size = 8 << 20
@@ -74,23 +73,20 @@ import Testing
         }
     }
 
-    @Test("a pipe that is not written to ends with 4 when the time is over, and nothing is sent") func silentPipe()
-        throws
-    {
+    @Test("a pipe without input ends with 4 after the timeout, and nothing is sent") func silentPipe() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let pipe = "\(ann.directory)/pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
             try ann.fails(4, "send", "room", "--file", pipe, "--timeout", "0.3")
             let content = ["--type", "example.org/x:1.0", "--payload-file", pipe, "--timeout", "0.3"]
             #expect(try ann.run(["send", "room"] + content).code == 4)
-            // One with a writer that stays silent.
+            // A pipe with a writer that stays silent.
             do {
                 let writer = try Descriptor(pipe, O_RDWR)
                 try ann.fails(4, "send", "room", "--file", pipe, "--timeout", "0.3")
                 withExtendedLifetime(writer) {}
             }
             #expect(try ann.texts().isEmpty && bob.texts().isEmpty)
-            // Its whole contents, when it has a writer that ends.
             let sending = try Background(ann, ["send", "room", "--file", pipe, "--wait", "delivered"])
             try Data("hello".utf8).write(to: URL(fileURLWithPath: pipe), options: [])
             #expect(sending.end() == 0)
@@ -99,7 +95,7 @@ import Testing
         }
     }
 
-    @Test("saving writes over nothing, for nobody else, and only what is whole") func save() throws {
+    @Test("`save` overwrites nothing, saves for the owner only, and saves only complete files") func save() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, bytes) = try file("a.bin", 40_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -113,7 +109,6 @@ import Testing
             #expect(contents(output) == Data("mine".utf8))
             try bob.ok("save", "room", id, "--output", output, "--force")
             #expect(contents(output) == bytes)
-            // A directory gets the file under its own name.
             try bob.ok("save", "room", id, "--output", bob.home)
             #expect(contents("\(bob.home)/a.bin") == bytes)
             let text = try say("no file", ann)["message"].string ?? ""
@@ -122,7 +117,7 @@ import Testing
         }
     }
 
-    @Test("saving with --force writes to what is no file, and leaves a link a link") func saveElsewhere() throws {
+    @Test("`save --force` writes to special files, and keeps a link a link") func saveElsewhere() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, bytes) = try file("a.bin", 100_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -130,7 +125,6 @@ import Testing
                 var status = stat()
                 return lstat(path, &status) == 0 ? status.st_mode & S_IFMT : 0
             }
-            // A link to a pipe, too.
             let pipe = "\(ann.directory)/pipe"
             let alias = "\(ann.directory)/alias"
             guard mkfifo(pipe, 0o600) == 0, symlink("pipe", alias) == 0 else { throw HarnessError("mkfifo: \(errno)") }
@@ -144,12 +138,11 @@ import Testing
                 let saved = try bob.ok("save", "room", id, "--output", place, "--force")
                 #expect(saved["path"].string == place && saved["byteCount"].integer == 100_000)
                 #expect(kind(pipe) == S_IFIFO)
-                // Otherwise it waits for a writer for ever.
+                // Without a writer the reader would wait for ever.
                 _ = try Descriptor(pipe, O_RDWR)
                 #expect(reader.wait(seconds: 60) == 0)
                 #expect(contents(copy) == bytes)
             }
-            // Links to a file, to a link, and to what is not there.
             let place = "\(ann.directory)/place"
             mkdir(place, 0o700)
             try Data("mine".utf8).write(to: URL(fileURLWithPath: "\(place)/file"))
@@ -168,7 +161,7 @@ import Testing
         }
     }
 
-    @Test("a file whose name is as long as a name can be is saved, and saved again") func longName() throws {
+    @Test("a file with the longest possible name is saved, and saved again") func longName() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let name = String(repeating: "n", count: 255)
             let (path, bytes) = try file(name, 1_000, in: ann.directory)
@@ -182,7 +175,7 @@ import Testing
     }
 
     @Test(
-        "saving where there is no room says so, what to do, and leaves nothing",
+        "`save` on a full disk reports it with a remedy, and leaves nothing",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func saveWithoutRoom() throws
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
@@ -199,9 +192,8 @@ import Testing
         }
     }
 
-    @Test("a name that would lead elsewhere leads nowhere") func names() throws {
+    @Test("a name with a path saves into no other directory") func names() throws {
         try withRoom { ann, bob, _ in
-            // A bot chooses the name itself.
             let upload = try rpc(
                 ann, "attachment.begin", ["conversation": "room", "name": "x/../..\\.ssh\u{1}"], then: [])
             let name = try line(upload, bob)["file"]["name"].string ?? ""
@@ -214,7 +206,7 @@ import Testing
         }
     }
 
-    @Test("pieces of a file that there are not are refused, and nothing else happens") func noSuchPiece() throws {
+    @Test("invalid pieces of a file are refused without effect") func noSuchPiece() throws {
         try withRoom { ann, bob, _ in
             let (path, _) = try file("f.bin", 40_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
@@ -230,7 +222,7 @@ import Testing
         }
     }
 
-    @Test("reading while a file comes does not end its transfer: it is read when it is whole, and read again")
+    @Test("reading while a file arrives does not end its transfer: it is readable once complete, and again")
     func readWhileComing() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.ok("conversation", "set", "room", "read-receipts=on")
@@ -259,7 +251,7 @@ import Testing
             let value: [String: Any] = ["jsonrpc": "2.0", "id": id, "method": method, "params": params]
             return String(decoding: try JSONSerialization.data(withJSONObject: value), as: UTF8.self) + "\n"
         }
-        // The upload's name is known from the answer only, so it takes two runs over one pipe.
+        // The upload's name is only known from the answer, so this takes two runs over one pipe.
         let script = """
             import json, socket, sys
             s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')
@@ -280,9 +272,7 @@ import Testing
         return answer.output.trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    @Test(
-        "after kill -9 of the receiver or the sender in the middle the rest comes, and what is here does not come again"
-    ) func resume() throws {
+    @Test("after kill -9 of either side the transfer goes on, and only missing chunks are sent") func resume() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
             try ann.ok("lifetime", "propose", "room", "1d")
@@ -291,14 +281,13 @@ import Testing
                 let (path, bytes) = try file("big.bin", 8_000_000, in: ann.directory)
                 let cursor = try bob.cursor()
                 let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
-                // Somewhere between the first and the last twentieth.
                 let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor)
                 victim.crash()
                 #expect((progress["percent"].integer ?? 100) < 100)
                 try victim.start()
                 let before = try line(id, bob)["file"]
                 #expect(["receiving", "complete"].contains(before["state"].string ?? ""), "\(before)")
-                // It may have become whole before the end of its process, and the event was lost with that.
+                // The file may have been completed just before its process ended, which loses the event.
                 try eventually("bob has all of it") { try line(id, bob)["file"]["state"].string == "complete" }
                 try eventually("ann knows") { try line(id, ann)["state"].string == "delivered" }
                 let output = "\(ann.directory)/resumed"
@@ -308,8 +297,8 @@ import Testing
         }
     }
 
-    /// Sends a file, in the middle of which the receiver stands still for as long as `body` takes. A slow machine may
-    /// be late, with the file whole or nearly so (a mebibyte is asked for at a time): then all of it is done once more.
+    /// Sends a file, and suspends the receiver in its middle while `body` runs. On a slow machine the file may be
+    /// nearly complete by then (chunks are requested a mebibyte at a time), so all of it is done once more.
     private func halfway(
         _ ann: TestNode, _ bob: TestNode, _ byteCount: Int, _ body: (_ id: String, _ attempt: Int) throws -> Void
     ) throws -> (id: String, cursor: Int64, attempt: Int) {
@@ -343,7 +332,7 @@ import Testing
 
     @Test("a chat message does not wait behind a file") func fairness() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            // It stands still, so that the file cannot be whole before the message is sent.
+            // Suspended, so that the file cannot be complete before the message is sent.
             let (id, cursor, attempt) = try halfway(ann, bob, 32_000_000) { _, attempt in
                 try ann.ok("send", "room", "between \(attempt)")
             }
@@ -372,7 +361,7 @@ import Testing
             }
             let after = [ann, bob].map { node in node.files().reduce(0) { $0 + node.contents($1).count } }
             for (before, after) in zip(sizes, after) { #expect(after - before < 100_000) }
-            // It goes with the conversation's memory.
+            // Closing the conversation clears its memory.
             try bob.ok("conversation", "close", "room")
             try bob.fails(7, "save", "room", id, "--output", output, "--force")
             let (large, _) = try file("large.bin", (8 << 20) + 1, in: ann.directory)
@@ -393,18 +382,17 @@ import Testing
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")
             for node in [ann, bob] {
-                // The list of who is still to be told is all that there may be.
+                // Only the fan-out list may remain.
                 #expect(node.files(".seg").allSatisfy { node.contents($0).count < 10_000 })
                 try node.fails(3, "save", room, id)
             }
         }
     }
 
-    @Test("a file that is taken back is not served any more, and fails where it was on its way") func cancelled() throws
-    {
+    @Test("a file that is taken back is no longer served, and a running transfer fails") func cancelled() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var cancelled: Answer?
-            // It stands still, so that the file cannot be whole before it is taken back.
+            // Suspended, so that the file cannot be complete before it is taken back.
             let (id, cursor, _) = try halfway(ann, bob, 64_000_000) { id, _ in
                 cancelled = try ann.run(["outbox", "cancel", id])
             }
@@ -415,7 +403,7 @@ import Testing
         }
     }
 
-    @Test("a file that the other member's node does not take is refused with exit code 2") func tooLarge() throws {
+    @Test("a file that the other member's node refuses ends with exit code 2") func tooLarge() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.stop()
             let configuration = String(decoding: bob.contents("config.json"), as: UTF8.self)

@@ -1,13 +1,12 @@
 import Foundation
 import Testing
 
-/// What scripts and bots rely on: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
+/// The interface for scripts and bots: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
 @Suite("Automation", .script) struct AutomationTests {
-    @Test("Text from a pipe is sent without a dash") func piped() throws {
+    @Test("`send` reads text from a pipe without a dash") func piped() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("send", "room", input: "from a pipe\n")
             try bob.wait("message:text=from a pipe")
-            // A command without a pipe has nothing to send.
             try ann.fails(64, "send", "room")
         }
     }
@@ -22,7 +21,7 @@ import Testing
             let names = methods.compactMap { $0["name"].string }
             #expect(Set(names).count == names.count && names.count > 40)
             #expect(methods.allSatisfy { $0["summary"].string?.isEmpty == false })
-            // Each method is answered: never "unknown", never "not supported". Those that end the node come last.
+            // Each method is answered, never with "unknown" or "not supported". Methods that end the node come last.
             let requests = names.filter { !["stop", "lock", "unlock", "reap"].contains($0) }.enumerated().map {
                 #"{"jsonrpc":"2.0","id":"\#($1)","method":"\#($1)","params":{"no such field":1}}"#
             }
@@ -30,10 +29,10 @@ import Testing
             #expect(answers.count == requests.count)
             for answer in answers {
                 #expect(answer["error"]["code"].integer != -32601, "\(answer)")
-                // A field that is not in the schema is no field.
+                // A field outside of the schema is refused.
                 #expect(answer["error"]["code"].integer == -32602, "\(answer)")
             }
-            // Every command of the command line has its method, and the other way round.
+            // Every command has its method, and every method its command.
             func verbs(_ command: JSON, _ path: [String]) -> [String] {
                 let below = command["subcommands"].list.filter { $0["commandName"].string != "help" }
                 if below.isEmpty { return [path.joined(separator: ".")] }
@@ -44,7 +43,7 @@ import Testing
                 "init", "run", "rpc", "doctor", "watch", "join.with", "explode.now", "read", "send", "save",
                 "gateway-helper", "confine", "chat", "config.show", "config.set",
             ]
-            // `send --file` and `save` go by the methods of attachments, a piece at a time.
+            // `send --file` and `save` use the attachment methods, a chunk at a time.
             let steps =
                 names.filter { $0.hasPrefix("attachment.") } + [
                     "subscribe", "unsubscribe", "schema", "join", "explode", "invite.code", "invite.outcome",
@@ -113,7 +112,6 @@ import Testing
             #expect(answer(4)["error"]["code"].integer == -32600)
             #expect(answers.contains { $0["error"]["code"].integer == -32700 })
             #expect(answer(5)["error"]["data"]["kind"].string == "notFound")
-            // Events come as notifications, also what happened before.
             let stream = try ann.tool(
                 ["rpc"],
                 input: #"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"since":0,"events":["memberJoined"]}}"#
@@ -125,8 +123,9 @@ import Testing
         }
     }
 
-    @Test("Several watchers at once each see every event, and one that resumes with its cursor misses nothing")
-    func watchers() throws {
+    @Test("Each of several watchers gets every event, and one that resumes with its cursor misses none") func watchers()
+        throws
+    {
         try withRoom { ann, bob, _ in
             let watchers = try (0..<3).map { _ in
                 try Background(
@@ -135,7 +134,7 @@ import Testing
                         "--timeout", "300",
                     ])
             }
-            // What has happened before is shown at once, so all of them watch.
+            // Past events are shown at once, so a line proves that the watcher watches.
             try eventually("three watchers") { watchers.allSatisfy { !$0.lines.isEmpty } }
             for index in 0..<20 { try ann.ok("send", "room", "m\(index)", "--wait", "delivered", "--timeout", "90") }
             for watcher in watchers {
@@ -149,7 +148,7 @@ import Testing
         }
     }
 
-    @Test("A cursor older than what is kept begins with a gap that says how many events are lost") func gap() throws {
+    @Test("A cursor older than the kept events starts with a gap that counts the lost events") func gap() throws {
         try withRoom { ann, bob, _ in
             let cursor = try ann.cursor()
             let requests = (0..<1_100).map {
@@ -166,7 +165,7 @@ import Testing
             #expect(
                 try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "90")["lost"].integer
                     != nil)
-            // After a clean stop the numbers go on, and the loss is known; after a crash nobody knows how many.
+            // After a clean stop the numbers go on, and the loss is counted; after a crash the count is unknown.
             try ann.stop()
             try ann.start()
             let restarted = try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "90")
@@ -183,12 +182,11 @@ import Testing
         }
     }
 
-    @Test("--until prints the awaited event alone, and --only the events it names") func silentUntil() throws {
+    @Test("`--until` prints only the awaited event, and `--only` the named ones") func silentUntil() throws {
         try withRoom { ann, bob, _ in
             for text in ["one", "two"] { try ann.ok("send", "room", text, "--wait", "delivered", "--timeout", "90") }
             let awaited = try bob.ok("watch", "--since", "0", "--until", "message:text=two", "--timeout", "90").lines
             #expect(awaited.map { $0["text"].string } == ["two"])
-            // Nobody has seen a message.
             #expect(try bob.ok("inbox", "list").lines.contains { $0["protected"].bool == true })
             let both = try bob.ok(
                 "watch", "--since", "0", "--only", "message", "--until", "message:text=two", "--timeout", "90"
@@ -201,7 +199,7 @@ import Testing
         }
     }
 
-    @Test("A watcher with --reconnect goes on after a restart and misses nothing of what it can know")
+    @Test("A watcher with --reconnect goes on after a restart and misses no event that the node kept")
     func reconnecting() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let watcher = try Background(
@@ -236,7 +234,7 @@ import Testing
     }
 
     @Test(
-        "Every state change is awaited with --until: 0 when it happens, 4 when it does not; a watch alone ends with 0")
+        "Every state change can be awaited with --until: exit code 0 if it happens, else 4; a plain watch ends with 0")
     func until() throws {
         try withPair { ann, bob in
             try ann.fails(4, "watch", "--until", "joined", "--timeout", "0.2")
@@ -272,7 +270,7 @@ import Testing
         }
     }
 
-    @Test("Wrong use is an error object with --json, and a hint names the home that was named") func errors() throws {
+    @Test("Wrong usage gives an error object with --json, and a hint names the given home") func errors() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for arguments in [["frobnicate"], ["peer", "frobnicate"], ["send"], ["watch", "--nonsense"], ["join"]] {
@@ -283,7 +281,6 @@ import Testing
             }
             let hint = try ann.fails(8, "peer", "list").json["error"]["hint"].string
             #expect(hint == "start it with `mayfly run --home \(ann.home)`", "\(hint ?? "none")")
-            // Without --home the hint is short.
             let short = try Program.run(
                 ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly, "peer", "list", "--json"], in: ann.directory)
             #expect(short.json["error"]["hint"].string == "start it with `mayfly run`")
@@ -291,7 +288,7 @@ import Testing
     }
 
     @Test(
-        "A command that there is not is named, with the one that may be meant",
+        "An unknown command is named, with the closest known one",
         arguments: [
             ("sned room hi --home H", "sned", "did you mean `mayfly send`?"),
             ("conversation lst --json", "conversation lst", "did you mean `mayfly conversation list`?"),
@@ -312,7 +309,7 @@ import Testing
     }
 
     @Test(
-        "An unknown option is named before anything that is missing because of it",
+        "An unknown option is reported before a missing argument",
         arguments: [
             ("explode room --typo", "--typo", "see `mayfly help`"), ("send room --tex hello", "--tex", ""),
             ("send room --repl-to x", "--repl-to", "did you mean `--reply-to`?"),
@@ -330,7 +327,7 @@ import Testing
         }
     }
 
-    @Test("With --json a wrong value comes with those that are possible, in one line") func possibleValues() throws {
+    @Test("With --json a wrong value is reported with the allowed ones, in one line") func possibleValues() throws {
         try withDirectory { directory in
             let answer = try Program.run(
                 [Program.mayfly, "lifetime", "propose", "room", "2h", "--json"], in: directory)
@@ -339,7 +336,7 @@ import Testing
         }
     }
 
-    @Test("What is not UTF-8 is refused, not changed") func encoding() throws {
+    @Test("Text that is not UTF-8 is refused, not changed") func encoding() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -361,7 +358,7 @@ import Testing
         }
     }
 
-    @Test("The service manager is told when the node serves and when it stops") func readiness() throws {
+    @Test("The service manager is told when the node is ready and when it stops") func readiness() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
@@ -370,7 +367,7 @@ import Testing
             #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
             try ann.stop()
             #expect(manager.next() == "STOPPING=1")
-            // A socket that nobody reads or that is no path is no reason not to run.
+            // An unread socket or an invalid path does not keep the node from running.
             for wrong in ["/nowhere/at/all", "@mayfly-nobody", "relative", ""] {
                 ann.prefix = ["env", "NOTIFY_SOCKET=\(wrong)"]
                 try ann.start()
@@ -379,8 +376,9 @@ import Testing
         }
     }
 
-    @Test("Pings for the watchdog come, hold the node up for no manager, and go to that of its own process alone")
-    func watchdogPings() throws {
+    @Test("Watchdog pings are sent, never block the node, and only come from the watched process") func watchdogPings()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
@@ -406,7 +404,7 @@ import Testing
         try withDirectory { directory in
             for (state, parent) in [
                 ("\(directory)/state", "\(directory)/state"),
-                // A path that is not absolute counts for nothing.
+                // A relative path is ignored.
                 ("state", "\(directory)/user/.local/state"),
             ] {
                 let variables = ["env", "XDG_STATE_HOME=\(state)", "HOME=\(directory)/user"]
@@ -422,7 +420,7 @@ import Testing
                 #expect(try run("status")["pid"].integer == Int64(ann.pid))
                 let second = try run("run")
                 #expect(second.code == 1 && second.message.contains(String(ann.pid)), "\(second)")
-                // It is the last to be asked.
+                // The environment comes last.
                 let named = try Program.run(
                     variables + ["MAYFLY_HOME=\(directory)", Program.mayfly, "status", "--json"], in: directory)
                 #expect(named.code != 0 && named["pid"].isNull, "\(named)")
@@ -431,7 +429,7 @@ import Testing
         }
     }
 
-    @Test("MAYFLY_PASSPHRASE_FILE is where init, run and unlock read the passphrase, unless an option says otherwise")
+    @Test("MAYFLY_PASSPHRASE_FILE is where init, run and unlock read the passphrase, unless an option is given")
     func passphraseFile() throws {
         try withDirectory { directory in
             let (right, wrong) = ("\(directory)/right", "\(directory)/wrong")
@@ -464,7 +462,7 @@ import Testing
         }
     }
 
-    @Test("A passphrase comes as a systemd credential") func credential() throws {
+    @Test("A passphrase is read from a systemd credential") func credential() throws {
         try withDirectory { directory in
             let credentials = "\(directory)/credentials"
             mkdir(credentials, 0o700)
@@ -482,7 +480,6 @@ import Testing
 }
 
 extension TestNode {
-    /// Runs a command that does not end by itself until its output is as wanted, then ends it.
     func tool(_ arguments: [String], input: String, until isEnough: (String) -> Bool) throws -> String {
         let base = "\(directory)/\(UUID().uuidString.prefix(8))"
         let source = try Descriptor(base + ".in", O_RDWR | O_CREAT)
@@ -501,7 +498,7 @@ extension TestNode {
     }
 }
 
-/// What a service manager listens on (sd_notify(3)).
+/// The socket of a service manager (sd_notify(3)).
 final class ServiceManagerSocket {
     let path: String
     private let descriptor: Int32
@@ -526,7 +523,7 @@ final class ServiceManagerSocket {
         }
     }
 
-    /// - Parameter milliseconds: how long to wait.
+    /// - Parameter milliseconds: the timeout.
     func next(within milliseconds: Int32 = 20_000) -> String {
         var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         guard poll(&polled, 1, milliseconds) == 1 else { return "nothing" }
@@ -534,7 +531,7 @@ final class ServiceManagerSocket {
         return String(decoding: bytes[..<max(0, recv(descriptor, &bytes, bytes.count, 0))], as: UTF8.self)
     }
 
-    /// Leaves no room for another word.
+    /// Fills the socket's buffer.
     func fill() {
         let sender = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(sender) }

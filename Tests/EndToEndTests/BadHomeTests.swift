@@ -2,12 +2,12 @@ import Foundation
 import Glibc
 import Testing
 
-/// Homes as they should not be, and disks that fail under a running node (reliability.md, T9).
+/// Invalid homes, and disks that fail under a running node.
 @Suite("Bad homes", .script) struct BadHomeTests {
     private static let nobody: uid_t = 65_534
 
     @Test(
-        "Links, foreign owners, and directories above that others may write: refused, named, with what to do",
+        "Links, foreign owners and writable parent directories are refused, with their path and a remedy",
         .enabled(if: Program.isRoot, "giving files away needs root"),
         arguments: [
             "linked home", "foreign home", "foreign file", "foreign parent", "open parent", "linked rows",
@@ -52,7 +52,7 @@ import Testing
         }
     }
 
-    @Test("A home of a later format is refused in so many words, and left as it is") func laterFormat() throws {
+    @Test("A home of a later format is refused with a clear message, and left unchanged") func laterFormat() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let intact = ann.contents("keystore")
@@ -67,8 +67,7 @@ import Testing
         }
     }
 
-    @Test("The home is removed under the running node: it says so and ends, instead of serving nobody for ever")
-    func removed() throws {
+    @Test("A node whose home is removed reports it and ends") func removed() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("before", ann)
             try FileManager.default.removeItem(atPath: ann.home)
@@ -82,7 +81,7 @@ import Testing
     // MARK: Disks
 
     @Test(
-        "A full disk: what was refused is never delivered later, and what was taken is, once",
+        "On a full disk a refused message is never delivered later, and an accepted one once",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func refusedOnce() throws
     {
         try withDisk { ann, bob, disk, _ in
@@ -95,8 +94,8 @@ import Testing
             fill("\(disk)/filler")
             var taken = ["first"]
             var refused: [String] = []
-            // Page by page, and of different lengths, so that the disk gives out at different places, behind the journal, which
-            // was written ahead.
+            // In steps of a page, with different lengths, so that the disk fills up at different places behind the
+            // preallocated journal.
             var left = Int((try FileManager.default.attributesOfItem(atPath: "\(disk)/filler")[.size] as? Int) ?? 0)
             for round in 0..<6 {
                 for number in 0..<5 {
@@ -111,7 +110,6 @@ import Testing
                 truncate("\(disk)/filler", left)
             }
             #expect(!refused.isEmpty, "the disk was not full")
-            // A script says it again until it is taken.
             unlink("\(disk)/filler")
             for text in refused {
                 try eventually("\(text.prefix(12)) is taken", seconds: 30) {
@@ -128,7 +126,7 @@ import Testing
     }
 
     @Test(
-        "A full disk: what has expired is destroyed all the same",
+        "On a full disk expired messages are destroyed all the same",
         .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root"))
     func expiryWhenFull() throws {
         try withDisk(isClocked: true) { ann, bob, disk, clock in
@@ -150,7 +148,7 @@ import Testing
     }
 
     @Test(
-        "The file system turns read-only under the running node: refused in so many words, nothing false, and it ends well",
+        "If the file system turns read-only the node refuses clearly, confirms nothing false, and ends cleanly",
         .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")) func turnsReadOnly()
         throws
     {
@@ -158,14 +156,14 @@ import Testing
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("before", ann)
-            // What ext4 does by itself when its disk fails.
+            // ext4 does this by itself when its disk fails.
             try Program.tool("mount", "-o", "remount,abort", disk)
             let refused = try ann.fails(1, "send", "room", "into the void")
             #expect(refused.message.contains("read-only"), "\(refused)")
             #expect(ann.isRunning)
             #expect(try ann.run(["status"]).code == 0)
             #expect(!(try bob.texts().contains("into the void")))
-            // What a peer sends is not acknowledged, so nothing is lost.
+            // A peer's message is not acknowledged, so it is not lost.
             let sent = try bob.ok("send", "room", "keep this for me")
             #expect(sent["state"].string != "delivered")
             usleep(3_000_000)

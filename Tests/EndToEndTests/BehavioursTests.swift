@@ -1,12 +1,11 @@
 import Foundation
 import Testing
 
-/// The table of behaviours in the specification, against the tests that there are.
+/// Checks that the tests named by the pages exist.
 @Suite("Behaviours") struct BehavioursTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    /// A line of the table.
     struct Row {
         let number: String
         let behaviour: String
@@ -27,10 +26,9 @@ import Testing
         }
     }
 
-    /// A test as the sources declare it.
     struct Script: Hashable {
         let name: String
-        /// It may be skipped, or is expected to fail: what it shows is shown to nobody.
+        /// The test may be skipped or is expected to fail, so it proves nothing.
         let isConditional: Bool
     }
 
@@ -38,7 +36,7 @@ import Testing
     struct Suite {
         let at: String.Index
         let type: String
-        /// As it is shown; `nil` for an extension.
+        /// The display name; `nil` for an extension.
         let name: String?
         let traits: String
     }
@@ -54,7 +52,6 @@ import Testing
         return (declared + extended).sorted { $0.at < $1.at }
     }
 
-    /// All tests of the source files of one target, by suite and name.
     static func scripts(in sources: [String]) -> [Script] {
         let texts = sources.map(withoutComments)
         let suites = texts.map(suites(in:))
@@ -86,11 +83,11 @@ import Testing
         }
     }
 
-    /// A test that ends at once, and well, on machines that do not have what it needs.
+    /// The early return of a test that passes on machines without its requirement.
     private static let wayOut =
         #"\b(?:guard|if)\s[^{}]*(?:\bgete?uid\(\)|\bcan(?:Make|Mount|Be)\w*|\bis(?:There|Root)\b)[^{}]*\{\s*return\s*\}"#
 
-    /// The display name: the string that comes first in a macro's arguments.
+    /// The display name: the first string of a macro's arguments.
     private static func quoted(_ arguments: String) -> String? {
         let inside = arguments.dropFirst().drop { $0.isWhitespace }
         guard inside.first == "\"" else { return nil }
@@ -137,7 +134,8 @@ import Testing
         try String(contentsOf: root.appending(path: "Sources/Messaging/Messaging.docc/\(name).md"), encoding: .utf8)
     }
 
-    /// A name as a page writes it: docc takes a code span with backquotes in it for the link to a symbol.
+    /// The name as a page writes it. DocC reads a code span with backquotes inside as a symbol link, so pages omit
+    /// them.
     private static func plain(_ name: String) -> String { name.filter { $0 != "`" } }
 
     /// Each row names a script that is always run.
@@ -158,7 +156,7 @@ import Testing
         }
     }
 
-    /// Tests of the rows of `Expectations.md`, each with the file that holds it, and the checks of scripts.
+    /// Tests of the rows of `Expectations.md`, each with its file, and the checks of scripts.
     static func expectations(_ page: String) -> [(number: String, tests: [(file: String, script: String)])] {
         page.split(separator: "\n").filter { $0.hasPrefix("| E-") }.map { line in
             let cells = line.components(separatedBy: " | ")
@@ -199,7 +197,6 @@ import Testing
     @Test("every row names a script that exists and is not skipped") func table() throws {
         let rows = Self.rows(try Self.page("Behaviours"))
         try check(rows)
-        // Each document is there, its rows numbered without a gap.
         for (document, least) in [("000", 50), ("001", 30), ("002", 45), ("003", 30), ("004", 60)] {
             let numbers = rows.map(\.number).filter { $0.hasPrefix(document + "-") }
             #expect(numbers.count >= least, "\(document) has \(numbers.count) rows")
@@ -208,7 +205,7 @@ import Testing
         #expect(Set(rows.map { $0.number.prefix(3) }).count == 5)
     }
 
-    @Test("the check sees what it is to see: names of every form, conditions, and what is not a test") func reading() {
+    @Test("the parser finds names of every form and conditions, and skips text that is not a test") func reading() {
         let source = #"""
             @Suite("A suite, (so) named") struct First {
                 @Test("one") func a() {}

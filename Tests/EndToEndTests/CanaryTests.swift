@@ -7,7 +7,7 @@ import Testing
 import Transport
 import Wire
 
-/// What must be found nowhere, in every form that a careless line of code would give it.
+/// A secret, in every form in which careless code could leak it.
 struct Canary {
     let name: String
     let forms: [Data]
@@ -36,17 +36,17 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
     }
 }
 
-/// Secrets are planted in a conversation, and then looked for in all that a node leaves behind or shows to somebody who
-/// has not asked for them (reliability.md, D.8).
+/// Plants secrets in a conversation, then searches for them in all files and outputs of a node that did not ask for
+/// them.
 @Suite("Canaries", .script) struct CanaryTests {
-    /// Everything around a node: its log, its files and their names, its process as others see it.
+    /// Searches the node's log, files, file names and public process data.
     private func search(_ node: TestNode, for canaries: [Canary], except: [String] = []) {
         let log = FileManager.default.contents(atPath: node.log) ?? Data()
         expectNone(canaries, in: log, "the log of \(node.name)")
         var names = ""
         for case let name as String in FileManager.default.enumerator(atPath: node.home) ?? .init() {
             names += name + "\n"
-            // These hold what the user has put there: who is known by which name, and where.
+            // These files hold the user's own entries: names and addresses of peers.
             if ["peers.json", "config.json"].contains(name) || except.contains(name) { continue }
             expectNone(canaries, in: Data(node.contents(name)), "\(name) of \(node.name)")
         }
@@ -61,7 +61,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
         _ = FileManager.default.createFile(atPath: path, contents: bytes, attributes: [.posixPermissions: 0o600])
     }
 
-    @Test("What was planted is in no log, error, check, file, name, argument, environment, hook or core of either node")
+    @Test("No planted secret is in a log, error, check, file, name, argument, environment, hook or core of either node")
     func nowhere() throws {
         try withDirectory { directory in
             let passphrase = "the canary passphrase \(UUID().uuidString)"
@@ -72,7 +72,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             defer { for node in [ann, bob] { node.crash() } }
             try ann.ok("init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", "\(directory)/passphrase")
             try bob.initialise()
-            // It writes down all that it gets: input, arguments, environment.
+            // The hook records all that it gets: input, arguments, environment.
             try ann.setHooks([(nil, #"{ cat; echo "$@"; env; } >> "$1""#)])
             try ann.start(["--log-level", "trace", "--passphrase-file", "\(directory)/passphrase"])
             try bob.start(["--log-level", "trace"])
@@ -83,7 +83,6 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
                 return text
             }
 
-            // A conversation of which everything is a canary.
             let room = plant("conversation name")
             let (annProfile, bobProfile) = (plant("creator's profile"), plant("joiner's profile"))
             let created = try ann.ok("conversation", "create", "--name", room, "--as", annProfile)
@@ -94,7 +93,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             try ann.wait("peerOnline")
             try bob.wait("peerOnline")
             let verified = try InviteSlug.decode(slug)
-            // As people are shown it, too: the log has not even that.
+            // The short form, too: not even that may be in the log.
             let shortID = Canary("the beginning of the conversation id", text: String(id.prefix(12)))
             canaries += [
                 Canary("the invite", text: String(slug.dropFirst("mayfly:join/".count).prefix(60))),
@@ -118,7 +117,6 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             try ann.ok("peer", "add", peer, try bob.ok("peer", "card")["contact"].string ?? "")
             try ann.ok("peer", "ping", peer)
 
-            // Messages in memory and on the disk, a file, a reaction, an answer.
             try ann.ok("send", room, plant("ephemeral text"), "--wait", "delivered", "--timeout", "90")
             let cursors = (try ann.cursor(), try bob.cursor())
             try ann.ok("lifetime", "propose", room, "1d")
@@ -138,7 +136,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             let annAddress = String(ann.listen?.dropFirst("tcp://".count) ?? "?")
             let bobAddress = String(bob.listen?.dropFirst("tcp://".count) ?? "?")
 
-            // The search can fail: what is shown to whoever asks for it is found.
+            // Proves that the search works: members are shown to a command that asks for them.
             let members = try ann.ok("conversation", "members", room).output
             let shown = Data((try ann.ok("read", room).output + members).utf8)
             for name in ["ephemeral text", "text", "file's name", "joiner's profile"] {
@@ -146,7 +144,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             }
             #expect(Canary("bob's key file", bytes: bob.contents("key")).isIn(Data(bob.contents("key"))))
 
-            // Commands that fail, and those that tell of the node as a whole.
+            // Failing commands, and commands about the node as a whole.
             var failures: [Answer] = []
             for command in [
                 ["unlock", "--passphrase-file", "\(directory)/wrong"],
@@ -162,7 +160,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             }
             #expect(failures.count > 12)
             for answer in failures {
-                // What the user has typed may be said back to the user; secrets typed or not may not.
+                // An error may repeat what the user typed, except secrets.
                 let typed = answer.command.joined(separator: "\n")
                 let secret = canaries.filter { canary in !(canary.name == "conversation name" && typed.contains(room)) }
                 expectNone(secret, in: Data((answer.output + answer.errors).utf8), "the failure of \(answer.command)")
@@ -175,13 +173,11 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
                 }
             }
 
-            // All that is left behind, before and after the end.
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             try ann.ok("explode", room, "--force")
             try bob.wait("exploded")
             try ann.wait("deletionReceipt")
-            // The log says what has happened, at the finest level.
             for line in ["link up", "member joined", "agreement began", "message state", "exploded"] {
                 #expect(Program.text(ann.log).contains("[NodeRuntime] \(line)"), "\(line)")
             }
@@ -191,7 +187,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             expectNone(canaries, in: Data(ann.told.utf8), "what a hook was told")
             #expect(ann.told.contains("MAYFLY_EVENT"))
 
-            // A crash leaves no picture of the memory.
+            // A crash leaves no core dump.
             let limits = Program.text("/proc/\(ann.pid)/limits").split(separator: "\n")
             #expect(
                 limits.contains { $0.hasPrefix("Max core file size") && $0.split(separator: " ")[4...5] == ["0", "0"] })

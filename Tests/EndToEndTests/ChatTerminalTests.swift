@@ -1,14 +1,14 @@
 import Glibc
 import Testing
 
-/// The chat and its terminal, where nobody looks.
+/// The chat on a terminal whose output is not read.
 @Suite("Terminal of the chat", .script) struct ChatTerminalTests {
-    @Test("A terminal that nobody reads does not hold up the end of the chat") func nobodyReads() throws {
+    @Test("A terminal whose output is not read does not delay the end of the chat") func nobodyReads() throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
             let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
             try terminal.expect("MEMORY ONLY")
-            // Each makes it draw the whole screen, until the terminal takes no more.
+            // Each makes it draw the whole screen, until the terminal's buffer is full.
             for _ in 0..<500 {
                 chat.signal(SIGCONT)
                 usleep(2_000)
@@ -18,7 +18,7 @@ import Testing
         }
     }
 
-    @Test("A crash gives the terminal back", arguments: [SIGSEGV, SIGTRAP, SIGABRT]) func crash(number: Int32) throws {
+    @Test("A crash restores the terminal", arguments: [SIGSEGV, SIGTRAP, SIGABRT]) func crash(number: Int32) throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
             let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    @Test("A confirmed explosion while the node is away is refused in words") func away() throws {
+    @Test("A confirmed explosion while the node is away is refused with a message") func away() throws {
         try withRoom { ann, _, _ in
             let terminal = try PseudoTerminal()
             let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])

@@ -2,9 +2,10 @@ import Foundation
 import Glibc
 import Testing
 
-/// Two nodes that talk, over loopback and over a network of their own.
 @Suite("A chat of two nodes", .script) struct ChatTests {
-    @Test("A chat on loopback: both see every message once, in order, from the right member") func loopback() throws {
+    @Test("A chat on loopback: each side gets every message once, in order, with the right member") func loopback()
+        throws
+    {
         try withRoom { ann, bob, id in
             try chat(ann, bob, id)
             let listed = try bob.ok("conversation", "list")
@@ -17,7 +18,7 @@ import Testing
     }
 
     @Test(
-        "A chat between two network namespaces, each with an address of its own",
+        "A chat between two network namespaces, each with its own address",
         .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func namespaces()
         throws
     {
@@ -40,7 +41,6 @@ import Testing
             }
             let id = try meet(nodes[0], nodes[1])
             try chat(nodes[0], nodes[1], id)
-            // The cable is pulled and put back.
             try agree(nodes[0], nodes[1], "1h")
             try nodes[1].stop()
             try nodes[0].ok("send", "room", "for later")
@@ -69,7 +69,7 @@ import Testing
         #expect(later.compactMap { $0["text"].string } == Array(texts.dropFirst()))
     }
 
-    @Test("Text of any kind arrives as it was: Unicode, line breaks, what looks like options, the longest allowed")
+    @Test("Text of any kind arrives unchanged: Unicode, line breaks, option-like text, the longest allowed")
     func anyText() throws {
         try withRoom { ann, bob, _ in
             let longest = String(repeating: "é", count: 16_384)
@@ -88,13 +88,14 @@ import Testing
         }
     }
 
-    @Test("Conversations are named by name, by id or by the beginning of an id, and only when that is unambiguous")
-    func naming() throws {
+    @Test("A conversation is named by name, id or unique prefix of its id; an ambiguous name is refused") func naming()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
             let first = try ann.ok("conversation", "create", "--name", "same")["conversation"].string ?? ""
-            // Two of one name: each has an alias of its own, and the name means neither once that is taken away.
+            // Two of one name: each has an alias. Without its alias the name is ambiguous.
             let other = try ann.ok("conversation", "create", "--name", "same", "--alias", "second")
             let second = other["conversation"].string ?? ""
             try ann.ok("conversation", "alias", "same", "--remove")
@@ -112,7 +113,7 @@ import Testing
                 #expect(answer.code == 7 && answer.kind == "notFound", "\(answer)")
             }
             #expect(try ann.run(["send", "nothing", "x"]).code == 7)
-            // Sixteen conversations: some first digit occurs twice.
+            // With sixteen conversations a first digit repeats.
             for _ in 0..<14 { try ann.ok("conversation", "create") }
             let ids = try ann.ok("conversation", "list").lines.compactMap { $0["conversation"].string }
             #expect(ids.count == 17)
@@ -122,7 +123,7 @@ import Testing
         }
     }
 
-    @Test("A member leaves: the other sees it, and the leaver's copy is gone") func leave() throws {
+    @Test("A member leaves: the other one is told, and the leaver's copy is gone") func leave() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("before", ann)
             try bob.writtenOut()
@@ -170,7 +171,7 @@ import Testing
                     #expect(node.files(holding: secret) == [], "\(secret) is on the disk of \(node.name)")
                     #expect(!Program.text(node.log).contains(secret), "\(secret) is in the log of \(node.name)")
                 }
-                // Ids are also bytes.
+                // Ids in binary form.
                 for id in ids {
                     let bytes = stride(from: 0, to: 64, by: 2).map {
                         UInt8(Array(id)[$0...($0 + 1)].map(String.init).joined(), radix: 16)!

@@ -3,9 +3,8 @@ import Foundation
 import Glibc
 import Testing
 
-/// Many clients of one node: those that wait, and those that only hold a connection.
+/// Many clients of one node, waiting or idle.
 @Suite("Many clients") struct ClientLimitTests {
-    /// A conversation of `ann` with `bob`, who is away.
     private func withAbsentMember(_ body: (_ ann: TestNode) throws -> Void) throws {
         try withHomes("ann", "bob") { nodes in
             for node in nodes { try node.start() }
@@ -16,15 +15,13 @@ import Testing
         }
     }
 
-    @Test("The operator gets in while 64 commands wait: status, doctor, lists, explode, lock, stop") func waiting()
-        throws
-    {
+    @Test("With 64 waiting commands status, doctor, lists, explode, lock and stop still work") func waiting() throws {
         try withAbsentMember { ann in
             let clients = try (0..<ControlLimits.waitingConnections).map { _ in try ControlClient(home: ann.home) }
             for client in clients {
                 let params = SendMethod.Params(conversation: "room", text: "hi", wait: .delivered)
                 _ = try client.send(SendMethod.self, params, body: [], until: nil)
-                // Its answer shows that the node has the one before.
+                // The answer proves that the node has read the request before.
                 _ = try client.call(VersionMethod.self, Nothing())
             }
             let refused = try ann.fails(1, "send", "room", "hi", "--wait", "delivered")
@@ -43,7 +40,8 @@ import Testing
         }
     }
 
-    @Test("Idle clients that take all descriptors of the node keep nobody out, and no core") func descriptors() throws {
+    @Test("Idle clients that hold all the node's descriptors lock no client out, and use no processor time")
+    func descriptors() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             ann.prefix = ["prlimit", "--nofile=64:64"]
@@ -54,7 +52,7 @@ import Testing
             for _ in 0..<5 { try ann.ok("status") }
             func seconds() -> Double {
                 let fields = Program.text("/proc/\(ann.pid)/stat").split(separator: " ").compactMap { Double($0) }
-                // utime and stime; the name is no number.
+                // utime and stime; the process name is no number and drops out.
                 return (fields[11] + fields[12]) / Double(sysconf(Int32(_SC_CLK_TCK)))
             }
             let before = seconds()

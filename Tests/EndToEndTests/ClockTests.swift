@@ -2,9 +2,9 @@ import Foundation
 import Glibc
 import Testing
 
-/// Clocks that lie, under the real binary (protocol, section 9; reliability.md, T10).
-@Suite("A clock that lies", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClockTests {
-    /// `ann`, whose clock the test sets, and `bob` keep a message for an hour.
+/// Wrong clocks under the real binary.
+@Suite("A wrong clock", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClockTests {
+    /// `ann`, on the test's clock, and `bob` keep a message for an hour.
     private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -22,10 +22,10 @@ import Testing
 
     private static let both = ["for an hour", "from bob"]
 
-    /// Whether nothing of the messages is left on the disk.
+    /// Whether no message is left on the disk.
     private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
 
-    @Test("Ten years ahead for a moment: hidden at once, and nothing is destroyed when the clock is right again")
+    @Test("Ten years ahead for a moment: messages are hidden at once, and none is destroyed once the clock is right")
     func glitch() throws {
         try withMessage { ann, _, clock in
             for years in [1, 10] as [Int64] {
@@ -35,7 +35,6 @@ import Testing
                 clock.realtime = 0
                 try eventually("they are back", seconds: 30) { try ann.texts() == Self.both }
             }
-            // A quarter of a minute of it is not enough either.
             clock.realtime = 10 * TestClock.year
             #expect(try ann.texts() == [])
             clock.boottime = 15
@@ -48,7 +47,7 @@ import Testing
         }
     }
 
-    @Test("Ten years ahead for a moment: the reactions are back, too") func glitchOfReactions() throws {
+    @Test("Ten years ahead for a moment: the reactions come back, too") func glitchOfReactions() throws {
         try withMessage { ann, bob, clock in
             let id = try #require(try message("for an hour", at: ann)["message"].string)
             try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
@@ -66,7 +65,7 @@ import Testing
         }
     }
 
-    @Test("Ten years ahead for longer than a minute: destroyed, and setting the clock back brings nothing back")
+    @Test("Ten years ahead for longer than a minute: messages are destroyed, and setting the clock back restores none")
     func stepForward() throws {
         try withMessage { ann, bob, clock in
             clock.realtime = 10 * TestClock.year
@@ -81,12 +80,12 @@ import Testing
             try ann.stop()
             try ann.start()
             #expect(try ann.texts() == [])
-            // The other member's clock is right, and its copy is not ours to end.
+            // The other member's clock is right, so its copy stays.
             #expect(try bob.texts() == Self.both)
         }
     }
 
-    @Test("Set back ten years, and to 1970, while it runs: a message lives as long as was agreed, not longer")
+    @Test("Set back ten years, and to 1970, while the node runs: a message lives as long as agreed, not longer")
     func setBack() throws {
         try withMessage { ann, bob, clock in
             let end = try #require(try message("for an hour", at: ann)["expiresAt"].time)
@@ -98,14 +97,14 @@ import Testing
                 #expect(try #require(late["expiresAt"].time) >= end, "now does not go back")
                 #expect(try #require(late["expiresAt"].time) < end + 600_000)
             }
-            // An hour by the clock that nobody sets.
+            // An hour of CLOCK_BOOTTIME, which cannot be set.
             clock.boottime = TestClock.hour + 600
             try eventually("the messages are gone", seconds: 60) { try ann.texts() == [] && isDestroyed(ann) }
             try say("still talking", bob)
         }
     }
 
-    @Test("Set back while it is stopped: what had expired stays gone, what lives is not lost")
+    @Test("Set back while the node is stopped: expired messages stay gone, living ones are kept")
     func setBackAcrossRestart() throws {
         try withMessage { ann, _, clock in
             for back in [-10 * TestClock.year, -Int64(time(nil))] {
@@ -124,16 +123,14 @@ import Testing
         }
     }
 
-    @Test("A message comes to its end: both are told by messageExpired, and nothing of it is left") func expired()
-        throws
-    {
+    @Test("A message expires: both sides get messageExpired, and nothing of it is left") func expired() throws {
         try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
             let id = try say("for an hour", ann)["message"].string ?? ""
             clock.pass(TestClock.hour / 2)
-            // To both it is as if they had stood still. They ask over the link what had lain in the kernel meanwhile.
+            // Both nodes were suspended. They ask over the link for the frames buffered in the kernel.
             for node in [ann, bob] { #expect(try node.texts() == ["for an hour"]) }
             try say("half an hour later", bob)
-            // Its bucket is over, too; not that of the other.
+            // The message's time bucket has expired, too, but not the other one's.
             clock.pass(TestClock.hour / 2 + 60)
             for node in [ann, bob] {
                 let event = try node.wait("messageExpired:message=\(id)")
@@ -149,7 +146,7 @@ import Testing
         }
     }
 
-    @Test("A message expires undelivered: its sender is told, a `send` that waits ends with 3, the other sees a gap")
+    @Test("A message expires undelivered: its sender is told, a waiting `send` ends with 3, the other side sees a gap")
     func undelivered() throws {
         try withMessage { ann, bob, clock in
             let cursor = try ann.cursor()
@@ -174,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("Unopened for too long before its receiver is there: expired undelivered, and a gap, not delivered")
+    @Test("A message past its `unopened` time before its receiver returns expires undelivered, and leaves a gap")
     func unopenedUndelivered() throws {
         try withClockedRoom { ann, bob, _, clock in
             try ann.ok("lifetime", "propose", "room", "1h", "--unopened", "1m")
@@ -197,14 +194,14 @@ import Testing
         }
     }
 
-    @Test("Sent, and over when its receiver is there again: the receiver says so, and each side has an event")
+    @Test("A message that has expired when its receiver returns: the receiver reports it, and each side has an event")
     func expiredOnArrival() throws {
         try withClockedRoom { ann, bob, _, clock in
             try ann.ok("lifetime", "propose", "room", "1h", "--unopened", "1m")
             try bob.wait("lifetimeProposed:ours=false")
             try bob.ok("lifetime", "accept", "room")
             try ann.wait("lifetimeAgreed")
-            // It leaves for a process that does not take it any more.
+            // The frame is sent to a suspended process.
             kill(bob.pid, SIGSTOP)
             let id = try ann.ok("send", "room", "a minute", "--wait", "sent")["message"].string ?? ""
             bob.crash()
@@ -217,7 +214,7 @@ import Testing
         }
     }
 
-    @Test("A message that lies in the kernel while its receiver is suspended for longer than it lives is not kept")
+    @Test("A message in the kernel's buffer is not kept if its receiver is suspended for longer than its lifetime")
     func receivedInSuspend() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, _, clock in
             kill(ann.pid, SIGSTOP)
@@ -241,8 +238,8 @@ import Testing
         }
     }
 
-    /// A step of two hours may be a link that was away for two hours to one of the two, and then the session has ended.
-    @Test("After two steps of the clock an unopened message is gone at its end, or `send` has said that it has none")
+    /// A step of two hours may look like a link lost for two hours to one side, which ends the session.
+    @Test("After two clock steps an unopened message is gone at its end, or `send` has reported that it has none")
     func unopenedAfterSteps() throws {
         try withUnopened { ann, bob, clock in
             clock.pass(2 * TestClock.hour)
@@ -259,7 +256,7 @@ import Testing
         }
     }
 
-    @Test("When the session has ended with a step of the clock, a message is in memory only, and `send` says so")
+    @Test("When a clock step has ended the session, a message is in memory only, and `send` reports it")
     func unopenedAfterSessionEnd() throws {
         try withUnopened { ann, bob, clock in
             try bob.stop()
@@ -275,7 +272,7 @@ import Testing
         }
     }
 
-    @Test("Asleep for two hours: what came to its end meanwhile is gone on waking, without a minute of doubt")
+    @Test("Asleep for two hours: messages that expired meanwhile are gone on waking, without a minute of doubt")
     func suspend() throws {
         try withMessage { ann, bob, clock in
             clock.realtime = 2 * TestClock.hour

@@ -1,12 +1,11 @@
 import Foundation
 import Testing
 
-/// Two machines whose clocks are decades apart: one without a battery clock starts in 1970.
+/// Two machines whose clocks are decades apart. A machine without a battery clock starts in 1970.
 @Suite("Clocks apart", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClocksApartTests {
-    /// Seconds from now to 1970-01-02.
     private static var toTheBeginning: Int64 { 24 * TestClock.hour - Int64(Date.now.timeIntervalSince1970) }
 
-    /// `ann` with the machine's clock, and `bob` with one of his own.
+    /// `ann` with the machine's clock, and `bob` with a shifted one.
     private func withClocks(_ offset: Int64, _ body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
         try withDirectory { directory in
             let clock = try TestClock(in: directory)
@@ -15,7 +14,7 @@ import Testing
             defer { for node in nodes { node.crash() } }
             nodes[1].prefix = clock.prefix
             for node in nodes {
-                // By its own clock, too: a home never goes back behind the time that it has seen.
+                // On the shifted clock, too: a home never goes behind the newest time that it has seen.
                 let start = [Program.mayfly, "init", "--name", node.name, "--listen", node.anyPort]
                 let made = try Program.run(node.prefix + start + ["--home", node.home], in: directory)
                 #expect(made.code == 0, "\(made)")
@@ -54,7 +53,7 @@ import Testing
         }
     }
 
-    @Test("An explosion while the member is away reaches it by a knock") func knock() throws {
+    @Test("A knock tells an absent member of the explosion") func knock() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             let id = try meet(ann, bob)
             let cursor = try ann.cursor()

@@ -2,8 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// Codes to say aloud, with real nodes.
-@Suite("Codes to say aloud", .script) struct CodeTests {
+@Suite("Spoken codes", .script) struct CodeTests {
     private func withNodes(_ body: (_ ann: TestNode, _ bob: TestNode, _ place: String) throws -> Void) throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
@@ -11,19 +10,17 @@ import Testing
         }
     }
 
-    /// `ann` waits with a code.
     private func open(_ ann: TestNode) throws -> (command: Background, code: String) {
         let command = try Background(ann, ["invite", "create", "room", "--code"])
         return (command, try #require(try command.line()["code"].string))
     }
 
-    /// Another code with the same number.
     private func other(_ code: String) -> String {
         let parts = code.split(separator: "-")
         return "\(parts[0])-\(parts[1])-\(parts[2] == "zoo" ? "zone" : "zoo")"
     }
 
-    @Test("A code leads to a conversation, and its creator is told that it was taken") func taken() throws {
+    @Test("A spoken code leads to a conversation, and its creator is told that it was used") func taken() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let joined = try bob.ok("join", code.uppercased(), "--at", place, "--as", "bob", "--timeout", "90")
@@ -34,10 +31,9 @@ import Testing
             try ann.wait("codeEnded:outcome=taken", in: "room")
             try say("from the first to the second", ann)
             try say("and back", bob)
-            // The invite was for one.
             let again = try bob.fails(7, "join", code, "--at", place)
             #expect(again.kind == "notFound")
-            // Neither code nor words are on a disk, or in a log.
+            // Neither code nor words are on a disk or in a log.
             for node in [ann, bob] {
                 let words = code.split(separator: "-").dropFirst().joined(separator: "-")
                 #expect(node.files(holding: code).isEmpty && node.files(holding: words).isEmpty)
@@ -46,9 +42,7 @@ import Testing
         }
     }
 
-    @Test("A wrong guess voids the code: both sides are told, and the right words come too late") func wrongGuess()
-        throws
-    {
+    @Test("A wrong guess voids the code: both sides are told, and the right words then fail") func wrongGuess() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let answer = try bob.fails(2, "join", other(code), "--at", place)
@@ -62,7 +56,7 @@ import Testing
         }
     }
 
-    @Test("Of two joiners at once one joins, and the other is told that there is no such code") func twoJoiners() throws
+    @Test("Two joiners at once: one joins, and the other is told that the code does not exist") func twoJoiners() throws
     {
         try withHomes("ann", "bob", "cid") { nodes in
             for node in nodes { try node.start() }
@@ -81,7 +75,7 @@ import Testing
         }
     }
 
-    @Test("Ctrl-C takes the code back; --no-wait leaves it open until it is revoked, alone or with all invites")
+    @Test("Ctrl-C revokes the code; --no-wait leaves it open until it is revoked, alone or with all invites")
     func revocation() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
@@ -97,13 +91,12 @@ import Testing
                 try ann.wait("codeEnded:outcome=revoked", in: "room", after: cursor)
                 #expect(try bob.fails(7, "join", left, "--at", place).kind == "notFound")
             }
-            // One that is left open is good.
             let last = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
             #expect(try bob.ok("join", last, "--at", place, "--as", "bob")["state"].string == "ready")
         }
     }
 
-    @Test("A code is enough where the invite's addresses are wrong: its creator is dialled where it was reached")
+    @Test("A code suffices if the invite's addresses are wrong: the creator is dialled where it was reached")
     func wrongAddresses() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -122,7 +115,7 @@ import Testing
         }
     }
 
-    @Test("A lock of the node, and an explosion, end the code, and say so by the exit code") func ends() throws {
+    @Test("A lock of the node and an explosion end the code, each with its exit code") func ends() throws {
         try withNodes { ann, bob, place in
             var (command, code) = try open(ann)
             try ann.ok("lock")
@@ -136,8 +129,7 @@ import Testing
         }
     }
 
-    @Test(
-        "A node without an open code meets a greeting as it meets garbage; with one, silence behind it spends nothing")
+    @Test("A node without an open code treats a greeting as garbage; with one, a silent client does not spend it")
     func strangers() throws {
         try withNodes { ann, bob, place in
             let garbage: [UInt8] = [0x63, 0, 7] + [UInt8](repeating: 9, count: 14)
@@ -154,7 +146,7 @@ import Testing
                 try stranger.send([0x63, 0, slot] + garbage.dropFirst(3))
                 silent.append(stranger)
             }
-            // What is no share is not answered either.
+            // An invalid share gets no answer.
             let wrong = try Stranger(ann)
             try wrong.send([0x63, 0, slot] + garbage.dropFirst(3) + [UInt8](repeating: 0, count: 32))
             #expect(wrong.readToEnd().isEmpty)
@@ -164,7 +156,7 @@ import Testing
         }
     }
 
-    @Test("Who is answered and goes away has spent the code") func unproven() throws {
+    @Test("A joiner that disconnects after the answer has spent the code") func unproven() throws {
         try withNodes { ann, _, place in
             let (command, code) = try open(ann)
             let slot = UInt8(code.split(separator: "-")[0]) ?? 0
@@ -183,7 +175,7 @@ import Testing
         }
     }
 
-    @Test("What is mistyped is refused before anything is sent, with the nearest word") func mistyped() throws {
+    @Test("A mistyped code is refused before anything is sent, with the nearest word") func mistyped() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let slot = code.split(separator: "-")[0]
@@ -198,9 +190,8 @@ import Testing
             try bob.fails(64, "join", "mayfly:join/abc", "--at", place)
             try ann.fails(64, "invite", "create", "room", "--code", "--single-use")
             try ann.fails(64, "invite", "create", "room", "--no-wait")
-            // Nobody listens there: nothing is lost.
+            // No node listens there, so the code is not spent.
             #expect(try bob.fails(5, "join", code, "--at", "127.0.0.1:1").kind == "unreachable")
-            // As it was said, and not quoted.
             let words = code.split(separator: "-").map(String.init)
             let joined = try bob.run(["join"] + words + ["--at", place, "--as", "bob"])
             #expect(joined.code == 0 && joined["state"].string == "ready", "\(joined)")
@@ -209,7 +200,7 @@ import Testing
     }
 }
 
-/// A connection that is nobody's.
+/// A connection of a stranger.
 private final class Stranger {
     private let socket: Int32
 
@@ -223,7 +214,6 @@ private final class Stranger {
         }
     }
 
-    /// So many bytes, or fewer at the end.
     func read(_ count: Int) -> [UInt8] {
         var result: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 4_096)
@@ -238,9 +228,9 @@ private final class Stranger {
     func readToEnd() -> [UInt8] { read(1 << 20) }
 }
 
-/// A code is found on one network, by multicast, without `--at`.
+/// A code is found on one network by multicast, without `--at`.
 @Suite(
-    "Codes on one network", .script,
+    "Spoken codes on one network", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanCodeScenarios
 {
     private func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
@@ -257,7 +247,7 @@ private final class Stranger {
         }
     }
 
-    @Test("Without --at the machine that has the code is found; a socket is open only while a code is") func found()
+    @Test("Without --at the machine with the code is found; its socket is open only while a code is") func found()
         throws
     {
         try withMachines { cable, ann, bob in
@@ -271,17 +261,14 @@ private final class Stranger {
         }
     }
 
-    @Test("Where nobody has the code, and where two nodes have one of its number, the error names --at") func nobody()
-        throws
-    {
+    @Test("If no node has the code, or two have one with its number, the error names --at") func nobody() throws {
         try withMachines { cable, ann, bob in
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
             let slot = Int(code.split(separator: "-")[0]) ?? 0
             let answer = try bob.fails(5, "join", "\(slot % 99 + 1)-harvest-lamp")
             #expect(answer.kind == "unreachable" && "\(answer)".contains("--at"))
-            // The code is as good as before.
             #expect(try bob.ok("join", code, "--as", "bob")["state"].string == "ready")
-            // A node that is told to look for nobody does not.
+            // A node without discovery does not look.
             try bob.stop()
             try bob.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "off"])
             #expect("\(try bob.fails(5, "join", code))".contains("off"))

@@ -2,9 +2,8 @@ import Foundation
 import Glibc
 import Testing
 
-/// Commands and the daemon where little things matter: an empty option, a hangup, a misspelt setting.
 @Suite("Commands", .script) struct CommandTests {
-    @Test("An empty --home is a wrong use, not the default home") func emptyHome() throws {
+    @Test("An empty --home is wrong usage, not the default home") func emptyHome() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -19,7 +18,7 @@ import Testing
         }
     }
 
-    @Test("A cap that there is not keeps the node from starting, and doctor names it") func cap() throws {
+    @Test("An unknown cap keeps the node from starting, and doctor names it") func cap() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let right = Program.text("\(ann.home)/config.json")
@@ -35,7 +34,7 @@ import Testing
         }
     }
 
-    @Test("config set changes the file and the running node, and a mistake changes neither; new members see the name")
+    @Test("`config set` changes the file and the running node, a mistake changes neither, and new members see the name")
     func settings() throws {
         try withPair { ann, bob in
             #expect(try ann.ok("config", "set", "name", "zoe")["changed"].list.contains { $0.string == "name" })
@@ -64,7 +63,7 @@ import Testing
         }
     }
 
-    @Test("read --unread begins at the first unread message, also among one's own") func unread() throws {
+    @Test("`read --unread` starts at the first unread message, also among our own") func unread() throws {
         try withRoom { ann, bob, _ in
             try say("old", ann)
             #expect(try bob.ok("read", "room").lines.count == 1)
@@ -78,7 +77,7 @@ import Testing
         }
     }
 
-    @Test("read --follow ends when the node is locked") func followLocked() throws {
+    @Test("`read --follow` ends when the node is locked") func followLocked() throws {
         try withRoom { ann, bob, _ in
             let follower = try Background(ann, ["read", "room", "--follow"])
             try say("seen", bob)
@@ -105,7 +104,8 @@ import Testing
         }
     }
 
-    @Test("A conversation that sleeps until it explodes is listed with its end") func scheduledAndAsleep() throws {
+    @Test("A sleeping conversation with a scheduled explosion is listed with its end") func scheduledAndAsleep() throws
+    {
         try withRoom { ann, _, _ in
             try ann.ok("explode", "room", "--in", "2h", "--force")
             try ann.ok("inbox", "sleep", "room")
@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test("A prefix that is of an invitation and of a join gives up neither") func ambiguousCancel() throws {
+    @Test("A prefix that fits an invitation and a join cancels neither") func ambiguousCancel() throws {
         try withPair { ann, bob in
             for (node, other) in [(ann, bob), (bob, ann)] {
                 let card = try other.ok("peer", "card")["contact"].string ?? ""
@@ -142,7 +142,7 @@ import Testing
             func ids(_ state: String) -> [String] {
                 listed.filter { $0["state"].string == state }.compactMap { $0["join"].string }
             }
-            // Ids are random: among so many, two begin alike.
+            // Ids are random: among so many, two share a prefix.
             let pair = ids("invited").flatMap { one in ids("joining").map { (one, $0) } }.first {
                 $0.prefix(1) == $1.prefix(1)
             }
@@ -155,7 +155,7 @@ import Testing
         }
     }
 
-    @Test("What --json prints holds nothing that a terminal obeys") func controls() throws {
+    @Test("The output of --json contains no terminal control characters") func controls() throws {
         try withRoom { ann, bob, _ in
             let text = "a\u{9b}31m\u{2028}b\u{202e}c"
             try ann.ok("send", "room", text, "--wait", "delivered")
@@ -166,7 +166,7 @@ import Testing
     }
 
     @Test(
-        "A configuration whose disk fails leaves no half file behind",
+        "A failed write of the configuration leaves no partial file",
         .enabled(if: Tracer.isThere, "needs strace and leave to trace")) func failingDisk() throws
     {
         try withDirectory { directory in

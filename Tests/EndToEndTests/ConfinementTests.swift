@@ -8,7 +8,9 @@ import Testing
         try Program.run([Program.mayfly, "confine", "/usr/bin/python3", "-c", script], in: directory)
     }
 
-    @Test("It computes, reads the system's files, makes threads and writes to its output") func works() throws {
+    @Test("A confined program computes, reads the system's files, makes threads and writes to its output") func works()
+        throws
+    {
         try withDirectory { directory in
             let script = """
                 import hashlib, threading
@@ -23,7 +25,7 @@ import Testing
     }
 
     @Test(
-        "It does nothing else",
+        "A confined program can do nothing else",
         arguments: [
             "open('FILE', 'w')", "open('FILE', 'a')", "os.open('FILE', os.O_RDWR)", "os.unlink('FILE')",
             "os.rename('FILE', 'x')", "os.mkdir('sub')", "os.symlink('FILE', 'link')", "os.link('FILE', 'link')",
@@ -56,14 +58,14 @@ import Testing
                 try FileManager.default.contentsOfDirectory(atPath: directory).filter {
                     $0 != "file" && !$0.hasPrefix(".run")
                 } == [])
-            // Without confinement it does, so that this test can fail.
+            // Proves that the program succeeds without confinement.
             let free = try Program.run(
                 ["/usr/bin/python3", "-c", "import os, socket, fcntl; open('/dev/null')"], in: directory)
             #expect(free.code == 0)
         }
     }
 
-    @Test("It ends when it takes too much memory or time") func bounds() throws {
+    @Test("A confined program is ended when it takes too much memory or time") func bounds() throws {
         try withDirectory { directory in
             #expect(try confined("x = bytearray(3 << 30)", in: directory).code != 0)
             let spinning = try Program.run(

@@ -8,7 +8,7 @@ import Testing
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test("a reply names the message it answers; what is not known cannot be answered") func reply() throws {
+    @Test("a reply names its message; an unknown message cannot be answered") func reply() throws {
         try withRoom { ann, bob, _ in
             let first = id(try say("shall we?", ann))
             let sent = try bob.ok("send", "room", "yes", "--reply-to", String(first.prefix(8)), "--wait", "delivered")
@@ -54,7 +54,8 @@ import Testing
         }
     }
 
-    @Test("a content of an unknown type is shown by its fallback and handed to bots as it is") func unknownType() throws
+    @Test("a content of an unknown type is shown by its fallback and passed to bots unchanged") func unknownType()
+        throws
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let payload = "\(ann.directory)/payload"
@@ -72,12 +73,12 @@ import Testing
         }
     }
 
-    @Test("a message is read only where its reader has asked for read receipts") func readReceipts() throws {
+    @Test("a read receipt is sent only if its reader has enabled it") func readReceipts() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("one", ann))
             try bob.ok("read", "room")
             let second = id(try say("two", ann))
-            // What was read before is not told.
+            // A message that was read earlier sends no receipt.
             #expect(try line(first, ann)["state"].string == "delivered")
             #expect(try bob.ok("conversation", "set", "room", "read-receipts=on")["value"].string == "on")
             try bob.ok("read", "room")
@@ -87,11 +88,10 @@ import Testing
             #expect(deliveries[0]["member"].string == "bob" && deliveries[0]["at"].time != nil)
             ann.crash()
             try ann.start()
-            // States are written with a commit 100 ms later. The node asks again for one that it had not written.
+            // States are written with a commit 100 ms later. The node asks again for an unwritten one.
             try eventually("it is known again") {
                 try ["read", "delivered"].contains(line(second, ann)["state"].string)
             }
-            // The default is for conversations without a setting of their own.
             #expect(try ann.ok("conversation", "set", "--default", "read-receipts=on")["value"].string == "on")
             #expect(try bob.ok("conversation", "set", "room", "read-receipts=off")["value"].string == "off")
             let third = id(try say("three", ann))
@@ -105,7 +105,7 @@ import Testing
         }
     }
 
-    @Test("a read receipt waits until its sender is there again") func lateReceipt() throws {
+    @Test("a read receipt waits until its sender is back") func lateReceipt() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.ok("conversation", "set", "room", "read-receipts=on")
             let first = id(try say("one", ann))

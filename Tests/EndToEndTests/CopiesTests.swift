@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// Two copies of one home that run at once: a restored backup, a cloned machine.
 @Suite("Copies of a home", .script) struct CopiesTests {
     private func warnings(_ node: TestNode) throws -> [String] {
         try node.ok("doctor").lines.filter { $0["name"].string == "copies" && $0["state"].string == "warning" }
@@ -16,7 +15,7 @@ import Testing
         }.reduce(0, +)
     }
 
-    @Test("Two copies of a home run at once: both owners and the member are warned, and they dial slowly")
+    @Test("Two copies of a home that run at once: both owners and the member are warned, and they dial slowly")
     func twoCopies() throws {
         try withRoom { ann, bob, _ in
             try bob.stop()
@@ -35,13 +34,14 @@ import Testing
                 let member = try node.ok("conversation", "members", "room")["members"][0]
                 #expect(member["reportsCopies"].bool == true && member["copied"].isNull, "\(member)")
             }
-            // The copy that was told last has taken the link of the other one, which waits before it takes it back.
+            // The copy that was warned last has taken the other copy's link. The other one waits before it takes it
+            // back.
             let waiting = try bob.ok("conversation", "members", "room")["members"][0]["online"].bool == true ? 1 : 0
             let node = [bob, copy][waiting]
             let lost = try node.wait("peerOffline", after: told[waiting])
             let back = try node.wait("peerOnline", after: lost["cursor"].integer ?? 0)
             let waited = (back["at"].time ?? 0) - (lost["at"].time ?? 0)
-            // The loss is told 3 s after the other side has closed, for another link could have followed at once.
+            // The loss is reported 3 s after the close, because another link could follow at once.
             #expect(waited >= 27_000, "\(node.name) waited \(waited) ms")
             #expect(try warnings(ann).contains { $0.contains("two copies of bob's home") })
             let member = try ann.ok("conversation", "members", "room")["members"][0]
@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test("A home that restarts, however often, warns nobody") func restarts() throws {
+    @Test("A home that restarts, however often, causes no warning") func restarts() throws {
         try withRoom { ann, bob, _ in
             for _ in 0..<3 {
                 let cursor = try ann.cursor()

@@ -4,9 +4,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// kill -9 at any moment.
 @Suite("Crashes", .script) struct CrashTests {
-    @Test("kill -9 of either node during a stream of durable sends: what was confirmed as delivered is there, once")
+    @Test("kill -9 of either node during a stream of durable sends: each confirmed delivery is there, once")
     func stream() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
@@ -39,7 +38,7 @@ import Testing
             var generator = SeededNumbers("kill -9 among deliveries")
             for round in 0..<8 {
                 let count = delivered.withLock { $0.count }
-                // Until something was delivered in this round, and then to a random moment of what follows.
+                // Until a delivery in this round, and then a random moment longer.
                 try eventually("a delivery in round \(round)") { delivered.withLock { $0.count } > count }
                 Thread.sleep(forTimeInterval: Double.random(in: 0...0.3, using: &generator))
                 let node = round % 2 == 0 ? bob : ann
@@ -57,7 +56,7 @@ import Testing
                 for text in expected { #expect(texts.count { $0 == text } == 1, "\(text) at \(node.name)") }
                 #expect(Set(texts).count == texts.count, "nothing is there twice")
             }
-            // What was not confirmed arrives, too, and never twice.
+            // Unconfirmed messages arrive, too, and no message arrives twice.
             try ann.wait("peerOnline")
             try bob.wait("peerOnline")
             try eventually("nothing is on its way any more") { try ann.ok("outbox", "list").lines.isEmpty }
@@ -67,8 +66,7 @@ import Testing
         }
     }
 
-    @Test(
-        "kill -9 at a random moment of an explosion: it has happened wholly or not at all, and the member learns of it")
+    @Test("kill -9 at a random moment of an explosion: it happened completely or not at all, and the member is told")
     func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, first in
             var id = first
@@ -90,7 +88,7 @@ import Testing
                         [mayfly, "explode", "room", "--force", "--home", home], in: directory)
                     isConfirmed.withLock { $0 = answer?.code == 0 }
                 }
-                // Starting the command takes some of it.
+                // Starting the command takes part of the delay.
                 Thread.sleep(forTimeInterval: Double.random(in: 0...0.02, using: &generator) + delay)
                 delay += 0.02
                 ann.crash()
@@ -108,7 +106,7 @@ import Testing
                 #expect(ann.files(holding: "secret").isEmpty)
                 try bob.wait("exploded", after: cursor)
                 try bob.fails(3, "read", id)
-                // The receipt may have come before the crash; then its event is gone and the tombstone has it.
+                // If the receipt came before the crash its event is lost, and the tombstone has it.
                 if isConfirmed.withLock({ $0 }), !(try hasReceipt(ann, id)) { try ann.wait("deletionReceipt") }
             }
         }
@@ -118,7 +116,7 @@ import Testing
         !(try creator.ok("explode", "status", id)["confirmed"].list.isEmpty)
     }
 
-    @Test("kill -9 right after each answer of the command line: what it said is true after the restart")
+    @Test("kill -9 right after each answer of the command line: the answer is still true after the restart")
     func everyAnswer() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -142,7 +140,7 @@ import Testing
             try bob.ok("lifetime", "accept", "room")
             bob.crash()
             try bob.start()
-            // Its session is over; what bob has signed is there.
+            // The session is over; bob's signature remains.
             let signed = try bob.ok("lifetime", "agreements", "room").lines
             #expect(signed.map { $0["agreement"]["lifetime"].string } == ["1d"], "\(signed)")
             #expect(signed.allSatisfy { $0["verified"].bool == true }, "\(signed)")

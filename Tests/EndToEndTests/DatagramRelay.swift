@@ -3,8 +3,8 @@ import Glibc
 import Synchronization
 import TestSupport
 
-/// Stands between a node and those who dial it, for UDP alone: over TCP nobody answers at its port. Each dialer is seen by the
-/// node under an address of its own, as behind a NAT, and all of them can be moved to new ones at a time.
+/// A NAT for UDP between a node and its dialers; over TCP its port is closed. The node sees each dialer under its own
+/// address, and all can be moved to new ones at once.
 final class DatagramRelay: Sendable {
     private let host = Loopback.next()
     private let port: UInt16
@@ -31,10 +31,8 @@ final class DatagramRelay: Sendable {
     }
 
     var endpoint: String { "tcp://\(host):\(port)" }
-    /// Datagrams that came through.
     var passed: Int { state.withLock { $0.passed } }
 
-    /// The node sees every dialer at a new address from now on.
     func move() {
         state.withLock { state in
             for door in state.doors.values { Glibc.close(door) }

@@ -1,9 +1,7 @@
 import Foundation
 import Testing
 
-/// Links over UDP between real nodes.
 @Suite("UDP", .script) struct DatagramTests {
-    /// Two nodes that share `room`, where `bob` reaches `ann` over UDP alone.
     private func withDatagramRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ relay: DatagramRelay) throws -> Void)
         throws
     {
@@ -14,7 +12,7 @@ import Testing
             try ann.start()
             let relay = try DatagramRelay(to: ann)
             defer { relay.close() }
-            // What it tells others is the relay's port, where nobody answers over TCP.
+            // It advertises the relay's port, which is closed for TCP.
             try ann.stop()
             let configuration = String(decoding: ann.contents("config.json"), as: UTF8.self)
             let told = configuration.replacingOccurrences(
@@ -23,7 +21,7 @@ import Testing
             #expect(told != configuration)
             try ann.replace("config.json", with: told)
             try ann.start()
-            // And nobody reaches bob: at the port that it tells, there is nothing at all.
+            // bob is unreachable: he advertises a closed port.
             try bob.initialise(["--advertise", "tcp://127.0.0.1:9"])
             try bob.start()
             try meet(ann, bob)
@@ -37,7 +35,7 @@ import Testing
             ?? JSON(value: nil)
     }
 
-    @Test("Where TCP is closed two nodes meet, chat and agree over UDP, and say so") func chat() throws {
+    @Test("Without TCP two nodes meet, chat and agree over UDP, and report the path") func chat() throws {
         try withDatagramRoom { ann, bob, relay in
             try agree(ann, bob, "1d")
             for index in 0..<10 { try say("over UDP \(index)", index % 2 == 0 ? ann : bob) }
@@ -51,7 +49,7 @@ import Testing
         }
     }
 
-    @Test("A chat over UDP goes on when a NAT gives one side another address, on the same link") func move() throws {
+    @Test("A chat over UDP goes on over the same link when a NAT changes one side's address") func move() throws {
         try withDatagramRoom { ann, bob, relay in
             try say("before", ann)
             let cursor = try ann.cursor()
@@ -61,14 +59,16 @@ import Testing
                 try say("from bob after move \(index)", bob)
                 try say("from ann after move \(index)", ann)
             }
-            // It was not lost in between: no other handshake, nobody offline.
+            // The link was not lost in between: no other handshake, no member offline.
             #expect(abs((try link(ann)["since"].time ?? 0) - (since ?? 0)) < 1_000)
             let events = try ann.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines
             #expect(!events.contains { $0["event"].string == "peerOffline" })
         }
     }
 
-    @Test("Who comes back over UDP is found again, and what was said meanwhile arrives") func comeBack() throws {
+    @Test("A member that returns over UDP is found again, and the messages sent meanwhile arrive") func comeBack()
+        throws
+    {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("before", ann)
@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test("Who was away learns of an explosion by a knock over UDP, and its receipt comes back") func lateMember()
+    @Test("An absent member learns of an explosion by a knock over UDP, and its receipt arrives") func lateMember()
         throws
     {
         try withDatagramRoom { ann, bob, _ in
@@ -108,7 +108,7 @@ import Testing
         }
     }
 
-    @Test("With --no-udp a node has no socket for it, and is dialled over TCP") func off() throws {
+    @Test("With --no-udp a node has no UDP socket and is dialled over TCP") func off() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             try ann.start(["--no-udp"])

@@ -4,14 +4,11 @@ import Testing
 
 @testable import Program
 
-/// The one queue of all deadlines that requests wait for.
+/// The queue of all deadlines of waiting requests.
 @Suite("Deadlines") struct DeadlineQueueTests {
-    /// What has happened, in order.
     private final class Told { var numbers: [Int] = [] }
 
-    @Test(
-        "Deadlines pass in the order of their times, whatever order they came in, and none of those that were taken back"
-    ) func order() {
+    @Test("Deadlines pass in time order, whatever the order of insertion, and cancelled ones never") func order() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -26,7 +23,7 @@ import Testing
         queue.remove(names[20] ?? 0)
         loop.advanceTime(by: .seconds(25))
         #expect(told.numbers == [10, 10, 30])
-        // One that is earlier than all others moves the timer.
+        // A new earliest deadline moves the timer.
         _ = queue.add(after: .seconds(1)) { told.numbers.append(1) }
         loop.advanceTime(by: .seconds(1))
         #expect(told.numbers == [10, 10, 30, 1])
@@ -34,7 +31,7 @@ import Testing
         #expect(told.numbers == [10, 10, 30, 1, 40] && queue.count == 0)
     }
 
-    @Test("What happens at a deadline may add and take back others") func within() {
+    @Test("A deadline's action may add and cancel others") func within() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -48,7 +45,7 @@ import Testing
         #expect(told.numbers == [1, 4] && queue.count == 0)
     }
 
-    @Test("Of a million deadlines that were taken back nothing is kept") func bounded() {
+    @Test("A million cancelled deadlines keep no memory") func bounded() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         for _ in 0..<1_000_000 { queue.remove(queue.add(after: .hours(1)) {}) }

@@ -2,10 +2,10 @@ import Foundation
 import Glibc
 import Testing
 
-/// Runs `body` with a small file system on which `ann` lives; both run.
+/// Runs `body` with two running nodes; `ann` lives on a small file system.
 /// - Parameters:
 ///   - ext4: in an image; otherwise in memory.
-///   - isClocked: `ann` goes by a clock that the test sets.
+///   - isClocked: whether `ann` uses a test clock.
 func withDisk(
     ext4: Bool = false, isClocked: Bool = false,
     _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
@@ -37,7 +37,7 @@ func withDisk(
     }
 }
 
-/// Writes until nothing goes any more.
+/// Writes until the disk is full.
 func fill(_ path: String) {
     let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
     defer { close(descriptor) }

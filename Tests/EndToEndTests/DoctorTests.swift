@@ -3,13 +3,12 @@ import Foundation
 import Glibc
 import Testing
 
-/// `doctor`: what is wrong here, and what to do about it.
 @Suite("Doctor", .script) struct DoctorTests {
     private func check(_ node: TestNode, _ name: String) throws -> JSON {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    @Test("A healthy home has nothing that fails, with the node running and without") func healthy() throws {
+    @Test("A healthy home has no failing check, with the node running and without") func healthy() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let names: Set = [
@@ -23,7 +22,6 @@ import Testing
                 for check in answer.lines {
                     #expect(["ok", "warning"].contains(check["state"].string), "\(check)")
                     #expect(check["message"].string?.isEmpty == false)
-                    // Whatever is worth a look says what to do.
                     let isNode = check["name"].string == "node"
                     if check["state"].string == "warning", !isNode, check["name"].string != "erasure" {
                         #expect(check["hint"].string != nil, "\(check)")
@@ -34,7 +32,7 @@ import Testing
         }
     }
 
-    @Test("Each thing that is wrong is found, with what to do, and the exit code is 1") func findings() throws {
+    @Test("Each fault is found, with a remedy, and the exit code is 1") func findings() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func expectFailure(_ name: String, _ words: String, at location: SourceLocation = #_sourceLocation) throws {
@@ -43,7 +41,6 @@ import Testing
                 #expect(found?["message"].string?.contains(words) == true, "\(answer)", sourceLocation: location)
                 #expect(found?["hint"].string?.isEmpty == false, "\(answer)", sourceLocation: location)
             }
-            // The home and what is above it.
             chmod(ann.home, 0o755)
             try expectFailure("home", "mode 755")
             chmod(ann.home, 0o700)
@@ -53,7 +50,6 @@ import Testing
             chmod("\(ann.home)/keystore", 0o644)
             try expectFailure("store", "keystore")
             chmod("\(ann.home)/keystore", 0o600)
-            // Files that people edit.
             let config = ann.contents("config.json")
             try ann.replace("config.json", with: "{ \"listen\": 7 }")
             try expectFailure("config", "line 1")
@@ -61,7 +57,6 @@ import Testing
             try ann.replace("peers.json", with: "{ \"peers\": [ {} ] }")
             try expectFailure("peers", "name")
             try ann.replace("peers.json", with: "{ \"peers\": [] }")
-            // A port that is taken.
             try ann.start()
             let listen = try #require(ann.listen)
             try ann.stop()
@@ -75,21 +70,18 @@ import Testing
             try other.stop()
             #expect(try check(ann, "listen")["state"].string == "ok")
             #expect(try check(ann, "advertise")["state"].string == "warning")
-            // A keystore of which one copy is lost still opens.
+            // A keystore with one lost copy still opens.
             var keystore = ann.contents("keystore")
             for index in 0..<4_096 { keystore[index] ^= 0x5A }
             try ann.replace("keystore", with: keystore)
             #expect(try check(ann, "keystore")["state"].string == "warning")
             #expect(try check(ann, "keystore")["hint"].string != nil)
-            // No home at all.
             let nobody = TestNode(name: "nobody", directory: ann.directory)
             #expect(try nobody.fails(1, "doctor").output.contains("does not exist"))
         }
     }
 
-    @Test("A port that is another program's for UDP, and an interface that is not there, are found") func network()
-        throws
-    {
+    @Test("A UDP port of another program, and an interface that does not exist, are found") func network() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -108,7 +100,7 @@ import Testing
         }
     }
 
-    @Test("A clock that runs behind what the home has seen is found") func clock() throws {
+    @Test("A clock behind the newest time of the home is found") func clock() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -123,7 +115,7 @@ import Testing
             let behind = try ann.fails(1, "doctor").lines.first { $0["name"].string == "clock" }
             #expect(behind?["state"].string == "failed" && behind?["message"].string?.contains("behind") == true)
             #expect(behind?["hint"].string?.contains("timedatectl") == true)
-            // Rubbish in both copies of the mark.
+            // Garbage in both copies of the mark.
             try ann.replace("clock", with: [UInt8](repeating: 0x33, count: 528))
             #expect(try check(ann, "clock")["state"].string == "warning")
         }

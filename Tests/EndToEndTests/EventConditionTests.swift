@@ -4,14 +4,13 @@ import Testing
 
 @testable import Program
 
-/// What `watch --until` takes, and what it is.
-@Suite("Conditions of events") struct EventConditionTests {
+@Suite("Conditions of `watch --until`") struct EventConditionTests {
     private func condition(_ text: String) throws -> EventCondition { try #require(EventCondition(argument: text)) }
 
     private let id = "4f1c09ab3d2e55aa"
 
     @Test(
-        "What can happen is taken",
+        "A possible condition is accepted",
         arguments: [
             "message", "message:member=4f1c09ab3d2e,text=hello,stored=true", "message:text=", "gap:lost=3",
             "messageState:message=4F1C,state=delivered", "message:conversation=4f1c,cursor=7",
@@ -22,7 +21,7 @@ import Testing
     { try condition(text).check() }
 
     @Test(
-        "What never happens is refused, with what could be",
+        "An impossible condition is refused, with the possible ones",
         arguments: [
             ("message:msg=4f1c", "member"), ("messageState:state=delivred", "delivered"),
             ("messageState:state=Delivered", "delivered"), ("message:conversation=room", "mayfly watch NAME"),
@@ -39,14 +38,13 @@ import Testing
         }
     }
 
-    @Test("An id is the same in capitals, and its beginning is enough") func ids() throws {
+    @Test("An id matches in capitals and by its prefix") func ids() throws {
         let event: JSONValue = ["event": "messageState", "message": .string(id), "state": "sent"]
         for text in ["message=4f1c", "message=4F1C09", "message=\(id),state=sent"] {
             #expect(try condition("messageState:\(text)").matches(event))
         }
         #expect(try !condition("messageState:message=4f1d").matches(event))
         #expect(try !condition("messageState:message=\(id),state=delivered").matches(event))
-        // A text is compared as it is.
         #expect(try !condition("message:text=HELLO").matches(["event": "message", "text": "hello"]))
         #expect(try condition("joinFailed:message=No").matches(["event": "joinFailed", "message": "No"]))
         #expect(try !condition("joinFailed:message=An e").matches(["event": "joinFailed", "message": "An error"]))
@@ -62,11 +60,11 @@ import Testing
         }
         #expect(try !condition("message:text=hello").matches(event))
         #expect(EventCondition(argument: "message:,text=a") == nil && EventCondition(argument: "message:a") == nil)
-        // A field that is not there is no part of the text before it.
+        // A misspelt field is not taken as part of the text before it.
         #expect(throws: ControlError.self) { try condition("message:text=hello,membr=4f1c").check() }
     }
 
-    @Test("The states that are listed are those that there are") func states() {
+    @Test("The listed states are those that exist") func states() {
         #expect(Control.Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
     }
 }

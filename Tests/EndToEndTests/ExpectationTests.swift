@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test("Nothing that is sent changes the lifetime in force or a policy") func sending() throws {
+    @Test("No sent content changes the lifetime in force or a policy") func sending() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d")
             func terms(_ node: TestNode) throws -> [String?] {
@@ -72,7 +72,7 @@ import Testing
     }
 
     // The clock needs a C compiler, and so does the build of this package.
-    @Test("After its last message has expired a conversation is there, with its members and its agreement")
+    @Test("After its last message has expired a conversation still has its members and its agreement")
     func expiredHistory() throws {
         try withClockedRoom(lifetime: "1h") { ann, bob, id, clock in
             try say("the last for now", ann)
@@ -88,7 +88,8 @@ import Testing
         }
     }
 
-    @Test("An explosion on a terminal asks for the name, and says who has to confirm it") func explosionAsks() throws {
+    @Test("An explosion on a terminal asks for the name, and names the members that have to confirm it")
+    func explosionAsks() throws {
         try withRoom { ann, bob, id in
             let terminal = try PseudoTerminal()
             let explode = ["setsid", "--ctty", Program.mayfly, "explode", "room", "--home", ann.home]
@@ -110,7 +111,7 @@ import Testing
         }
     }
 
-    @Test("Each command of the chat names a command of the shell that exists") func chatCommands() throws {
+    @Test("Each command of the chat names an existing command of the shell") func chatCommands() throws {
         try withHomes("ann") { nodes in
             try nodes[0].start()
             let chat = [Program.mayfly, "chat", "--plain", "--commands", "--home", nodes[0].home]
@@ -147,7 +148,7 @@ import Testing
         }
     }
 
-    @Test("A node that is not told to look for others has no socket but its port and its links") func quiet() throws {
+    @Test("Without --discover a node has no sockets but its port and its links") func quiet() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("peer", "add", "lab", "--endpoint", "tcp://127.0.0.1:9")
             try say("hello", ann)
@@ -161,7 +162,7 @@ import Testing
         }
     }
 
-    @Test("In a group the state of a message is told for each member") func deliveries() throws {
+    @Test("In a group the state of a message is shown for each member") func deliveries() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             try bob.ok("conversation", "set", "room", "read-receipts=on")
@@ -182,7 +183,7 @@ import Testing
     }
 
     @Test(
-        "A node that starts without a network finds its members when there is one, and again at another address",
+        "A node that starts without a network finds its members once there is one, and again at another address",
         .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func network() throws
     {
         let cable = try Cable()
@@ -204,7 +205,6 @@ import Testing
             try Program.tool("ip", "-n", cable.names[1], "link", "set", "veth0", "up")
             try cable.move(cable.names[1], to: "10.77.0.2/24")
             try ann.wait("messageState:message=\(sent),state=delivered", seconds: 30)
-            // Another address, while it runs.
             try cable.move(cable.names[1], to: "10.77.0.9/24")
             try bob.ok("send", "room", "moved", "--wait", "delivered", "--timeout", "30")
             for node in nodes { try node.stop() }

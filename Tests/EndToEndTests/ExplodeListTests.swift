@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// Where the ids of exploded conversations are found again.
 @Suite("List of explosions", .script) struct ExplodeListTests {
     @Test("After an explosion its id and name are in the list, and a text to it ends with 3") func listed() throws {
         try withRoom { ann, bob, id in
@@ -23,14 +22,13 @@ import Testing
             }
             let table = try Program.run([Program.mayfly, "explode", "list", "--home", ann.home], in: ann.directory)
             #expect(table.output.contains(String(id.prefix(12))) && table.output.contains("exploded"), "\(table)")
-            // A member's own tombstone is listed, too; it waits for nobody.
             let member = try bob.ok("explode", "list")
             #expect(member["conversation"].string == id && member["waiting"].list.isEmpty)
             try ann.stop()
             try ann.start()
             #expect(try ann.ok("explode", "list").output == listed.output)
             try ann.fails(3, "send", "room", "too late")
-            // A conversation that is there goes first.
+            // A living conversation takes precedence.
             let next = try ann.ok("conversation", "create", "--name", "room")["conversation"].string
             #expect(try ann.ok("explode", "status", "room")["conversation"].string == next)
             try ann.ok("lock")
@@ -39,8 +37,7 @@ import Testing
         }
     }
 
-    @Test("Scheduled explosions are listed by their time among those that have happened, asleep or awake")
-    func scheduled() throws {
+    @Test("Scheduled explosions are listed by their time among past ones, asleep or awake") func scheduled() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -63,7 +60,7 @@ import Testing
         }
     }
 
-    @Test("A list of several answers is shown whole, each explosion once") func pages() throws {
+    @Test("A list of several pages is shown completely, each explosion once") func pages() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()

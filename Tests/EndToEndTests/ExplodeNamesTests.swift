@@ -1,8 +1,8 @@
 import Testing
 
-/// What a word means that names a conversation and begins the id of one that has exploded.
+/// A conversation's name that is also a prefix of an exploded one's id.
 extension ExplodeTests {
-    @Test("A conversation that is named as an exploded one's id begins is the one that is meant") func named() throws {
+    @Test("A conversation whose name is the prefix of an exploded one's id is the one meant") func named() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -17,7 +17,7 @@ extension ExplodeTests {
             let new = try create(beginning)
             let status = try ann.ok("explode", "status", beginning)
             #expect(status["state"].string == "none" && status["conversation"].string == new)
-            // The whole id is nobody's name.
+            // The full id is no conversation's name.
             #expect(try ann.ok("explode", "status", old)["state"].string == "exploded")
             #expect(try ann.ok("explode", old, "--force")["conversation"].string == old)
             #expect(try ann.ok("conversation", "list").lines.map { $0["conversation"].string } == [new])
@@ -25,13 +25,13 @@ extension ExplodeTests {
             #expect(destroyed["conversation"].string == new && destroyed["state"].string == "exploded")
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
             try ann.fails(3, "read", new)
-            // The alias is known as long as the tombstone, and goes before the beginning of an id.
+            // The alias lives as long as the tombstone, and takes precedence over an id's prefix.
             #expect(try ann.ok("explode", "status", beginning)["conversation"].string == new)
             let scheduled = try create(beginning)
             let plan = try ann.ok("explode", beginning, "--in", "1h", "--force")
             #expect(plan["conversation"].string == scheduled && plan["state"].string == "scheduled")
             #expect(try ann.ok("explode", "status", beginning)["state"].string == "scheduled")
-            // A locked node knows no names: it answers for whole ids alone.
+            // A locked node knows no names, so it accepts full ids only.
             try ann.ok("lock")
             try ann.fails(6, "explode", beginning, "--force")
             #expect(try ann.ok("explode", old, "--force")["conversation"].string == old)

@@ -1,11 +1,10 @@
 import Foundation
 import Testing
 
-/// Destruction everywhere (section 7).
+/// Destruction at every member (Explode.md).
 @Suite("Explode", .script) struct ExplodeTests {
-    @Test("With both online: keys, directories and history are gone on both, and the receipt is there") func online()
-        throws
-    {
+    @Test("With both online: keys, directories and history are gone on both sides, and the receipt has arrived")
+    func online() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("secret of ann", ann)
             try say("secret of bob", bob)
@@ -45,11 +44,10 @@ import Testing
                 #expect(!node.files().contains { directory(of: $0) == directories[index] })
                 #expect(node.files(holding: "secret of").isEmpty)
             }
-            // Doing it twice changes nothing; the invite leads nowhere.
+            // A repeat changes nothing; the invite leads nowhere.
             #expect(try ann.ok("explode", id, "--force")["expiresAt"].string == exploded["expiresAt"].string)
             let again = try bob.run(["join", slug, "--timeout", "2"])
             #expect(again.code != 0)
-            // After a restart it is still gone and still known.
             try ann.stop()
             try ann.start()
             try ann.fails(3, "read", id)
@@ -61,7 +59,7 @@ import Testing
         URL(fileURLWithPath: "/" + file).deletingLastPathComponent().lastPathComponent
     }
 
-    @Test("With the member offline: it learns when it comes back, and the status goes from waiting to confirmed")
+    @Test("With the member offline: it is told when it returns, and the status goes from waiting to confirmed")
     func offline() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("you will not see this again", ann)
@@ -80,7 +78,8 @@ import Testing
         }
     }
 
-    @Test("With the creator restarted and the member offline: the creator still tells") func creatorRestarted() throws {
+    @Test("With the creator restarted and the member offline: the creator still tells the member")
+    func creatorRestarted() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone soon", ann)
             let cursor = try ann.cursor()
@@ -97,7 +96,7 @@ import Testing
         }
     }
 
-    @Test("kill -9 right after the explosion: still exploded, still told") func crash() throws {
+    @Test("kill -9 right after the explosion: it stands, and the member is still told") func crash() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone at once", ann)
             let cursor = try ann.cursor()
@@ -116,9 +115,7 @@ import Testing
         }
     }
 
-    @Test("A member may not explode, only leave; and nothing explodes without --force from a script") func notCreator()
-        throws
-    {
+    @Test("A member may only leave, not explode; a script needs --force to explode") func notCreator() throws {
         try withRoom { ann, bob, _ in
             let refused = try bob.fails(1, "explode", "room", "--force")
             #expect(refused.kind == "failed")

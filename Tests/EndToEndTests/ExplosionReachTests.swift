@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Whom an explosion reaches, and what it leaves (section 7).
+/// Members reached by an explosion, and its remains (Explode.md).
 extension ExplodeTests {
     @Test("a late member learns of the explosion from another member") func lateMember() throws {
         try withGroup("ann", "bob", "eve") { nodes in
@@ -16,7 +16,6 @@ extension ExplodeTests {
             try eve.wait("exploded")
             try eve.fails(3, "read", id)
             #expect(try eve.ok("conversation", "list").lines.isEmpty)
-            // The creator comes for the receipt.
             try ann.start()
             try eventually("both have confirmed") {
                 let status = try ann.ok("explode", "status", id)
@@ -26,7 +25,7 @@ extension ExplodeTests {
     }
 
     @Test(
-        "A member that was removed and joined again confirms for each of its copies, there or away at the explosion",
+        "A member that was removed and rejoined confirms for each of its copies, online or offline at the explosion",
         arguments: [false, true]) func severalCopies(isAway: Bool) throws
     {
         try withRoom { ann, bob, id in
@@ -48,8 +47,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test(
-        "a member that missed the schedule learns it from another member, and all end at the time without the creator")
+    @Test("a member that missed the schedule learns it from another member, and all end on time without the creator")
     func scheduleFromAnotherMember() throws {
         try withClock("ann", "bob", "eve") { nodes, clock in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
@@ -88,7 +86,6 @@ extension ExplodeTests {
             #expect(failed["errorType"].string == "conversation_expired")
             #expect(failed["message"].string == "This conversation is no longer available")
             try cem.wait("joinFailed:errorType=conversation_expired")
-            // Invites that were void before lead nowhere.
             let waiting = try dan.fails(4, "join", old, "--timeout", "2")
             try dan.ok("join", "cancel", try #require(waiting["join"].string))
             try ann.stop()
@@ -97,7 +94,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A creator off while somebody joins, and exploded before it comes: the join ends with conversation_expired")
+    @Test("A join ends with conversation_expired if the conversation explodes while its creator is offline")
     func joinUnderWay() throws {
         try withClock("ann", "bob") { nodes, clock in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -107,7 +104,7 @@ extension ExplodeTests {
             try ann.ok("explode", "room", "--in", "1h", "--force")
             try ann.stop()
             try bob.ok("join", slug, "--no-wait")
-            // The creator's keys go while it is off: what it answers was prepared.
+            // The creator's keys are destroyed while it is off: its answer was prepared.
             clock.pass(TestClock.hour + 60)
             try ann.start()
             // bob waits up to 90 s between dials.
@@ -115,7 +112,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A restored home explodes when it meets anybody who knows, be it a member's or the creator's") func restored()
+    @Test("A restored home explodes on meeting any node that knows, be it a member's or the creator's") func restored()
         throws
     {
         try withRoom(lifetime: "1d") { ann, bob, id in
@@ -138,12 +135,11 @@ extension ExplodeTests {
                 #expect(node.files(holding: "from the backup").isEmpty)
                 try other.fails(3, "read", id)
             }
-            // The creator asked itself for receipts again.
             try ann.wait("deletionReceipt")
         }
     }
 
-    @Test("--no-trace: no list is kept; a member that was offline learns it by asking, and its receipt comes")
+    @Test("--no-trace: no list is kept; an offline member learns of the explosion by asking, and its receipt arrives")
     func noTrace() throws {
         try withRoom { ann, bob, id in
             let cursor = try ann.cursor()
@@ -151,7 +147,7 @@ extension ExplodeTests {
             try ann.wait("peerOffline", after: cursor)
             let exploded = try ann.ok("explode", "room", "--no-trace", "--force")
             #expect(exploded["trace"].bool == false && exploded["waiting"].list.count == 1)
-            // The list would be a segment of no inbox.
+            // The list would be a segment without an inbox.
             try ann.writtenOut()
             try eventually("the files are gone") { ann.files(".seg").isEmpty }
             try ann.stop()
@@ -167,7 +163,7 @@ extension ExplodeTests {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("history", ann)
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            // bob as it was, to dial with the old tokens afterwards.
+            // A copy of bob, to dial with the old tokens afterwards.
             try bob.stop()
             try Program.tool("cp", "-a", bob.home, "\(bob.home).copy")
             try bob.start()
@@ -215,8 +211,8 @@ extension ExplodeTests {
                     #expect(!FileManager.default.fileExists(atPath: "\(node.home)/\(directory)"))
                 }
             }
-            // 1, unsubscribed: the old tokens lead nowhere. bob's copy dials with them, is closed before act 2, asks by
-            // a knock and learns that it is gone; no session comes about.
+            // 1, unsubscribed: the old tokens lead nowhere. bob's copy dials with them and is closed before act 2. It
+            // asks by a knock and learns that the conversation is gone; no session begins.
             try bob.stop()
             try Program.tool("rm", "-rf", bob.home)
             try Program.tool("cp", "-a", "\(bob.home).copy", bob.home)

@@ -2,11 +2,11 @@ import Foundation
 import Glibc
 import Testing
 
-/// A house behind a router, and somebody outside, as network namespaces: `ann` inside, at 192.168.1.2 and 2a00:2::2; the router,
-/// 5.5.5.2 outside; `bob` outside, at 6.6.6.1, 6.6.6.3 and 2a00:1::1. The router runs Debian's miniupnpd, which speaks PCP,
-/// NAT-PMP and UPnP.
+/// Network namespaces of a house and its router: `ann` inside, at 192.168.1.2 and 2a00:2::2; the router at 5.5.5.2;
+/// `bob` outside, at 6.6.6.1, 6.6.6.3 and 2a00:1::1. The router runs Debian's miniupnpd, which speaks PCP, NAT-PMP and
+/// UPnP.
 final class GatewayHouse {
-    /// What the router lets a node ask by.
+    /// Protocols that the router offers.
     enum Methods { case all, withoutPCP, upnpOnly }
 
     let directory: String
@@ -16,11 +16,11 @@ final class GatewayHouse {
     var outside: String { "\(tag)b" }
     var router: String { "\(tag)r" }
 
-    /// Whether this test may make namespaces, and there is a router's program.
+    /// Whether this test may make namespaces, and miniupnpd is installed.
     static let canBeBuilt = Program.offers { Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0 }
     static let reason = "it needs root, network namespaces, nftables and miniupnpd"
 
-    /// - Parameter source: how the router translates, in nftables' words.
+    /// - Parameter source: the router's source translation, as an nftables expression.
     init(in directory: String, methods: Methods = .all, source: String = "masquerade") throws {
         self.directory = directory
         for name in [inside, outside, router] {
@@ -34,7 +34,7 @@ final class GatewayHouse {
         }
         try ip(router, "addr add 192.168.1.1/24 dev lan")
         try ip(router, "addr add 5.5.5.2/24 dev wan")
-        // Two networks on one cable: who is outside is no neighbour of the router's.
+        // Two networks on one cable, so that outside hosts are not the router's neighbours.
         for address in ["6.6.6.1", "6.6.6.3"] { try ip(outside, "addr add \(address)/32 dev eth0") }
         try ip(outside, "route add 5.5.5.0/24 dev eth0 src 6.6.6.1")
         try ip(router, "route add 6.6.6.0/24 dev wan")
@@ -70,7 +70,7 @@ final class GatewayHouse {
     }
 
     private func rules(methods: Methods, source: String) throws {
-        // The first byte of what is said to a server of PCP is its version, 2; that of NAT-PMP's is 0.
+        // The first byte of a request to a PCP server is its version, 2; NAT-PMP's is 0.
         let refused =
             switch methods {
             case .all: ""
@@ -110,9 +110,9 @@ final class GatewayHouse {
             """)
     }
 
-    // MARK: The router's program
+    // MARK: miniupnpd
 
-    /// - Parameter lease: the longest that it grants by PCP, in seconds.
+    /// - Parameter lease: the longest PCP lease, in seconds.
     func startGateway(lease: Int = 86_400) throws {
         let path = "\(directory)/miniupnpd.conf"
         try """
@@ -134,7 +134,7 @@ final class GatewayHouse {
         }
     }
 
-    /// Something else that listens at PCP's port: a program for `python3`.
+    /// Another listener at PCP's port: a program for `python3`.
     func startGateway(script: String) throws {
         let path = "\(directory)/gateway.py"
         try script.write(toFile: path, atomically: true, encoding: .utf8)
@@ -152,7 +152,6 @@ final class GatewayHouse {
             errors: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND))
     }
 
-    /// The router is switched off: it has forgotten everything.
     func crashGateway() throws {
         daemon?.signal(SIGKILL)
         _ = daemon?.wait(seconds: 10)
@@ -163,14 +162,14 @@ final class GatewayHouse {
 
     var log: String { Program.text("\(directory)/gateway.log") }
 
-    /// What the router lets in: a line for each carrier that it translates.
+    /// The router's mappings: a line for each translated protocol.
     func mappings() throws -> [String] {
         try Program.tool(
             "ip", "netns", "exec", router, "nft", "list", "chain", "inet", "filter", "prerouting_miniupnpd"
         ).split(separator: "\n").map(String.init).filter { $0.contains("dnat") }
     }
 
-    /// Pinholes of IPv6, and what goes with the translations.
+    /// IPv6 pinholes, and the rules of the translations.
     func openings() throws -> [String] {
         try Program.tool("ip", "netns", "exec", router, "nft", "list", "chain", "inet", "filter", "miniupnpd").split(
             separator: "\n"
@@ -184,7 +183,6 @@ final class GatewayHouse {
         return words.firstIndex(of: "packets").flatMap { Int(words[$0 + 1]) } ?? -1
     }
 
-    /// When the router's leases end, in seconds since 1970.
     func leaseEnds() -> [Int] {
         Program.text("\(directory)/leases").split(separator: "\n").compactMap { line in
             let fields = line.split(separator: ":")

@@ -1,9 +1,8 @@
 import Foundation
 import Testing
 
-/// Conversations of more than two.
 @Suite("Groups", .script) struct GroupTests {
-    @Test("whoever joins is linked to everyone, and a message reaches all") func fanOut() throws {
+    @Test("a joiner is linked to all members, and a message reaches all") func fanOut() throws {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             for node in nodes {
                 let text = "from \(node.name)"
@@ -20,7 +19,7 @@ import Testing
         }
     }
 
-    @Test("delivered means by the last of them") func delivered() throws {
+    @Test("`delivered` means delivered to the last member") func delivered() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].fails(4, "send", "room", "for all", "--wait", "delivered", "--timeout", "0.5")
@@ -32,7 +31,7 @@ import Testing
         }
     }
 
-    @Test("the creator renames, locks and unlocks; all see it, nobody else may") func nameAndLock() throws {
+    @Test("the creator renames, locks and unlocks; all see it, and no other member may") func nameAndLock() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].fails(1, "conversation", "rename", "room", "mine")
             try nodes[1].fails(1, "conversation", "lock", "room")
@@ -47,7 +46,6 @@ import Testing
             try nodes[0].fails(1, "invite", "create", "hall")
             try nodes[0].ok("conversation", "unlock", "hall")
             try nodes[1].wait("conversationUpdated:locked=false")
-            // What was made before stays void.
             try nodes[0].ok("invite", "create", "hall")
             try withHomes("max") { more in
                 try more[0].start()
@@ -56,7 +54,7 @@ import Testing
         }
     }
 
-    @Test("a member's own name in one conversation is for that conversation") func profiles() throws {
+    @Test("a member's own name in one conversation stays in it") func profiles() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].ok("conversation", "profile", "room", "robert")
             for node in [nodes[0], nodes[2]] { try node.wait("profileChanged:profile=robert") }
@@ -66,7 +64,7 @@ import Testing
         }
     }
 
-    @Test("a removed member is told, gets nothing more and keeps no one") func removal() throws {
+    @Test("a removed member is told, gets nothing more and keeps no link") func removal() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].fails(7, "conversation", "remove", "room", "nobody")
             try nodes[0].ok("conversation", "remove", "room", "eve")
@@ -81,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("a member that was away when it was removed is told when it comes") func removedWhileAway() throws {
+    @Test("a member that was away when it was removed is told on its return") func removedWhileAway() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].ok("conversation", "remove", "room", "eve")
@@ -116,7 +114,7 @@ import Testing
         }
     }
 
-    @Test("what only the creator may do is refused with a hint that destroys nothing") func notCreator() throws {
+    @Test("commands of the creator are refused for members, with a harmless hint") func notCreator() throws {
         try withRoom { _, bob, _ in
             for command in [["invite", "create", "room"], ["conversation", "rename", "room", "x"]] {
                 let refused = try bob.run(command)
@@ -128,7 +126,7 @@ import Testing
         }
     }
 
-    @Test("who leaves is let go by all, and those that were away hear of it from another member") func leaving() throws
+    @Test("a leaver's links are closed by all, and absent members hear of it from another member") func leaving() throws
     {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             try nodes[0].stop()
@@ -141,7 +139,7 @@ import Testing
         }
     }
 
-    @Test("who was away learns name and members from any member, the creator gone") func catchUp() throws {
+    @Test("an absent member learns name and members from any member, without the creator") func catchUp() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[2].stop()
             try nodes[0].ok("conversation", "rename", "room", "hall")
@@ -152,9 +150,8 @@ import Testing
         }
     }
 
-    @Test("a member that moved to another port is found again through another member") func moved() throws {
+    @Test("a member that moved to another port is found through another member") func moved() throws {
         try withGroup("ann", "bob", "eve") { nodes in
-            // Bob and Eve both move, one after the other, while Ann is there to tell.
             for node in nodes[1...2] {
                 let before = try nodes[0].cursor()
                 try node.stop()
@@ -181,7 +178,7 @@ import Testing
     }
 }
 
-/// Nodes that run, the first of which has invited all others to `room`; everyone is linked to everyone.
+/// Running nodes, all invited to `room` by the first, each linked to each.
 func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     try withDirectory { directory in
         let nodes = names.map { TestNode(name: $0, directory: directory) }
@@ -195,7 +192,7 @@ func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     }
 }
 
-/// The first of them, which run, invites all others to `room`; everyone is linked to everyone.
+/// The first of the running nodes invites all others to `room`; each is linked to each.
 func gather(_ nodes: [TestNode]) throws {
     try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
     for count in 2...nodes.count {

@@ -5,7 +5,6 @@ import Testing
 
 @testable import Program
 
-/// A disk that hangs: its syncs return when the test says so.
 @Suite("A disk that hangs", .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct HangingDiskTests {
     private static let source = """
         #define _GNU_SOURCE
@@ -30,8 +29,9 @@ import Testing
         }
         """
 
-    @Test("The timeout of a send counts from the command, with and without --wait, and the node stays well")
-    func timeout() throws {
+    @Test("The timeout of a send counts from the command, with and without --wait, and the node goes on") func timeout()
+        throws
+    {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             let base = "\(ann.directory)/hang"
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test("An error of a library is not a client's to see") func foreign() {
+    @Test("A library's error is not shown to clients") func foreign() {
         struct Secret: Error {}
         #expect(knownError(Secret()) == nil)
         #expect(controlError(Secret()).kind == .failed)

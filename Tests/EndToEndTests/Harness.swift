@@ -5,7 +5,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// What a command line printed as JSON, easy to ask.
+/// A line of JSON output.
 struct JSON: CustomStringConvertible {
     let value: Any?
 
@@ -39,19 +39,16 @@ struct JSON: CustomStringConvertible {
     }
 }
 
-/// How a command ended.
 struct Answer: CustomStringConvertible {
     let command: [String]
     let code: Int32
     let output: String
     let errors: String
 
-    /// What was printed with `--json`, a line each.
+    /// Lines of `--json` output.
     var lines: [JSON] { output.split(separator: "\n").compactMap { JSON(line: $0) } }
-    /// The only line, or the last.
     var json: JSON { lines.last ?? JSON(value: nil) }
     subscript(key: String) -> JSON { json[key] }
-    /// Of a failure.
     var kind: String? { json["error"]["kind"].string }
     var message: String { json["error"]["message"].string ?? errors }
 
@@ -65,10 +62,10 @@ struct HarnessError: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
-/// A child process. Not Foundation's: that one crashes now and then when many threads start processes.
+/// A child process. Foundation's crashes now and then when many threads start processes.
 final class Child: Sendable {
     let pid: pid_t
-    /// How it has ended: its exit code, or the negative number of the signal.
+    /// The exit code, or the negative number of the signal.
     private let end = Mutex<Int32?>(nil)
 
     /// - Parameters: descriptors for the standard streams. No other descriptor is inherited if all are close-on-exec.
@@ -86,7 +83,7 @@ final class Child: Sendable {
         var none = sigset_t()
         sigemptyset(&none)
         posix_spawnattr_setsigmask(&attributes, &none)
-        // Whoever runs the tests may ignore some: a background job of a shell, nohup(1).
+        // The caller of the tests may ignore some: a background job of a shell, nohup(1).
         var all = sigset_t()
         sigfillset(&all)
         posix_spawnattr_setsigdefault(&attributes, &all)
@@ -102,7 +99,6 @@ final class Child: Sendable {
         self.pid = pid
     }
 
-    /// How it has ended; `nil` while it runs.
     private func poll(_ options: Int32) -> Int32? {
         end.withLock { end in
             if end != nil { return end }
@@ -117,7 +113,7 @@ final class Child: Sendable {
 
     func signal(_ number: Int32) { end.withLock { if $0 == nil { Glibc.kill(pid, number) } } }
 
-    /// Waits for the end, at most this long; then it is killed, and the answer is `nil`.
+    /// Waits at most this long for the end, then kills the child and returns `nil`.
     func wait(seconds: Int) -> Int32? {
         let isLate = Mutex(false)
         let pid = pid
@@ -137,7 +133,6 @@ final class Child: Sendable {
     }
 }
 
-/// A descriptor that is closed with its owner.
 final class Descriptor {
     let number: Int32
 
@@ -149,7 +144,6 @@ final class Descriptor {
     deinit { close(number) }
 }
 
-/// Programs that are run.
 enum Program {
     /// The program under test, beside the test bundle in the build directory.
     static let mayfly: String = {
@@ -165,7 +159,7 @@ enum Program {
         return "mayfly"
     }()
 
-    /// Without what the machine of the test may have set for a node of its own.
+    /// Without variables that this machine sets for a node of its own.
     static let environment: [String: String] = {
         var result = ProcessInfo.processInfo.environment
         for name in [
@@ -176,7 +170,7 @@ enum Program {
         return result
     }()
 
-    /// Runs a program to its end. Output goes through files, so that nobody waits for a pipe's other holders.
+    /// Runs a program to its end. Its output goes to files, so that a child that keeps a pipe open delays nothing.
     static func run(_ arguments: [String], input: String = "", in directory: String, seconds: Int = 150) throws
         -> Answer
     {
@@ -202,7 +196,6 @@ enum Program {
         String(decoding: FileManager.default.contents(atPath: path) ?? Data(), as: UTF8.self)
     }
 
-    /// Runs a tool of the machine that must succeed.
     @discardableResult static func tool(_ arguments: String...) throws -> String {
         let answer = try run(arguments, in: NSTemporaryDirectory())
         guard answer.code == 0 else { throw HarnessError("\(arguments.joined(separator: " ")): \(answer.errors)") }
@@ -211,13 +204,13 @@ enum Program {
 
 }
 
-/// What not every machine has: the tests that need it are skipped where it cannot be had.
+/// Requirements that not every machine meets: the tests that need them are skipped elsewhere.
 extension Program {
-    /// With MAYFLY_TESTS_WHOLE=1 no test is skipped: what cannot be had, be it for a moment only, fails those that need it.
+    /// With MAYFLY_TESTS_WHOLE=1 no test is skipped: a requirement that is missing, even for a moment, fails its tests.
     private static let isWhole = ProcessInfo.processInfo.environment["MAYFLY_TESTS_WHOLE"] == "1"
 
-    /// Whether the tests that need something are run.
-    /// - Parameter attempt: whether it is there.
+    /// Whether tests with a requirement are run.
+    /// - Parameter attempt: whether the requirement is met.
     static func offers(_ attempt: () throws -> Bool) -> Bool { isWhole || ((try? attempt()) ?? false) }
 
     static let isRoot = offers { geteuid() == 0 }
@@ -231,7 +224,6 @@ extension Program {
         return true
     }
 
-    /// Whether this test may mount small file systems.
     static let canMount = offers {
         guard geteuid() == 0 else { return false }
         try withDirectory { directory in
@@ -257,22 +249,21 @@ extension Program {
     }
 }
 
-/// A real node: a home of its own, a daemon that is started, stopped and killed, and its command line.
+/// A real node with its own home: a daemon that is started, stopped and killed, and its command line.
 final class TestNode {
     let name: String
     let home: String
     let log: String
-    /// The address at which it listens, its own alone.
+    /// The address at which only this node listens.
     let host = Loopback.next()
-    /// Where it listened last; it comes back there.
+    /// The last listener, reused after a restart.
     private(set) var listen: String?
-    /// What stands before the daemon's command, such as `ip netns exec`.
+    /// Words before the daemon's command, such as `ip netns exec`.
     var prefix: [String] = []
     private var process: Child?
-    /// For everything that is not the node's own.
     let directory: String
 
-    /// - Parameter parent: where the home is made, if not in `directory`.
+    /// - Parameter parent: the directory of the home, if not `directory`.
     init(name: String, directory: String, parent: String? = nil) {
         self.name = name
         self.directory = directory
@@ -282,22 +273,20 @@ final class TestNode {
 
     var isRunning: Bool { process?.isRunning ?? false }
     var pid: pid_t { process?.pid ?? 0 }
-    /// For `--listen`: its address, and a port that the system chooses.
+    /// For `--listen`: the node's address and a port chosen by the system.
     var anyPort: String { "tcp://\(host):0" }
-    /// The port on which it listened last.
     var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 
     // MARK: Commands
 
     /// Runs a command with `--json`.
     func run(_ arguments: [String], input: String = "", seconds: Int = 150) throws -> Answer {
-        // What follows `--` are no options.
+        // Arguments after `--` are no options.
         let end = arguments.firstIndex(of: "--") ?? arguments.count
         let command = arguments[..<end] + ["--json", "--home", home] + arguments[end...]
         return try Program.run([Program.mayfly] + command, input: input, in: directory, seconds: seconds)
     }
 
-    /// A command that must succeed.
     @discardableResult func ok(
         _ arguments: String..., input: String = "", seconds: Int = 150, at location: SourceLocation = #_sourceLocation
     ) throws -> Answer {
@@ -318,7 +307,7 @@ final class TestNode {
         return answer
     }
 
-    /// Waits until an event has happened since the daemon started, or after an earlier event's cursor.
+    /// Waits for an event since the daemon's start, or after an earlier event's cursor.
     @discardableResult func wait(
         _ event: String, in conversation: String? = nil, after cursor: Int64 = 0, seconds: Int = 90,
         at location: SourceLocation = #_sourceLocation
@@ -341,7 +330,6 @@ final class TestNode {
         try run(["watch", "--since", "0", "--timeout", "0.05"]).lines.compactMap { $0["cursor"].integer }.max() ?? 0
     }
 
-    /// The texts of a conversation, system messages left out.
     func texts(_ conversation: String = "room", at location: SourceLocation = #_sourceLocation) throws -> [String] {
         try ok("read", conversation, at: location).lines.filter { $0["from"].string != "system" }.compactMap {
             $0["text"].string
@@ -373,7 +361,7 @@ final class TestNode {
         unlink(ready)
         guard mkfifo(ready, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
         defer { unlink(ready) }
-        // Opened for reading and writing, so that neither end waits for the other.
+        // Opened for reading and writing, so that neither end blocks.
         let descriptor = try Descriptor(ready, O_RDWR | O_NONBLOCK)
         let logSize = Program.text(log).utf8.count
         var text: [UInt8] = []
@@ -408,7 +396,7 @@ final class TestNode {
         throw HarnessError("\(name) neither serves nor ends")
     }
 
-    /// SIGTERM; it must end cleanly.
+    /// SIGTERM; the node must end cleanly.
     func stop(at location: SourceLocation = #_sourceLocation) throws {
         guard let process else { return }
         process.signal(SIGTERM)
@@ -417,7 +405,6 @@ final class TestNode {
         self.process = nil
     }
 
-    /// kill -9.
     func crash() {
         guard let process else { return }
         process.signal(SIGKILL)
@@ -427,8 +414,8 @@ final class TestNode {
 
     // MARK: Its disk
 
-    /// Waits until what was committed is in the files of its inboxes and the journal holds nothing but its last marker: some
-    /// seconds after the first commit.
+    /// Waits until commits are in the inbox files and the journal holds only its last marker: some seconds after the
+    /// first commit.
     func writtenOut() throws {
         try eventually("\(name) writes its journal out", seconds: 30) {
             let count = try Program.tool("sh", "-c", "tr -d '\\000' <'\(home)/journal' | wc -c")
@@ -436,7 +423,6 @@ final class TestNode {
         }
     }
 
-    /// Every file of the home, relative.
     func files(_ suffix: String = "") -> [String] {
         let all = FileManager.default.enumerator(atPath: home)?.compactMap { $0 as? String } ?? []
         return all.filter { path in
@@ -450,7 +436,6 @@ final class TestNode {
         Array(FileManager.default.contents(atPath: "\(home)/\(file)") ?? Data())
     }
 
-    /// The files that hold a text.
     func files(holding text: String) -> [String] {
         let needle = Data(text.utf8)
         return files().filter { Data(contents($0)).range(of: needle) != nil }
@@ -469,7 +454,6 @@ final class TestNode {
 
     // MARK: Its process
 
-    /// Memory that it has now.
     var residentByteCount: Int {
         let line = Program.text("/proc/\(pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
         return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) << 10
@@ -477,7 +461,7 @@ final class TestNode {
 
     // MARK: Its hooks
 
-    /// Gives the node, which must not run, hooks that run shell scripts; `$1` of each is the path of what is ``told``.
+    /// Gives the stopped node hooks that run shell scripts. The `$1` of each is the path of ``told``.
     func setHooks(_ hooks: [(events: [String]?, script: String)]) throws {
         var list: [[String: Any]] = []
         for (index, hook) in hooks.enumerated() {
@@ -495,16 +479,14 @@ final class TestNode {
         try replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
     }
 
-    /// What the scripts of its hooks have written to their `$1`.
     var told: String { Program.text("\(directory)/\(name).told") }
 }
 
-/// A command that goes on beside the test.
+/// A command that runs beside the test.
 final class Background {
     private let child: Child
     private let output: String
 
-    /// Runs it with `--json`.
     init(_ node: TestNode, _ arguments: [String], input: String = "") throws {
         let name = "\(node.directory)/\(UUID().uuidString.prefix(8))"
         output = "\(name).out"
@@ -517,17 +499,14 @@ final class Background {
 
     deinit { stop() }
 
-    /// Kills it.
     func stop() {
         guard child.isRunning else { return }
         child.signal(SIGKILL)
         _ = child.wait(seconds: 10)
     }
 
-    /// What it has printed by now, a line each.
     var lines: [JSON] { Program.text(output).split(separator: "\n").compactMap { JSON(line: $0) } }
 
-    /// Waits for a line and returns it.
     func line(_ index: Int = 0) throws -> JSON {
         try eventually("a line") { lines.count > index || !child.isRunning && lines.count <= index }
         guard lines.indices.contains(index) else { throw HarnessError("it ended without line \(index)") }
@@ -536,12 +515,12 @@ final class Background {
 
     func signal(_ number: Int32) { child.signal(number) }
 
-    /// Waits for its end.
-    /// - Returns: its exit code; `nil` if that took longer.
+    /// Waits for the end.
+    /// - Returns: the exit code; `nil` after the timeout.
     func end(seconds: Int = 90) -> Int32? { child.wait(seconds: seconds) }
 }
 
-/// A temporary directory for the length of a test. Short: the path of a Unix socket has 107 bytes.
+/// A temporary directory for one test. Its path is short, because a Unix socket's path has at most 107 bytes.
 func withDirectory<Result>(_ body: (String) throws -> Result) throws -> Result {
     let directory = "/tmp/mf-\(UUID().uuidString.prefix(8))"
     guard mkdir(directory, 0o700) == 0 else { throw HarnessError("mkdir \(directory): \(errno)") }
@@ -549,7 +528,7 @@ func withDirectory<Result>(_ body: (String) throws -> Result) throws -> Result {
     return try body(directory)
 }
 
-/// Initialised nodes that do not run yet, and are gone when `body` ends.
+/// Initialised nodes, not yet running, that are removed after `body`.
 func withHomes(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     try withDirectory { directory in
         let nodes = names.map { TestNode(name: $0, directory: directory) }
@@ -559,12 +538,11 @@ func withHomes(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     }
 }
 
-/// Two running nodes.
 func withPair(_ arguments: [String] = [], body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
     try withHomes("ann", "bob") { nodes in
         for node in nodes { try node.start(arguments) }
         try body(nodes[0], nodes[1])
-        // What has been tested ends well, too.
+        // The nodes must also end cleanly.
         for node in nodes { try node.stop() }
     }
 }
@@ -595,7 +573,6 @@ func withRoom(
     return created["conversation"].string ?? ""
 }
 
-/// Both agree on a lifetime.
 func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: SourceLocation = #_sourceLocation) throws
 {
     let cursors = (try ann.cursor(), try bob.cursor())
@@ -605,7 +582,6 @@ func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: So
     try ann.wait("lifetimeAgreed:lifetime=\(lifetime)", after: cursors.0, at: location)
 }
 
-/// Sends, and waits until it is delivered.
 @discardableResult func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourceLocation) throws
     -> Answer
 {
@@ -614,12 +590,11 @@ func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: So
     return sent
 }
 
-/// A message of a conversation by its text.
 func message(_ text: String, at node: TestNode, location: SourceLocation = #_sourceLocation) throws -> JSON {
     try node.ok("read", "room", at: location).lines.first { $0["text"].string == text } ?? JSON(value: nil)
 }
 
-/// Waits for something that no event tells; at most this long.
+/// Polls for a condition without an event, at most this long.
 func eventually(_ what: String, seconds: Int = 90, _ condition: () throws -> Bool) throws {
     let end = ContinuousClock.now + .seconds(seconds)
     while try !condition() {

@@ -2,9 +2,9 @@ import Foundation
 import Glibc
 import Testing
 
-/// The home directory: who may use it, and what happens when its disk is full, read-only or damaged.
+/// The home directory: its users, and a full, read-only or damaged disk.
 @Suite("The home directory", .script) struct HomeTests {
-    @Test("With no node running every command says so with exit code 8") func notRunning() throws {
+    @Test("With no node running every command reports it with exit code 8") func notRunning() throws {
         try withHomes("ann") { nodes in
             let commands = [
                 ["status"], ["stop"], ["lock"], ["unlock", "--passphrase-file", "/etc/hostname"], ["peer", "list"],
@@ -30,14 +30,14 @@ import Testing
             #expect(try nodes[0].fails(8, "status")["running"].bool == false)
             #expect(try nodes[0].ok("version")["version"].string != nil)
             #expect(try nodes[0].ok("reap")["ok"].bool == true)
-            // After a kill -9 the socket is still there, and nobody behind it.
+            // After a kill -9 the socket still exists without a listener.
             try nodes[0].start()
             nodes[0].crash()
             try nodes[0].fails(8, "peer", "list")
             try nodes[0].start()
             let process = try nodes[0].ok("status")["pid"].integer ?? 0
             try nodes[0].ok("stop")
-            // It has ended, though nobody has asked how: a zombie, or nothing.
+            // It has ended and may be a zombie until it is reaped.
             let state = Program.text("/proc/\(process)/stat").split(separator: ")").last?.first { $0 != " " }
             #expect(state == nil || state == "Z", "\(state.map(String.init) ?? "")")
             try nodes[0].stop()
@@ -63,7 +63,7 @@ import Testing
         }
     }
 
-    @Test("A port that is taken is named, with what to do") func portTaken() throws {
+    @Test("A taken port is reported with a remedy") func portTaken() throws {
         try withHomes("ann", "bob") { nodes in
             try nodes[0].start()
             let failure = try #require(try nodes[1].tryStart(["--listen", nodes[0].listen ?? ""]))
@@ -100,11 +100,10 @@ import Testing
         }
     }
 
-    @Test("Everything in the home is for its owner alone, whatever the umask") func created() throws {
+    @Test("Everything in the home is for its owner only, whatever the umask") func created() throws {
         try withDirectory { directory in
             let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [ann, bob] { node.crash() } }
-            // One that takes nothing from anybody.
             ann.prefix = ["sh", "-c", #"umask 0; exec "$@""#, "sh"]
             let initialise = ["init", "--name", "ann", "--listen", ann.anyPort, "--json", "--home", ann.home]
             let made = try Program.run(ann.prefix + [Program.mayfly] + initialise, in: directory)
@@ -126,7 +125,7 @@ import Testing
         }
     }
 
-    /// Connects to a control socket as the user `argv[2]`, asks for the status, and prints what is told.
+    /// Connects to a control socket as the user `argv[2]`, asks for the status, and prints the answer.
     private static let client = """
         import os, socket, sys
         user = int(sys.argv[2])
@@ -149,7 +148,7 @@ import Testing
         """
 
     @Test(
-        "Another user gets no answer from the node, even where nothing else keeps it from the socket",
+        "Another user gets no answer from the node, even if the socket's modes allow the connection",
         .enabled(if: Program.isRoot, "being another user needs root")) func anotherUser() throws
     {
         try withHomes("ann") { nodes in
@@ -165,7 +164,7 @@ import Testing
             let refused = try ask(as: 65_534)
             #expect(refused.code == 0 && refused.lines.count == 1, "\(refused)")
             #expect(refused["error"]["data"]["kind"].string == "refused" && refused["result"].isNull, "\(refused)")
-            // Whom it serves gets an answer that way.
+            // The owner gets an answer that way.
             let served = try ask(as: 0)
             #expect(served["result"]["pid"].integer == Int64(ann.pid), "\(served)")
             for directory in [ann.home, ann.directory] { chmod(directory, 0o700) }
@@ -177,7 +176,7 @@ import Testing
     // MARK: Disks
 
     @Test(
-        "A full disk: sends say so, what is there stays readable, exploding works, and freeing space is enough",
+        "On a full disk sends are refused, messages stay readable, exploding works, and free space ends the failure",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func full() throws
     {
         try withDisk { ann, bob, disk, _ in
@@ -185,7 +184,7 @@ import Testing
             try agree(ann, bob, "1d")
             try say("before", ann)
             fill("\(disk)/filler")
-            // What the journal was written ahead for is still taken, and there.
+            // Commits that fit into the preallocated journal are still accepted and durable.
             var taken = ["before"]
             var refused: Answer?
             while refused == nil, taken.count < 100 {
@@ -205,7 +204,7 @@ import Testing
             let space = try failure("space") ?? ""
             #expect(space.contains("bytes free") || space.contains("KiB free"), "\(space)")
             unlink("\(disk)/filler")
-            // Well before the minute for which it once was said.
+            // Well within the minute that it once took.
             try eventually("the node sees that there is room", seconds: 25) { try failure("disk") == nil }
             try say("after", ann)
             fill("\(disk)/filler")
@@ -221,7 +220,7 @@ import Testing
     }
 
     @Test(
-        "A full disk: whom to tell of an explosion is kept in memory, and saved when there is room",
+        "On a full disk the fan-out list of an explosion is kept in memory, and saved when there is room",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func fullWhileExploding() throws
     {
         try withDisk { ann, bob, disk, _ in
@@ -234,13 +233,13 @@ import Testing
             try bob.stop()
             try ann.wait("peerOffline", after: cursor)
             fill("\(disk)/filler")
-            // What the journal was written ahead for is still taken.
+            // Commits that fit into the preallocated journal are still accepted.
             var count = 0
             while count < 100, try ann.run(["send", "room", String(repeating: "x", count: 30_000)]).code == 0 {
                 count += 1
             }
             #expect(count < 100)
-            // The keys are gone; that the list is not there yet is said.
+            // The keys are gone; the missing list is reported.
             #expect(try ann.ok("explode", "other", "--force")["state"].string == "exploding")
             try ann.fails(3, "read", id)
             unlink("\(disk)/filler")
@@ -254,7 +253,7 @@ import Testing
         }
     }
 
-    @Test("A number that cannot be is called by its name, negative ones, too") func numbers() throws {
+    @Test("An impossible number is reported with its option, negative ones, too") func numbers() throws {
         try withHomes("ann") { nodes in
             let uses = [
                 ["read", "room", "--last", "-1"], ["read", "room", "--last", "0"], ["watch", "--since", "-5"],
@@ -275,7 +274,7 @@ import Testing
     }
 
     @Test(
-        "A read-only home: the node says so, and starts again when it is writable",
+        "With a read-only home the node reports it, and starts again when it is writable",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func readOnly() throws
     {
         try withDisk { ann, _, disk, _ in
@@ -295,7 +294,7 @@ import Testing
 
     // MARK: Damage
 
-    /// `ann` with two conversations with stored messages, stopped: `room` and `other`.
+    /// A stopped `ann` with the conversations `room` and `other`, both with stored messages.
     private func withHistory(_ body: (_ ann: TestNode, _ roomSegment: String, _ otherSegment: String) throws -> Void)
         throws
     {
@@ -325,7 +324,7 @@ import Testing
         "rubbish among the inboxes",
     ]
 
-    @Test("Damage to one file: the node runs, says what is damaged, and the rest is readable", arguments: damages)
+    @Test("With one damaged file the node runs, reports the damage, and the rest is readable", arguments: damages)
     func damage(kind: String) throws {
         try withHistory { ann, segment, _ in
             let directory = URL(fileURLWithPath: "/" + segment).deletingLastPathComponent().path.dropFirst()
@@ -338,7 +337,7 @@ import Testing
                 bytes[bytes.count / 2] ^= 1
                 try ann.replace(segment, with: bytes)
             case "half a segment":
-                // What a crash may leave, too: not worth a word.
+                // A crash may leave this, too, so it is not reported.
                 isReported = false
                 try ann.replace(segment, with: Array(ann.contents(segment).prefix(ann.contents(segment).count / 2)))
             case "the sidecar":
@@ -356,7 +355,7 @@ import Testing
                 var bytes = ann.contents("rows.slots")
                 bytes[4_096 + 100] ^= 1
                 try ann.replace("rows.slots", with: bytes)
-                // A free page is noise, too: nobody can tell.
+                // A free page is noise as well, so damage to it cannot be seen.
                 isReported = false
                 isRoomReadable = false
             default:
@@ -377,12 +376,11 @@ import Testing
             let status = try ann.ok("status")
             let checks = status["checks"].list.filter { $0["message"].string?.contains("damaged") == true }
             if isReported { #expect(!checks.isEmpty, "\(status)\n\(Program.text(ann.log))") }
-            // New conversations work.
             try ann.ok("conversation", "create", "--name", "new")
         }
     }
 
-    @Test("The keystore survives the loss of one of its copies; of both, it says so") func keystore() throws {
+    @Test("The keystore survives the loss of one of its copies; the loss of both is reported") func keystore() throws {
         try withHistory { ann, _, _ in
             let intact = ann.contents("keystore")
             for half in [0, 1] {
@@ -410,8 +408,9 @@ import Testing
         }
     }
 
-    @Test("config.json that is not as it should be: the error names the file, the line and what was expected")
-    func configuration() throws {
+    @Test("An error in config.json is reported with the file, the line and the expected value") func configuration()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.replace(

@@ -1,13 +1,11 @@
 import Foundation
 import Testing
 
-/// Programs that are started when something happens.
 @Suite("Hooks", .script) struct HookTests {
-    @Test("A hook is told the event, the clientId, the cursor and the time, and nothing that only members may know")
+    @Test("A hook gets the event, the clientId, the cursor and the time, and nothing that only members may know")
     func privacy() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            // One line an occurrence: what it reads, its arguments, its whole environment.
             try ann.setHooks([
                 (
                     ["message", "memberJoined"],
@@ -39,12 +37,11 @@ import Testing
                 let environment = text.replacingOccurrences(of: ann.directory, with: "")
                 #expect(!environment.contains(hidden), "a hook was told \(hidden)")
             }
-            // With the clientId it can ask for more.
             #expect(try ann.ok("read", inbox).lines.contains { $0["text"].string == secret })
         }
     }
 
-    @Test("Hooks that fail, print, or cannot be started are counted and logged by their exit code, and disturb nothing")
+    @Test("Hooks that fail, print, or cannot be started are counted and logged by exit code, without other effect")
     func failing() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -58,7 +55,7 @@ import Testing
             try meet(ann, bob)
             try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "90")
             try eventually("three failures") { (try ann.ok("status"))["hooks"]["failed"].integer == 3 }
-            // Each is counted before it is logged.
+            // Each failure is counted before it is logged.
             try eventually("their reasons in the log") {
                 let log = Program.text(ann.log)
                 return ["exit code 7", "signal 10", "others can change"].allSatisfy { log.contains($0) }
@@ -75,12 +72,12 @@ import Testing
         }
     }
 
-    /// Processes that it has started and that have ended, and that it has not asked how. Looked for among all: the kernel
-    /// lists the children of each thread apart.
+    /// Ended children that the node has not reaped. All processes are searched, because the kernel lists the children
+    /// of each thread separately.
     private func zombies(of node: TestNode) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: "/proc").filter { pid in
             guard Int(pid) != nil else { return false }
-            // After the name, which may hold anything: the state, and whose child it is.
+            // After the name, which may hold any character: the state and the parent.
             let fields = Program.text("/proc/\(pid)/stat").split(separator: ")").last?.split(separator: " ") ?? []
             return fields.count > 1 && fields[0] == "Z" && fields[1] == String(node.pid)
         }
@@ -97,7 +94,7 @@ import Testing
             for index in 0..<4 { try bob.ok("send", "room", "first \(index)") }
             try eventually("four running") {
                 let hooks = try ann.ok("status")["hooks"]
-                // Never four at once, where the first is over before the last has begun.
+                // Not four at once if the first ends before the last has begun.
                 return hooks["running"].integer == 4 || hooks["failed"].integer ?? 0 > 0
             }
             let requests = (0..<300).map {
@@ -112,7 +109,7 @@ import Testing
                 #expect(hooks["dropped"].integer == 44, "\(hooks)")
                 #expect(started == 4)
             } else {
-                // On a slow machine the first have had their 30 s by now, and others have taken their place.
+                // On a slow machine the first hooks have ended after 30 s, and others have taken their place.
                 try eventually("four running, and the others counted") {
                     let hooks = try ann.ok("status")["hooks"]
                     let counts = ["running", "queued", "dropped", "failed"].map { hooks[$0].integer ?? 0 }
@@ -121,20 +118,19 @@ import Testing
             }
             try say("not blocked", ann)
             let failed = try ann.ok("status")["hooks"]["failed"].integer ?? 0
-            // SIGTERM reaches the programs that run.
             try ann.stop()
             #expect(Program.text(ann.log).contains("took too long and was ended"))
             let all = ann.told.split(separator: "\n").count
             if ContinuousClock.now - begin < .seconds(30) {
                 #expect(failed == 0 && all == 4)
             } else {
-                // Those that had failed, those that ran, and those that followed them before the stop.
+                // Failed and running hooks, and their successors before the stop.
                 #expect((4...Int(failed) + 8).contains(all), "\(all) after \(failed)")
             }
         }
     }
 
-    @Test("A hook that does not end by SIGTERM is killed, with what it has started") func stubborn() throws {
+    @Test("A hook that ignores SIGTERM is killed with its children") func stubborn() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.setHooks([
@@ -146,7 +142,7 @@ import Testing
             try ann.stop()
             for line in ann.told.split(separator: "\n") {
                 let pid = try #require(pid_t(line))
-                // A killed process ends a moment later. It may stay a zombie of the process that inherits it here.
+                // A killed process ends a moment later. It may stay a zombie of the process that inherits it.
                 try eventually("the end of \(pid)") {
                     let state = Program.text("/proc/\(pid)/stat")
                     return state.isEmpty || state.contains(") Z ")
@@ -155,7 +151,7 @@ import Testing
         }
     }
 
-    @Test("Wrong hooks are refused at the start with file, line and field; doctor names a program that is not safe")
+    @Test("Invalid hooks are refused at the start with file, line and field; doctor names an unsafe program")
     func wrong() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]

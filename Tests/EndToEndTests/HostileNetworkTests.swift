@@ -6,8 +6,8 @@ import Messaging
 import Synchronization
 import Testing
 
-/// Attacks on a real node while an honest pair talks (reliability.md, T8). `make hostile` does the same for longer, and
-/// measures; here are the bounds that hold on any machine.
+/// Attacks on a real node while an honest pair talks. `make hostile` does the same for longer and measures; these
+/// bounds hold on any machine.
 @Suite("Under attack", .script, .serialized) struct HostileNetworkTests {
     private static let crowd = 400
     private static let memoryBound = 64 << 20
@@ -34,19 +34,21 @@ import Testing
             socket: "\(ann.home)/control.sock", day: UInt32(time(nil) / 86_400))
     }
 
-    @Test("Every attack: the node lives, memory and descriptors are bounded and come back, the honest pair talks")
+    @Test(
+        "Under every attack the node lives, memory and descriptors are bounded and recover, and the honest pair talks")
     func everyAttack() throws {
         try withRoom { ann, bob, _ in
             let target = try target(ann)
             try say("warm", ann)
             let (memory, descriptors) = (ann.residentByteCount, descriptorCount(ann))
-            // The others have grounds of their own, below.
+            // The other attacks have their own tests below.
             for attack in Attack.allCases where attack.ground == .node {
                 let tally = try survive(attack, ann, target, memory: memory) { try say("after \(attack)", bob) }
                 switch attack {
                 case .badTokens, .knocks: #expect(tally.answered == 0, "\(attack): not a byte for a stranger")
                 case .proposals:
-                    // Now: the events of later attacks push these out of the log. Not one question more than may be asked.
+                    // Read now, before events of later attacks push these out of the log. The number of questions is
+                    // limited.
                     let asked = try ann.ok("watch", "enemies", "--since", "0", "--timeout", "0.1").lines.count {
                         $0["event"].string == "lifetimeProposed"
                     }
@@ -58,12 +60,11 @@ import Testing
             try eventually("the attackers' connections are gone", seconds: 40) {
                 descriptorCount(ann) <= descriptors + 40
             }
-            // Not one inbox less.
             #expect(try ann.ok("invite", "create", "room")["slug"].string != nil)
         }
     }
 
-    /// Makes an attack: it does something and finds no word too many, the node lives, and its memory is bounded.
+    /// Runs an attack: it must get no forbidden answer, the node must live, and its memory must be bounded.
     @discardableResult private func survive(
         _ attack: Attack, _ node: TestNode, _ target: Target, memory: Int, seconds: Double = 0.5,
         then talk: () throws -> Void
@@ -76,7 +77,7 @@ import Testing
         return tally
     }
 
-    @Test("Every abuse of a mailbox, by owners and by strangers: it lives, and those who talk with it go on")
+    @Test("Under every abuse of a mailbox, by owners and by strangers, it lives and its users go on")
     func mailboxUsers() throws {
         try withDirectory { directory in
             let (hub, bob) = (TestNode(name: "hub", directory: directory), TestNode(name: "bob", directory: directory))
@@ -99,7 +100,7 @@ import Testing
         }
     }
 
-    @Test("Every abuse of a rendezvous node by those whom it serves: it lives, and those who talk through it go on")
+    @Test("Under every abuse of a rendezvous node by its users it lives, and the others talk through it")
     func relayUsers() throws {
         try withDirectory { directory in
             let nodes = ["hub", "ann", "bob"].map { TestNode(name: $0, directory: directory) }
@@ -107,7 +108,7 @@ import Testing
             defer { for node in nodes { node.crash() } }
             try hub.initialise()
             try hub.start(["--rendezvous"])
-            // Nobody is there; and over UDP the two would make a way past the third.
+            // The members are absent. Over UDP the two would punch a path past the third.
             for node in [ann, bob] {
                 try node.initialise(["--advertise", "tcp://127.0.0.1:9"])
                 try node.start(["--no-udp"])
@@ -138,7 +139,6 @@ import Testing
             }
             let paths = try ann.ok("conversation", "members", "room").json["members"].list
             #expect(paths.compactMap { $0["path"].string } == ["relayed"])
-            // What the enemies had is gone with them.
             try eventually("their reservations and streams are gone", seconds: 40) {
                 let status = try hub.ok("status")["rendezvous"]
                 return status["users"].integer == 1 && status["streams"].integer == 1
@@ -148,7 +148,7 @@ import Testing
     }
 
     @Test(
-        "A neighbour's floods of LAN discovery are not answered, and disturb no chat and take no memory",
+        "A neighbour's floods of LAN discovery get no answer, and cost the chat and the memory nothing",
         .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) func neighbours()
         throws
     {
@@ -171,16 +171,14 @@ import Testing
             let memory = ann.residentByteCount
             for attack in Attack.allCases where attack.ground == .network {
                 let tally = try survive(attack, ann, target, memory: memory) { try say("after \(attack)", bob) }
-                // Who repeats what is true is answered now and then; nobody else ever.
+                // Only a replay of a true announcement is answered, now and then.
                 #expect((tally.answered > 0) == (attack == .lanReplays), "\(attack): \(tally)")
             }
             for node in nodes { try node.stop() }
         }
     }
 
-    @Test("A member that pings without end is answered no faster than it may be, and the others talk") func pings()
-        throws
-    {
+    @Test("A member that pings without end is answered at the limited rate, and the others talk") func pings() throws {
         try withEnemy { ann, bob, enemy, _ in
             var bytes: [UInt8] = []
             for number in 0..<20_000 { bytes += try enemy.link.seal(.ping(UInt64(number))) }
@@ -189,7 +187,7 @@ import Testing
             let descriptor = enemy.link.connection.descriptor
             let done = DispatchSemaphore(value: 0)
             Thread.detachNewThread {
-                // All of it, as fast as the node takes it.
+                // All bytes, as fast as the node reads them.
                 _ = flood.withUnsafeBytes { send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
                 done.signal()
             }
@@ -202,14 +200,14 @@ import Testing
             let groups = Limits.idleFrameBurst + time + 2
             let most = Limits.idleFrameGroup * groups
             #expect(pongs == 4_000 && pongs <= most, "\(pongs) of at most \(most)")
-            // Not to all: the enemy acknowledges nothing.
+            // Without a wait for all members: the attacker acknowledges nothing.
             try bob.ok("send", "room", "among them")
             try eventually("ann has it", seconds: 30) { try ann.texts().contains("among them") }
             done.wait()
         }
     }
 
-    @Test("Holders of invites wake sleeping inboxes no faster than they may") func wakes() throws {
+    @Test("Holders of invites wake sleeping inboxes at the limited rate") func wakes() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -219,7 +217,7 @@ import Testing
             }
             let before = try awake()
             let start = ContinuousClock.now
-            // It ends with the last of its dials, of which a slow machine makes few a second.
+            // It ends with its last dial; a slow machine makes few a second.
             let tally = Attack.wakes.run(target, Effort(seconds: 60, crowd: 0, limit: 400))
             let woken = try awake() - before
             let most = Limits.guestWakeBurst + Int((.now - start) / .milliseconds(1) / 250) + 1
@@ -262,13 +260,13 @@ import Testing
             let enemy = try HostileMember(slug: slug, at: address, day: UInt32(time(nil) / 86_400))
             try body(ann, bob, enemy, address)
             #expect(ann.isRunning)
-            // Not to all: the enemy acknowledges nothing.
+            // Without a wait for all members: the attacker acknowledges nothing.
             try ann.ok("send", "room", "we still talk")
             try eventually("bob has it", seconds: 30) { try bob.texts().contains("we still talk") }
         }
     }
 
-    @Test("A member that forges is cut off, and not answered for a while") func forger() throws {
+    @Test("A member that forges is disconnected, and not answered for a while") func forger() throws {
         try withEnemy { ann, _, enemy, address in
             for number in 1...8 {
                 var state = enemy.welcome.group.unsigned
@@ -284,7 +282,7 @@ import Testing
         }
     }
 
-    @Test("A content under another member's name, or nobody's, is neither shown nor acknowledged") func impostor()
+    @Test("A content in another member's name, or in an unknown one, is neither shown nor acknowledged") func impostor()
         throws
     {
         try withEnemy { ann, _, enemy, _ in
@@ -303,7 +301,6 @@ import Testing
     }
 }
 
-/// Answers every connection with its own bytes.
 private final class Echo: Sendable {
     let port: UInt16
     private let listener: Int32

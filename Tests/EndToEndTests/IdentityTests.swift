@@ -4,14 +4,15 @@ import Messaging
 import Testing
 import Wire
 
-/// One inbox, one conversation (seed 003), and the pool of one that waits for the next (seed 001).
+/// One conversation per inbox, and the pool of one unused inbox (Delivery.md).
 @Suite("Identity", .script) struct IdentityTests {
     private func unused(_ node: TestNode) throws -> [String] {
         try node.ok("inbox", "list").lines.filter { $0["state"].string == "unused" }.compactMap { $0["inbox"].string }
     }
 
-    @Test("Creating and joining consume the pooled inbox, and the pool of one is filled again in the background")
-    func pool() throws {
+    @Test("Creating and joining use up the pooled inbox, and the pool of one is refilled in the background") func pool()
+        throws
+    {
         try withPair { ann, bob in
             var seen: Set<String> = []
             for name in ["one", "two", "three"] {
@@ -22,7 +23,7 @@ import Wire
                 #expect(made["inbox"].string == waiting)
                 #expect(try ann.ok("conversation", "show", name)["inbox"].string == waiting)
             }
-            // It is no conversation, and is shown as none.
+            // The pooled inbox is no conversation and is not shown as one.
             #expect(try ann.ok("conversation", "list").lines.count == 3)
             #expect(try ann.ok("status")["inboxes"]["unused"].integer == 1)
             let waiting = try #require(try unused(bob).first)
@@ -50,8 +51,9 @@ import Wire
         }
     }
 
-    @Test("With an empty pool an inbox is made at once: as many conversations as asked for, each with its own")
-    func empty() throws {
+    @Test("With an empty pool an inbox is made at once: any number of conversations, each with its own") func empty()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -67,9 +69,9 @@ import Wire
         }
     }
 
-    @Test("Two conversations of the same two nodes have nothing in common that a member or a wire could see")
+    @Test("Two conversations of the same two nodes share nothing that a member or an eavesdropper could see")
     func unlinked() throws {
-        // All that they say to each other goes over a wire to which the test listens.
+        // All traffic of the two goes over a wire that the test records.
         try withRelay(["bob"], advertise: "tcp://127.0.0.1:9", arguments: ["--no-udp"]) { ann, others, relay in
             let bob = others[0]
             var members: [String] = []
@@ -90,13 +92,13 @@ import Wire
                     let other = try node.ok("conversation", "show", name)["members"][0]["member"].string
                     members.append(try #require(other))
                 }
-                // The beginning of an inbox id: that of the creator, as bob sees it.
+                // A prefix of the creator's inbox id, as bob sees it.
                 #expect(invite["creator"].string?.hasPrefix(members.last ?? "") == true)
                 let id = try #require(Hex.decode(created["conversation"].string ?? ""))
                 let verified = try InviteSlug.decode(slug)
                 keys.append(verified.creatorKey)
                 canaries += [
-                    // Without the byte that says which of two points it is.
+                    // Without the byte that selects one of two points.
                     Canary("the creator's key", bytes: Array(verified.creatorKey.bytes.dropFirst())),
                     Canary("the join secret", bytes: verified.invite.joinSecret),
                     Canary("the invite's tag", text: try #require(invite["tag"].string)),
@@ -108,7 +110,7 @@ import Wire
             }
             #expect(Set(members).count == 4 && Set(keys).count == 2 && !members.contains(""))
             for member in members { canaries.append(Canary("a member's id", bytes: try #require(Hex.decode(member)))) }
-            // Nor have the ways through a rendezvous node, but that node itself.
+            // Endpoints at a rendezvous node share only that node.
             let hub = TestNode(name: "hub", directory: ann.directory)
             defer { hub.crash() }
             try hub.initialise()
@@ -124,7 +126,7 @@ import Wire
             #expect(relays.count == 3 && Set(relays.map(\.reservation)).count == 3, "\(relays)")
             #expect(Set(relays.map(\.key)).count == 1)
             for relay in relays { canaries.append(Canary("a reservation", bytes: relay.reservation.bytes)) }
-            // Nor has the contact card anything in common with them.
+            // The contact card shares nothing with them, either.
             for node in [ann, bob] {
                 let card = try ContactCard(text: try node.ok("peer", "card")["contact"].string ?? "")
                 let contact = InboxID(card.key).description

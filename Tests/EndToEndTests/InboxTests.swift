@@ -1,9 +1,8 @@
 import Foundation
 import Testing
 
-/// Which inboxes are awake (section 10, seed 001).
+/// Awake and sleeping inboxes (Delivery.md).
 @Suite("Inbox", .script) struct InboxTests {
-    /// One request and its answer for each line, over one connection.
     private func rpc(_ node: TestNode, _ requests: [(method: String, params: [String: Any])]) throws -> [JSON] {
         var input = ""
         for (number, request) in requests.enumerated() {
@@ -21,7 +20,6 @@ import Testing
         return lines.map { $0["result"] }
     }
 
-    /// `count` conversations of the two, named `talk0`, `talk1` and so on.
     private func meetOften(_ ann: TestNode, _ bob: TestNode, _ count: Int) throws {
         for start in stride(from: 0, to: count, by: 5) {
             let numbers = start..<min(start + 5, count)
@@ -33,8 +31,8 @@ import Testing
         }
     }
 
-    /// A command that must succeed and needs the other member, who may sleep. On a slow machine the link may take
-    /// longer than the command waits for it: then nothing has happened, and it is repeated.
+    /// A command that must succeed and needs the other member, who may sleep. On a slow machine the link may come after
+    /// the command's timeout; then nothing has happened, and the command is repeated.
     private func reach(_ node: TestNode, _ arguments: String..., at location: SourceLocation = #_sourceLocation) throws
     {
         try eventually(arguments.joined(separator: " ")) {
@@ -49,7 +47,7 @@ import Testing
         try node.ok("inbox", "list").lines.filter { $0["state"].string == state && !$0["conversation"].isNull }
     }
 
-    /// Polls, since nothing tells when the last of many has happened.
+    /// Polls, because no event reports the last of many.
     @Test("list, wake, sleep, rebalance") func commands() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("hello", ann)
@@ -63,7 +61,7 @@ import Testing
             #expect(try ann.ok("inbox", "sleep", name)["state"].string == "sleeping")
             let counts = try ann.ok("status")["inboxes"]
             #expect(counts["awake"].integer == 0 && counts["sleeping"].integer == 1 && counts["unused"].integer == 1)
-            // What is only shown wakes nobody.
+            // Commands that only show do not wake an inbox.
             for command in [["conversation", "list"], ["conversation", "show", "room"], ["outbox", "list"]] {
                 #expect(try ann.run(command).code == 0)
             }
@@ -74,13 +72,11 @@ import Testing
             let woken = try ann.ok("inbox", "wake", "room")
             #expect(woken["state"].string == "awake" && woken["wakeReason"].string == "userInteraction")
             try ann.ok("inbox", "sleep", "room")
-            // A user wakes it, and what was there is there.
             #expect(try ann.texts() == ["hello"])
             #expect(try inboxes(ann, "awake").first?["wakeReason"].string == "userInteraction")
             try ann.ok("inbox", "sleep", "room")
             #expect(try ann.ok("inbox", "rebalance")["woken"].integer == 1)
             try ann.wait("inboxAwake:wakeReason=activityRanking", after: cursor)
-            // Refusals.
             try ann.fails(7, "inbox", "wake", "nothing-like-it")
             let contact = try #require(
                 try ann.ok("inbox", "list").lines.first { $0["conversation"].isNull && $0["state"].string == "awake" })
@@ -89,23 +85,22 @@ import Testing
     }
 
     @Test(
-        "What was active last is awake after a stop and after a kill, and the list says when it was",
+        "The most recently active inboxes are awake after a stop and after a kill, and the list shows the time",
         arguments: [true, false]) func activity(isClean: Bool) throws
     {
         try withPair { ann, bob in
             try meetOften(ann, bob, 4)
-            // The one in the middle last; the order in which they were made is another.
+            // The one in the middle is active last, unlike the order of creation.
             for name in ["talk0", "talk1", "talk2"] {
                 try ann.ok("lifetime", "propose", name, "1d")
                 try eventually("it is open") { try bob.run(["lifetime", "accept", name]).code == 0 }
                 try ann.wait("lifetimeAgreed", in: name, after: 0)
             }
-            // The last has no agreement: what is in memory only, a clean stop alone remembers.
+            // The last has no agreement, so its activity is in memory and only a clean stop saves it.
             for name in ["talk2", "talk0", "talk1"] + (isClean ? ["talk3"] : []) {
                 try bob.ok("send", name, "for \(name)", "--wait", "delivered", "--timeout", "90")
                 #expect(try ann.texts(name) == ["for \(name)"])
             }
-            // The others need not be there.
             try bob.stop()
             func times() throws -> [String: Int64] {
                 var result: [String: Int64] = [:]
@@ -125,8 +120,8 @@ import Testing
                 let after = try times()
                 for (name, time) in before {
                     let found = try #require(after[name], "\(name) has been active")
-                    // The newest message counts, too, and is written down a moment after it has come. What was saved at a
-                    // clean stop never becomes less.
+                    // The newest message counts, too, and is written a moment after its arrival. The time saved at a
+                    // clean stop never decreases.
                     #expect(abs(found - time) < 5_000 && (!isClean || found >= time), "\(name)")
                 }
                 let names = try ann.ok("conversation", "list").lines
@@ -147,7 +142,7 @@ import Testing
             #expect(try inboxes(bob, "awake").first?["protected"].bool == true)
             #expect(try bob.texts() == ["unread"])
             try bob.ok("inbox", "sleep", "room")
-            // It was read, and is still there: the conversation was not closed.
+            // It was read and still exists: the conversation was not closed.
             #expect(try bob.texts() == ["unread"])
         }
     }
@@ -179,7 +174,7 @@ import Testing
                     #expect(try node.ok("lifetime", "show", "room")["lifetime"].string == "1d")
                 }
             }
-            // What is agreed while both sleep needs a link, and makes one.
+            // An agreement while both sleep opens a link.
             try ann.ok("inbox", "sleep", "room")
             try bob.ok("inbox", "sleep", "room")
             let cursors = (try ann.cursor(), try bob.cursor())
@@ -187,7 +182,6 @@ import Testing
             try bob.wait("lifetimeProposed:ours=false,lifetime=7d", after: cursors.1)
             try reach(bob, "lifetime", "accept", "room")
             try ann.wait("lifetimeAgreed:lifetime=7d", after: cursors.0)
-            // And leaving is heard.
             try ann.ok("inbox", "sleep", "room")
             let cursor = try bob.cursor()
             try ann.ok("conversation", "leave", "room", "--force")
@@ -195,7 +189,7 @@ import Testing
         }
     }
 
-    @Test("a sleeping inbox explodes, by its creator's command and by its word") func explosion() throws {
+    @Test("a sleeping inbox explodes, by its creator's command and by its notice") func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("gone soon", ann)
             try ann.ok("inbox", "sleep", "room")
@@ -208,7 +202,7 @@ import Testing
         }
     }
 
-    @Test("more conversations than the capacity all deliver") func many() throws {
+    @Test("conversations beyond the capacity all deliver") func many() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--capacity", "3"]) }
@@ -223,7 +217,6 @@ import Testing
             for number in 0..<10 {
                 try ann.ok("send", "talk\(number)", "to \(number)", "--wait", "delivered", "--timeout", "90")
             }
-            // And while the other node is away.
             try bob.stop()
             for number in 0..<10 { try ann.ok("send", "talk\(number)", "late \(number)") }
             #expect(try ann.ok("outbox", "list").lines.count == 10)
@@ -238,7 +231,7 @@ import Testing
         }
     }
 
-    @Test("Unread messages that are in memory only shut no other conversation out, and `status` counts their bytes")
+    @Test("Unread messages in memory keep no other conversation out, and `status` counts their bytes")
     func unreadElsewhere() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -259,7 +252,7 @@ import Testing
             let checks = try bob.run(["doctor"]).lines
             let memory = try #require(checks.first { $0["name"].string == "memory" })
             #expect(memory["state"].string == "ok" && memory["message"].string?.contains("of 16777216 bytes") == true)
-            // A text in memory only, one that is stored, and an explosion, each in a conversation that sleeps.
+            // A text in memory only, a stored one, and an explosion, each in a sleeping conversation.
             for name in ["talk4", "talk5", "talk6"] {
                 try eventually("\(name) sleeps") {
                     let answer = try bob.run(["inbox", "sleep", name])
@@ -276,9 +269,7 @@ import Testing
         }
     }
 
-    @Test("What is proposed in twenty conversations of which two are awake is agreed in all of them") func proposals()
-        throws
-    {
+    @Test("Proposals in twenty conversations, two of them awake, are agreed in all of them") func proposals() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--capacity", "2"]) }
@@ -317,7 +308,7 @@ import Testing
                     ("send", ["conversation": "talk\($0)", "text": "hello", "wait": "delivered", "timeout": "90s"])
                 })
             #expect(sent.allSatisfy { $0["state"].string == "delivered" })
-            // The start wakes those that were active last, and the others are there.
+            // The start wakes the most recently active inboxes, and the others exist.
             try ann.stop()
             try ann.start(["--capacity", "20"])
             try eventually("20 are awake again") { try inboxes(ann, "awake").count == 20 }

@@ -1,9 +1,9 @@
 import Testing
 
-/// Sockets that the service manager holds: sd_listen_fds(3).
+/// Sockets of the service manager: sd_listen_fds(3).
 @Suite("Inherited sockets", .script) struct InheritedSocketTests {
-    /// Binds a TCP and a UDP socket to one port, and a third that the node does not know, and becomes the node. A process
-    /// beside it keeps them as the manager does, so that nobody else can bind there.
+    /// Binds a TCP and a UDP socket to one port, and a third that the node does not know, and becomes the node. A
+    /// second process keeps them as the manager does, so that no other program can bind there.
     private static let manager = """
         import os, socket, sys, time
         for attempt in range(100):
@@ -32,8 +32,9 @@ import Testing
         os.execv(sys.argv[2], sys.argv[2:] + ["--listen", listen])
         """
 
-    @Test("A node listens on the sockets that it was given, over TCP and UDP, and closes the one that it does not know")
-    func inherited() throws {
+    @Test("A node listens on its inherited sockets, over TCP and UDP, and closes an unknown one") func inherited()
+        throws
+    {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             ann.prefix = ["/usr/bin/env", "python3", "-c", Self.manager, ann.host]
@@ -44,7 +45,7 @@ import Testing
             try meet(ann, bob)
             try say("over a socket that was there before the node", bob)
             try ann.stop()
-            // Whose process the variables do not name, and whose descriptors are no sockets, listens as ever.
+            // Variables for another process, or for descriptors that are no sockets, are ignored.
             ann.prefix = ["/usr/bin/env", "LISTEN_PID=1", "LISTEN_FDS=2"]
             try ann.start(["--listen", ann.anyPort])
             try ann.stop()

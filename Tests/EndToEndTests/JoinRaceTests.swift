@@ -2,9 +2,11 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Joins that meet crashes, races and answers that come too late (sections 4 and 5, seed 002).
+/// Joins with crashes, races and late answers (Join.md).
 @Suite("Joining under trouble", .script) struct JoinRaceTests {
-    @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are told") func race() throws {
+    @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are refused") func race()
+        throws
+    {
         try withHomes("ann", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8") { nodes in
             for node in nodes { try node.start() }
             let ann = nodes[0]
@@ -53,7 +55,7 @@ import Testing
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
             let refused = try carol.fails(2, "join", slug, "--timeout", "90")
             #expect(refused["errorType"].string == "single_use_consumed")
-            // On a busy machine it has come by itself by now, and there is no join left to retry.
+            // On a busy machine the join may have completed by now, and there is none left to retry.
             #expect([0, 7].contains(try bob.run(["join", "retry", id]).code))
             try bob.wait("joined")
             #expect(try bob.ok("conversation", "list")["conversation"].string == made["conversation"].string)
@@ -63,9 +65,7 @@ import Testing
         }
     }
 
-    @Test("A refusal while the joiner is offline: it is given again when the joiner comes back") func offlineError()
-        throws
-    {
+    @Test("A refusal while the joiner is offline is repeated when the joiner returns") func offlineError() throws {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
             try ann.ok("conversation", "create", "--name", "room")
@@ -104,7 +104,7 @@ import Testing
             #expect(relay.release() > 0, "the refusal arrives now")
             #expect(try bob.ok("join", "list").lines.isEmpty)
             try bob.fails(7, "join", "retry", id)
-            // A join that goes the same way afterwards is the next that bob hears of.
+            // The event of a later join comes next, so the late refusal caused none.
             try ann.ok("conversation", "unlock", "room")
             let fresh = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try bob.ok("join", fresh, "--timeout", "90")
@@ -114,7 +114,7 @@ import Testing
         }
     }
 
-    @Test("A joiner that cancels after its admission gives its place back; the single use stays consumed")
+    @Test("A joiner that cancels after its admission frees its place; the single use stays consumed")
     func cancelledAfter() throws {
         try withRelay(["bob", "carol"]) { ann, others, relay in
             let (bob, carol) = (others[0], others[1])
@@ -126,7 +126,6 @@ import Testing
             try bob.ok("join", "cancel", id)
             try ann.wait("memberLeft")
             #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
-            // The welcome comes, too late.
             relay.release()
             let refused = try carol.fails(2, "join", slug, "--timeout", "90")
             #expect(refused["errorType"].string == "single_use_consumed")
@@ -136,7 +135,7 @@ import Testing
         }
     }
 
-    @Test("Joins are listed with their attempts and the next one, and tried again on request") func retry() throws {
+    @Test("Joins are listed with their attempts and the next one, and retried on request") func retry() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -153,7 +152,7 @@ import Testing
             #expect(retried["state"].string == "joining" && retried["attempts"].integer ?? 0 > before)
             try bob.fails(7, "join", "retry", "ffff")
             try ann.start()
-            // On a busy machine it has come by itself by now, and there is no join left to retry.
+            // On a busy machine the join may have completed by now, and there is none left to retry.
             #expect([0, 7].contains(try bob.run(["join", "retry", id]).code))
             try bob.wait("joined")
         }
@@ -179,7 +178,7 @@ import Testing
         }
     }
 
-    @Test("On a terminal an invite comes with the command to paste and a QR code; a script gets the invite alone")
+    @Test("On a terminal an invite comes with the command to paste and a QR code; a script gets only the invite")
     func terminal() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
@@ -193,7 +192,7 @@ import Testing
             try large.expect("\u{1b}[30;107m")
             try large.expect("█")
             #expect(shown.wait(seconds: 30) == 0)
-            // One that says no size counts as one of 80 columns and 24 rows.
+            // A terminal without a size counts as 80 by 24.
             for size in [(80, 24), (72, 60), nil] as [(UInt16, UInt16)?] {
                 let small = try PseudoTerminal(size: size)
                 let told = try small.child(command)
@@ -212,9 +211,8 @@ import Testing
         }
     }
 
-    @Test("A hostile invite is read without harm: cut at any byte, a bomb, another's signature, rubbish") func hostile()
-        throws
-    {
+    @Test("A hostile invite is parsed without harm: truncated at any byte, a zip bomb, a foreign signature, garbage")
+    func hostile() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -224,7 +222,7 @@ import Testing
             for length in stride(from: 0, to: slug.count, by: 37) {
                 try ann.fails(64, "invite", "inspect", String(slug.prefix(length)))
             }
-            // Each character mistyped: none is accepted, and none is said to be somebody's forgery.
+            // Each character mistyped: none is accepted, and none is reported as a forgery.
             let start = slug.index(slug.startIndex, offsetBy: "mayfly:join/".count)
             for index in slug.indices[start...].enumerated().filter({ $0.offset % 29 == 0 }).map(\.element) {
                 var mistyped = slug

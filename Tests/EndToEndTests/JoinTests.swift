@@ -1,9 +1,8 @@
 import Foundation
 import Testing
 
-/// Invites and joins (sections 4 and 5).
 @Suite("Joining", .script) struct JoinTests {
-    @Test("A single-use invite admits the first node; the second is told single_use_consumed") func singleUse() throws {
+    @Test("A single-use invite admits the first node; the second gets single_use_consumed") func singleUse() throws {
         try withHomes("ann", "bob", "carol") { nodes in
             let (ann, bob, carol) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -18,15 +17,12 @@ import Testing
             #expect(refused["inviteTag"].string == invite["tag"].string)
             #expect(refused["message"].string?.isEmpty == false)
             #expect(try carol.ok("conversation", "list").lines.isEmpty)
-            // The first asks again: nothing new happens.
             #expect(try bob.ok("join", slug, "--timeout", "90")["state"].string == "ready")
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
         }
     }
 
-    @Test("A join waits for a creator that is not there yet, survives restarts, and completes") func creatorOffline()
-        throws
-    {
+    @Test("A join waits for an absent creator, survives restarts, and completes") func creatorOffline() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -65,13 +61,13 @@ import Testing
             try ann.start()
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
             #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
-            // The same invite still works for whoever wants it.
             try bob.ok("join", slug, "--timeout", "90")
         }
     }
 
-    @Test("A node that is locked while a join waits says so at once with exit code 6, and the join goes on")
-    func locked() throws {
+    @Test("A lock while a join waits ends the command at once with exit code 6, and the join goes on") func locked()
+        throws
+    {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -100,7 +96,7 @@ import Testing
         }
     }
 
-    @Test("By a new invite of a conversation that one was removed from unawares, join asks the creator and joins again")
+    @Test("A new invite of a conversation from which we were removed unawares asks the creator and joins again")
     func removedUnawares() throws {
         try withRoom { ann, bob, id in
             try bob.stop()
@@ -111,7 +107,7 @@ import Testing
             try bob.start()
             let unanswered = try bob.fails(4, "join", slug, "--timeout", "2")
             #expect(unanswered.message.contains("still a member"), "\(unanswered)")
-            // Whichever of the two the creator answers, it is by this name.
+            // Whichever of the two requests the creator answers, it has this name.
             let asked = try bob.ok("join", slug, "--as", "bob", "--no-wait", "--timeout", "1")
             #expect(asked["state"].string == "validating")
             try ann.start()
@@ -123,18 +119,16 @@ import Testing
         }
     }
 
-    @Test("What is no usable invite is refused at once, with the reason") func unusable() throws {
+    @Test("An unusable invite is refused at once, with the reason") func unusable() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            // One's own.
             #expect(try ann.fails(1, "join", slug).message.contains("this node"))
-            // Cut off, at every eighth character.
+            // Truncated, at every eighth character.
             for length in stride(from: 12, to: slug.count, by: max(8, slug.count / 8)) {
                 let answer = try bob.fails(64, "join", String(slug.prefix(length)))
                 #expect(answer.kind == "usage", "\(answer)")
             }
-            // Altered: every changed character is noticed.
             let characters = Array(slug)
             for position in stride(from: 20, to: characters.count - 1, by: max(1, characters.count / 6)) {
                 var changed = characters
@@ -152,7 +146,7 @@ import Testing
             }
             #expect(try bob.ok("join", "list").lines.isEmpty)
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
-            // Wrapped, with spaces, without the prefix: fine.
+            // Wrapped, with spaces, or without the prefix it is valid.
             let bare = slug.dropFirst("mayfly:join/".count)
             let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
             let inspected = try bob.ok("invite", "inspect", wrapped)
@@ -162,11 +156,11 @@ import Testing
         }
     }
 
-    @Test("An invite that has expired is refused with exit code 3") func expired() throws {
+    @Test("An expired invite is refused with exit code 3") func expired() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room", "--expires-in", "1s")["slug"].string ?? ""
-            // Waits for nothing, as long as the invite lives.
+            // Waits until the invite has expired.
             try ann.fails(4, "watch", "--until", "joined", "--timeout", "1.2")
             let answer = try bob.fails(3, "join", slug, "--timeout", "5")
             #expect(answer.kind == "expired", "\(answer)")
@@ -175,7 +169,7 @@ import Testing
         }
     }
 
-    @Test("An invite is read without a node, and shows what it promises") func inspect() throws {
+    @Test("An invite is read without a node, and shows its terms") func inspect() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invite = try ann.ok("invite", "create", "room", "--expires-in", "2h", "--single-use")
@@ -192,7 +186,7 @@ import Testing
         }
     }
 
-    @Test("Locking a conversation voids its invites; unlocking does not bring them back, new ones work") func locking()
+    @Test("Locking a conversation voids its invites; unlocking does not restore them, new ones work") func locking()
         throws
     {
         try withPair { ann, bob in
@@ -210,13 +204,12 @@ import Testing
             #expect(try bob.fails(2, "join", revoked, "--timeout", "90")["errorType"].string == "generic_failure")
             let new = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try bob.ok("join", new, "--timeout", "90")
-            // Only the creator may.
             try bob.fails(1, "conversation", "lock", "room")
             try bob.fails(1, "invite", "create", "room")
         }
     }
 
-    @Test("An invite to a conversation that has exploded leads to conversation_expired or to silence, never in")
+    @Test("An invite to an exploded conversation leads to conversation_expired or to silence, never to a join")
     func exploded() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")

@@ -1,11 +1,11 @@
 import Foundation
 import Testing
 
-/// Two machines on one cable, as network namespaces; no route leads elsewhere.
+/// Two machines on one cable, as network namespaces without other routes.
 final class Cable {
     let names: [String]
 
-    /// - Parameter bridges: bridges of containers, with an address of `172.17.0.1` and on, that each machine has before.
+    /// - Parameter bridges: number of container bridges that each machine has before, with addresses from `172.17.0.1`.
     init(bridges: Int = 0) throws {
         let tag = "mf\(UUID().uuidString.prefix(6))"
         names = ["\(tag)a", "\(tag)b"]
@@ -26,7 +26,6 @@ final class Cable {
 
     deinit { for name in names { _ = try? Program.tool("ip", "netns", "del", name) } }
 
-    /// Gives both machines addresses of a network, in place of those that they had.
     func move(to network: Int) throws {
         for (index, name) in names.enumerated() { try move(name, to: "10.\(network).0.\(index + 1)/24") }
     }
@@ -36,14 +35,14 @@ final class Cable {
         if let address { try Program.tool("ip", "-n", name, "addr", "add", address, "dev", "veth0") }
     }
 
-    /// What the kernel says of a machine's network.
+    /// A file of /proc/net in a machine's namespace.
     func file(_ path: String, _ index: Int = 0) throws -> String {
         try Program.tool("ip", "netns", "exec", names[index], "cat", "/proc/net/\(path)")
     }
 
     /// Whether a machine has a socket of LAN discovery, or is a member of its groups.
     func isListening(_ index: Int = 0) throws -> Bool {
-        // Port 7441; 239.255.109.102 as the kernel writes it, and the group of IPv6.
+        // Port 7441; 239.255.109.102 as the kernel writes it, and the IPv6 group.
         let sockets = try file("udp", index) + file("udp6", index)
         let groups = try file("igmp", index) + file("igmp6", index)
         let found = [
@@ -55,12 +54,12 @@ final class Cable {
     }
 }
 
-/// Members find each other on one network, by multicast and with nothing else.
+/// Members find each other on one network by multicast only.
 @Suite(
     "LAN discovery of two nodes", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanTests
 {
-    /// Two nodes that have met on 10.77.0.0/24, and are stopped.
+    /// Two stopped nodes that have met on 10.77.0.0/24.
     private func withStrangers(body: (Cable, TestNode, TestNode) throws -> Void) throws {
         let cable = try Cable()
         try cable.move(to: 77)
@@ -80,7 +79,7 @@ final class Cable {
         try node.ok("conversation", "list")["members"][0]["path"].string
     }
 
-    @Test("Two nodes that know only old addresses, without any route, find each other, chat, and go on after each move")
+    @Test("Two nodes with outdated addresses and no route find each other, chat, and go on after each move")
     func moving() throws {
         try withStrangers { cable, ann, bob in
             try cable.move(to: 78)
@@ -89,20 +88,17 @@ final class Cable {
             try say("found, too", bob)
             #expect(try path(ann) == "lan")
             #expect(try path(bob) == "lan")
-            // Both have other addresses, in the middle of the conversation.
             try cable.move(to: 79)
             try say("after both have moved", ann)
-            // One moves, and says something at once; then the other.
             try cable.move(cable.names[0], to: "10.79.0.17/24")
             try say("from my new address", ann)
             try cable.move(cable.names[1], to: "10.79.0.18/24")
             try say("to your new address", ann)
             #expect(try ann.texts() == bob.texts())
-            // The cable is pulled for both, and they come back elsewhere.
             for name in cable.names { try cable.move(name, to: nil) }
             try cable.move(to: 80)
             try say("back", bob)
-            // Where others are is not for the disk.
+            // Addresses of others are not stored on the disk.
             for node in [ann, bob] {
                 for text in ["10.78.0", "10.79.0", "10.80.0"] { #expect(node.files(holding: text).isEmpty) }
                 #expect(!Program.text(node.log).contains("10."))
@@ -110,7 +106,7 @@ final class Cable {
         }
     }
 
-    @Test("With nothing but link-local addresses of IPv6 two nodes find each other and chat") func linkLocal() throws {
+    @Test("With only link-local addresses of IPv6 two nodes find each other and chat") func linkLocal() throws {
         try withStrangers { cable, ann, bob in
             for name in cable.names { try cable.move(name, to: nil) }
             for node in [ann, bob] { try node.start(["--listen", "tcp://[::]:7440", "--discover", "lan"]) }
@@ -120,8 +116,7 @@ final class Cable {
         }
     }
 
-    @Test("An invite whose addresses are no longer true is good all the same: the joiner finds its creator")
-    func joining() throws {
+    @Test("An invite with outdated addresses still works: the joiner finds its creator") func joining() throws {
         let cable = try Cable()
         try cable.move(to: 77)
         try withHomes("ann", "bob") { nodes in
@@ -144,7 +139,6 @@ final class Cable {
             try cable.move(to: 78)
             for arguments in [[], ["--discover", "off"], ["--discover", "lan:eth7"]] {
                 try ann.start(["--listen", "tcp://0.0.0.0:7440"] + arguments)
-                // It tries to reach bob, and fails.
                 try ann.ok("send", "room", "into the void")
                 #expect(try !cable.isListening(), "\(arguments)")
                 try ann.stop()
@@ -154,7 +148,7 @@ final class Cable {
             #expect(try ann.ok("status")["discovery"].string == "lan:veth0")
             try ann.stop()
             #expect(try !cable.isListening())
-            // The configuration says the same.
+            // The same by configuration.
             let path = "\(ann.home)/config.json"
             let text = Program.text(path).replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"lan\",\n")
             try ann.replace("config.json", with: text)
@@ -165,8 +159,8 @@ final class Cable {
         }
     }
 
-    /// Datagrams of the right form and no meaning, from an address, as fast as it can: for so many seconds at least, so
-    /// many at most, and in between until a file is there.
+    /// Sends valid, meaningless datagrams from an address as fast as it can. It runs between a minimum and a maximum of
+    /// seconds, until a file exists.
     private static let flood = """
         import os, socket, sys, time
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -182,7 +176,7 @@ final class Cable {
         print(sent)
         """
 
-    @Test("A flood of announcements from the same network disturbs no chat and takes no memory") func flooding() throws
+    @Test("A flood of announcements from the same network costs the chat and the memory nothing") func flooding() throws
     {
         try withStrangers { cable, ann, bob in
             try cable.move(to: 78)
@@ -216,15 +210,13 @@ final class Cable {
         }
     }
 
-    /// In seconds; proc(5), the 14th and 15th field, in hundredths.
+    /// In seconds; proc(5), fields 14 and 15, in hundredths.
     private func processorTime(_ node: TestNode) -> Double {
         let fields = Program.text("/proc/\(node.pid)/stat").split(separator: ")").last?.split(separator: " ") ?? []
         return fields.count > 12 ? ((Double(fields[11]) ?? 0) + (Double(fields[12]) ?? 0)) / 100 : 0
     }
 
-    @Test("A network that is named wrongly is refused, on the command line and in the configuration") func refusals()
-        throws
-    {
+    @Test("An invalid network name is refused, on the command line and in the configuration") func refusals() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for text in ["wan", "lan:", "lan:a,,b", "lan:eth0/1", "LAN", "lan:sixteen-letters-"] {

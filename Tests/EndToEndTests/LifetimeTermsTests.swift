@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Terms beyond one value, caps, and agreements that can be proven (section 6, point 12).
+/// Terms beyond one value, caps, and provable agreements (Lifetime.md).
 @Suite("Lifetime terms", .script) struct LifetimeTermsTests {
     private func date(_ json: JSON) throws -> Date {
         let text = try #require(json.string)
@@ -10,7 +10,7 @@ import Testing
         return try #require(formatter.date(from: text) ?? ISO8601DateFormatter().date(from: text))
     }
 
-    @Test("A proposal shows all its terms to the other side, and so does the agreement") func shown() throws {
+    @Test("A proposal and its agreement show all terms to the other side") func shown() throws {
         try withRoom { ann, bob, _ in
             try ann.ok(
                 "lifetime", "propose", "room", "1d", "--attachments", "7d", "--unopened", "1h", "--timer", "read")
@@ -33,7 +33,7 @@ import Testing
             func words(_ node: TestNode, _ arguments: String...) throws -> String {
                 try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory).output
             }
-            // Each proposes three times at most, the renewal included: one more would wait for the rate limit.
+            // Each proposes at most three times, including the renewal: a fourth would meet the rate limit.
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:30d") }
             try bob.ok("lifetime", "propose", "room", "1d", "--mailbox", "ram")
             try ann.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=ram")
@@ -64,14 +64,13 @@ import Testing
                 #expect(note == "Messages will be deleted after 1 Day (mailbox on disk)")
             }
 
-            // Both policies name the mailbox: a restart renews it.
+            // Both policies name the mailbox, so a restart renews it.
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d:disk")
             let cursor = try ann.cursor()
             try bob.stop()
             try bob.start()
             try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk", after: cursor)
 
-            // In memory only, without a lifetime.
             try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")
             try bob.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram,automatic=true")
             try ann.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram")
@@ -87,7 +86,7 @@ import Testing
         }
     }
 
-    @Test("Unopened messages go, opened ones stay") func unopened() throws {
+    @Test("Unopened messages expire, opened ones stay") func unopened() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d", "--unopened", "1h")
             try bob.wait("lifetimeProposed:ours=false")
@@ -101,14 +100,13 @@ import Testing
             #expect(abs(read.timeIntervalSince(own)) < 3_600, "opened it stays as long as the sender's")
             let again = try date(message("open me", at: bob)["expiresAt"])
             #expect(again == read)
-            // It survives a restart as it was left.
             try bob.stop()
             try bob.start()
             #expect(try date(message("open me", at: bob)["expiresAt"]) == read)
         }
     }
 
-    @Test("A cap shortens what is kept here, and nowhere else") func cap() throws {
+    @Test("A cap shortens the lifetime of the local copy only") func cap() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "7d")
             #expect(try bob.ok("lifetime", "cap", "room")["cap"].string == "none")
@@ -155,7 +153,7 @@ import Testing
         }
     }
 
-    @Test("Terms that mean nothing are refused, with what to write instead") func refused() throws {
+    @Test("Invalid terms are refused, with valid ones to write instead") func refused() throws {
         try withRoom { ann, _, _ in
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
@@ -166,7 +164,6 @@ import Testing
     }
 }
 
-/// Agreements of more than two.
 @Suite("Group lifetime", .script) struct GroupLifetimeTests {
     private func accept(_ nodes: [TestNode], _ lifetime: String) throws {
         for node in nodes {
@@ -175,7 +172,7 @@ import Testing
         }
     }
 
-    @Test("Nothing is kept before the last member has accepted") func everybody() throws {
+    @Test("Nothing is stored before the last member has accepted") func everybody() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].ok("lifetime", "propose", "room", "1d")
             try accept([nodes[1]], "1d")
@@ -192,7 +189,7 @@ import Testing
         }
     }
 
-    @Test("One member's no ends the proposal for all") func rejected() throws {
+    @Test("One member's rejection ends the proposal for all") func rejected() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[1].ok("lifetime", "propose", "room", "7d")
             try accept([nodes[0]], "7d")
@@ -203,7 +200,7 @@ import Testing
         }
     }
 
-    @Test("Whoever joins consents to the agreement in force, and all show its signature") func joiner() throws {
+    @Test("A joiner consents to the agreement in force, and all show its signature") func joiner() throws {
         try withGroup("ann", "bob") { nodes in
             try agree(nodes[0], nodes[1], "1d")
             try withHomes("eve") { more in
@@ -223,7 +220,7 @@ import Testing
         }
     }
 
-    @Test("One member's restart ends the agreement for all; whoever leaves changes nothing") func sessionEnd() throws {
+    @Test("One member's restart ends the agreement for all; a departure changes nothing") func sessionEnd() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             try nodes[0].ok("lifetime", "propose", "room", "1d")
             try accept([nodes[1], nodes[2]], "1d")

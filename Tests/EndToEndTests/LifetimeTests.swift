@@ -1,8 +1,8 @@
 import Testing
 
-/// Negotiation beyond the seed's four scenarios (section 6).
+/// Negotiation beyond the four scenarios of `Seed004Tests` (Lifetime.md).
 @Suite("Lifetime", .script) struct LifetimeTests {
-    @Test("A proposal is withdrawn: nothing changes, and there is nothing left to accept") func withdraw() throws {
+    @Test("A proposal is withdrawn: nothing changes, and nothing is left to accept") func withdraw() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "7d")
             try bob.wait("lifetimeProposed:lifetime=7d")
@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    @Test("Consent is to the proposal that was looked at: another one in its place is refused") func seen() throws {
+    @Test("Consent is to the proposal that was shown: another one in its place is refused") func seen() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1h")
             try bob.wait("lifetimeProposed:lifetime=1h")
@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test("The policy `refuse` turns proposals down by itself; the default applies to conversations without their own")
+    @Test("The policy `refuse` rejects proposals by itself; the default applies to conversations without their own")
     func refuse() throws {
         try withRoom { ann, bob, _ in
             try bob.ok("lifetime", "policy", "--default", "refuse")
@@ -97,7 +97,7 @@ import Testing
         }
     }
 
-    @Test("Who waits for an agreement is told with exit code 2 that the proposal was rejected; an old one says nothing")
+    @Test("A wait for an agreement ends with exit code 2 if the proposal is rejected; an old rejection does not count")
     func rejected() throws {
         try withRoom { ann, bob, _ in
             func wait(_ until: String, since: Int64) throws -> Background {
@@ -125,11 +125,10 @@ import Testing
             #expect(any.end(seconds: 60) == 2)
             #expect(any.lines.last?["error"]["kind"].string == "refused", "\(any.lines)")
             let rejected = try ann.wait("lifetimeRejected")["cursor"].integer ?? 0
-            // It is what became of everything after the cursor, but not of what comes.
+            // The outcome of everything after the cursor, but not of later events.
             try ends(2, since: start)
             try ends(4, since: nil)
             try ends(4, since: rejected)
-            // Another proposal has taken its place.
             try propose("1d")
             let again = try wait("lifetimeAgreed", since: start)
             try eventually("it watches") { again.lines.contains { $0["lifetime"].string == "1d" } }
@@ -139,7 +138,8 @@ import Testing
         }
     }
 
-    @Test("Answers without a question, unknown values and proposals to nobody are refused") func unsolicited() throws {
+    @Test("Answers without a proposal, unknown values and proposals with no other member are refused")
+    func unsolicited() throws {
         try withRoom { ann, bob, _ in
             for word in ["accept", "reject", "withdraw"] { try ann.fails(7, "lifetime", word, "room") }
             try ann.fails(64, "lifetime", "propose", "room", "2d")

@@ -1,9 +1,9 @@
 import Testing
 
-/// Several texts in one request, and lines of standard input.
 @Suite("Several texts", .script) struct LinesTests {
-    @Test("Each line is a message of its own, delivered in order, and what cannot be sent is told in its place")
-    func lines() throws {
+    @Test("Each line is its own message, delivered in order, and a refused one is reported in its place") func lines()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let long = String(repeating: "x", count: 40_000)
             let all = ["one", "two\u{1}", long, "dr\u{e4}i \"4\""]
@@ -16,7 +16,7 @@ import Testing
             #expect(sent.lines.filter { $0["stored"].bool == true && $0["expiresAt"].time != nil }.count == 3)
             #expect(Set(sent.lines.compactMap { $0["message"].string }).count == 3)
             #expect(try bob.texts() == [all[0], all[1], all[3]])
-            // The last line need not end.
+            // The last line needs no terminator.
             #expect(try ann.ok("send", "room", "--lines", input: "a\nb").lines.count == 2)
             #expect(try ann.ok("send", "room", "--lines", input: "").output.isEmpty)
             let many = (0..<1_000).map { "line \($0)" }
@@ -27,7 +27,7 @@ import Testing
         }
     }
 
-    @Test("A request with several texts has one result for each, also when they do not come as far as asked in time")
+    @Test("A request with several texts has one result for each, even if some miss the requested state in time")
     func texts() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             func ask(_ params: String) throws -> JSON {
@@ -43,7 +43,7 @@ import Testing
             try ann.wait("peerOffline", after: cursor)
             let late = try ask(#""texts":["d","e"],"wait":"delivered","timeout":0.2"#)["result"]["results"]
             #expect(late[0]["error"]["kind"].string == "timedOut" && late[1]["error"]["kind"].string == "timedOut")
-            // Both of one millisecond, perhaps: then the list has them in the order of their ids.
+            // Both may have the same millisecond, and are then listed by their ids.
             let waiting = try ann.ok("outbox", "list").lines.compactMap { $0["message"].string }
             #expect(waiting.sorted() == [0, 1].compactMap { late[$0]["message"].string }.sorted())
             let queued = try ask(#""texts":["f"]"#)["result"]["results"]
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    @Test("Who waits for texts is told when their conversation explodes") func explode() throws {
+    @Test("A waiting `send` of several texts is told when its conversation explodes") func explode() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()
@@ -85,7 +85,7 @@ import Testing
         ) throws
     {
         try withRoom { ann, bob, _ in
-            // Latin-1, a surrogate, an overlong form, and a character that the end of the input cuts.
+            // Latin-1, a surrogate, an overlong form, and a character that is cut by the end of the input.
             let format = #"before\n\ncaf\xe9\n\xed\xa0\x80\nx\xc0\xaf\nafter\nend\xe2\x82"#
             let answer = try pipe(format, into: command, ann)
             #expect(answer.code == 64, "\(answer)")
@@ -122,7 +122,7 @@ import Testing
         }
     }
 
-    @Test("A line that is too long for a message is refused, and the lines around it are sent") func longLine() throws {
+    @Test("An overlong line is refused, and the lines around it are sent") func longLine() throws {
         try withRoom { ann, bob, _ in
             let text = "before\n\(String(repeating: "x", count: 100_000))\nafter"
             for command in [["send", "room", "--lines"], ["chat", "room", "--plain"]] {

@@ -5,9 +5,8 @@ import Messaging
 import Testing
 import Wire
 
-/// What a node's log says of what happens, and what it never says.
+/// The contents of a node's log, and what it must never contain.
 @Suite("The log", .script) struct LogTests {
-    /// A line, without its time.
     private struct Line: CustomStringConvertible {
         let level: String
         let text: String
@@ -33,7 +32,6 @@ import Wire
         Program.text(node.log).split(separator: "\n").compactMap { Line($0) }
     }
 
-    /// Waits for a line about an inbox.
     private func expect(
         _ level: String, _ text: String, _ fields: [String: String] = [:], of client: String?, at node: TestNode,
         location: SourceLocation = #_sourceLocation
@@ -52,8 +50,8 @@ import Wire
         try #require(try node.ok("conversation", "show", "room")["inbox"].string)
     }
 
-    /// Makes, joins, agrees, says, removes, explodes and leaves; then looks for what must not be in the logs.
-    /// - Parameter body: what is to be in them, by the clientIds.
+    /// Makes, joins, agrees, sends, removes, explodes and leaves; then searches the logs for secrets.
+    /// - Parameter body: checks the expected lines, by clientId.
     private func live(
         _ level: String,
         _ body: (_ ann: TestNode, _ bob: TestNode, _ clients: (ann: String, bob: String)) throws -> Void
@@ -85,7 +83,6 @@ import Wire
             try bob.wait("explosionScheduled")
             try ann.ok("explode", "room", "--force")
             try ann.wait("deletionReceipt")
-            // A join that fails, and a conversation that is left.
             try ann.ok("conversation", "create", "--name", "other")
             let other = try ann.ok("conversation", "show", "other")
             let void = try ann.ok("invite", "create", "other")["slug"].string ?? ""
@@ -95,7 +92,6 @@ import Wire
             try body(ann, bob, clients)
             expect("info", "conversation left", of: other["inbox"].string, at: ann)
             #expect(clients.ann != clients.bob)
-            // Everything but the clientIds.
             var canaries = [
                 Canary("a text", text: "a text that is in no log"), Canary("a profile", text: "bob"),
                 Canary("a name", text: "room"), Canary("another name", text: "other"),
@@ -119,7 +115,7 @@ import Wire
         }
     }
 
-    @Test("At info it says by clientId what has become of each conversation, and nothing of its links") func info()
+    @Test("At info the log tells the fate of each conversation by clientId, and nothing of its links") func info()
         throws
     {
         try live("info") { ann, bob, clients in
@@ -144,7 +140,7 @@ import Wire
         }
     }
 
-    @Test("At debug it says more: links and why they end, dials, proposals, acknowledgements, waking and sleep")
+    @Test("At debug the log adds links and why they end, dials, proposals, acknowledgements, waking and sleep")
     func debug() throws {
         try live("debug") { ann, bob, clients in
             expect("debug", "join admitted", of: clients.ann, at: ann)
@@ -163,7 +159,7 @@ import Wire
         }
     }
 
-    @Test("A dial that comes to nothing is said with its kind") func dials() throws {
+    @Test("A failed dial is logged with its kind") func dials() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--log-level", "debug"]) }
@@ -179,8 +175,7 @@ import Wire
         }
     }
 
-    @Test("A rendezvous node that refuses is in the log by its number, once, without its name") func rendezvous() throws
-    {
+    @Test("A refusing rendezvous node is logged by its number, once, without its name") func rendezvous() throws {
         try withPair(["--log-level", "info"]) { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "the-hub", card)
@@ -192,7 +187,7 @@ import Wire
         }
     }
 
-    @Test("Without --log-level nothing of this is in the log") func quiet() throws {
+    @Test("Without --log-level none of this is in the log") func quiet() throws {
         try withRoom { ann, bob, _ in
             try say("hello", ann)
             for node in [ann, bob] { #expect(lines(node).isEmpty, "\(lines(node))") }

@@ -1,8 +1,6 @@
 import Testing
 
-/// Lists that do not fit into one answer, and answers that a lock takes away.
 @Suite("Long lists", .script) struct LongListTests {
-    /// Sends texts over one connection.
     private func send(_ texts: [String], _ node: TestNode) throws {
         let requests = texts.enumerated().map { index, text in
             let escaped = text.unicodeScalars.map { scalar in
@@ -20,9 +18,7 @@ import Testing
         return try node.ok("rpc", input: request + "\n")["result"]
     }
 
-    @Test("Texts that take six times their bytes as JSON are read, on pages that a client can take") func escapes()
-        throws
-    {
+    @Test("Texts that grow sixfold as JSON are read, on pages that a client accepts") func escapes() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             // More than the longest line that a client reads.
             let texts = (0..<88).map { "\($0) " + String(repeating: "\u{1f}", count: 32_760) }
@@ -44,7 +40,7 @@ import Testing
         }
     }
 
-    @Test("An outbox of several answers is listed whole, each entry once") func outbox() throws {
+    @Test("An outbox of several pages is listed completely, each entry once") func outbox() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()
@@ -54,7 +50,7 @@ import Testing
             #expect(page["next"].string != nil && (1..<3_000).contains(page["messages"].list.count))
             let listed = try ann.ok("outbox", "list").lines.compactMap { $0["message"].string }
             #expect(listed.count == 3_000 && Set(listed).count == 3_000)
-            // In the order in which they were sent, but for those of the same millisecond.
+            // In sending order, except within the same millisecond.
             let read = try ann.ok("read", "room").lines.filter { $0["from"].string == "me" }
             let times = read.reduce(into: [:]) { $0[$1["message"].string ?? ""] = $1["sentAt"].time ?? 0 }
             let sentAt = listed.compactMap { times[$0] }
@@ -70,9 +66,7 @@ import Testing
         }
     }
 
-    @Test("Who waits for a delivery when the storage is locked is told so: the message is safe") func lockedMeanwhile()
-        throws
-    {
+    @Test("A command that waits for a delivery is told of a lock: the message is safe") func lockedMeanwhile() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()

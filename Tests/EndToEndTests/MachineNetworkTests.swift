@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Networks as machines have them: bridges of containers, one address family, link-local addresses, cables that come and go.
+/// Networks of real machines: container bridges, one address family, link-local addresses, cables that come and go.
 @Suite("Networks of machines", .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`"))
 struct MachineNetworkTests {
     private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
@@ -10,7 +10,6 @@ struct MachineNetworkTests {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    /// Two machines on one cable, with a node each that does not run.
     private func withMachines(bridges: Int = 0, body: (Cable, TestNode, TestNode) throws -> Void) throws {
         let cable = try Cable(bridges: bridges)
         try withHomes("ann", "bob") { nodes in
@@ -20,13 +19,11 @@ struct MachineNetworkTests {
         }
     }
 
-    /// Where an invite leads.
     private func endpoints(_ node: TestNode) throws -> [String] {
         try node.ok("peer", "card")["endpoints"].list.compactMap(\.string)
     }
 
-    @Test(
-        "Behind nine bridges of containers others are told the address of the default route first, and a join succeeds")
+    @Test("With nine container bridges the address of the default route is told first, and a join succeeds")
     func bridges() throws {
         try withMachines(bridges: 9) { cable, ann, bob in
             try cable.move(to: 77)
@@ -47,7 +44,7 @@ struct MachineNetworkTests {
         }
     }
 
-    @Test("Two machines with IPv6 alone meet by what `init` listens on when it is not told") func onlyIPv6() throws {
+    @Test("Two IPv6-only machines meet with the default listeners of `init`") func onlyIPv6() throws {
         try withMachines { cable, ann, bob in
             for (index, name) in cable.names.enumerated() {
                 try Program.tool("ip", "-n", name, "addr", "add", "fd77::\(index + 1)/64", "dev", "veth0", "nodad")
@@ -60,7 +57,6 @@ struct MachineNetworkTests {
             #expect(try check(ann, "addresses")["message"].string == "others are told tcp://[fd77::1]:7440")
             try meet(ann, bob)
             try ann.stop()
-            // A home that was told to listen on IPv4 alone.
             try ann.start(["--listen", "tcp://0.0.0.0:7440"])
             let found = try check(ann, "addresses")
             #expect(found["state"].string == "warning" && found["hint"].string?.contains("[::]") == true, "\(found)")
@@ -83,7 +79,7 @@ struct MachineNetworkTests {
         os.execvp(sys.argv[1], sys.argv[1:])
         """
 
-    @Test("Where the kernel has no IPv6, or has it switched off, a node that listens on both families serves IPv4")
+    @Test("Without IPv6 in the kernel, or with it disabled, a node that listens on both families serves IPv4")
     func onlyIPv4() throws {
         try withMachines { cable, ann, bob in
             try cable.move(to: 77)
@@ -97,13 +93,13 @@ struct MachineNetworkTests {
             #expect(try ann.ok("status")["listen"].list.compactMap(\.string) == ["tcp://0.0.0.0:7440"])
             try meet(ann, bob)
             try ann.stop()
-            // Without another listener there is nothing to serve.
+            // Without another listener the node has nothing to serve.
             let failure = try ann.tryStart(["--listen", "tcp://[::]:7440"])
             #expect(failure?.code == 1, "\(String(describing: failure))")
         }
     }
 
-    @Test("A link-local listener is told to nobody: init, run and doctor say so and name --discover lan")
+    @Test("A link-local listener is told to no peer: init, run and doctor report it and name --discover lan")
     func linkLocal() throws {
         try withMachines { cable, ann, _ in
             let listen = ["--listen", "tcp://[fe80::7%veth0]:7440"]
@@ -117,7 +113,7 @@ struct MachineNetworkTests {
             for listener in [listen, ["--listen", "tcp://169.254.3.4:7440"], both] {
                 try ann.start(listener)
                 starts += 1
-                // It is said once the node serves.
+                // The line is logged once the node serves.
                 try eventually("the log says so") {
                     Program.text(ann.log).components(separatedBy: "--discover lan").count > starts
                 }
@@ -128,15 +124,12 @@ struct MachineNetworkTests {
                 #expect(!told.contains { $0.contains("fe80") || $0.contains("169.254") }, "\(told)")
                 try ann.stop()
             }
-            // Members on the cable do find it.
             try ann.start(listen + ["--discover", "lan"])
             #expect(try check(ann, "addresses")["state"].string == "ok")
         }
     }
 
-    @Test("Virtual cables that come and go are no change of address: nobody is dialled for them") func virtualCables()
-        throws
-    {
+    @Test("Virtual cables that come and go are no change of address and cause no dials") func virtualCables() throws {
         try withMachines { cable, ann, bob in
             try cable.move(to: 77)
             for node in [ann, bob] { try node.start(both) }
@@ -149,7 +142,7 @@ struct MachineNetworkTests {
                     $0.split(separator: " ").last.flatMap { Int($0) }
                 }.reduce(0, +)
             }
-            // Its waits have become long by then.
+            // Its backoff is long by then.
             try eventually("bob is absent for long") { try failed() >= 6 }
             let before = try failed()
             for number in 0..<30 {

@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// What the commands say of mailboxes, and how they refuse.
 @Suite("Mailbox commands", .script) struct MailboxCommandTests {
     private func card(_ node: TestNode) throws -> String { try node.ok("peer", "card")["contact"].string ?? "" }
 
@@ -9,7 +8,6 @@ import Testing
         try node.run(["doctor"]).lines.filter { $0["name"].string == "mailbox" }
     }
 
-    /// As a person sees it.
     private func text(_ node: TestNode, _ arguments: String...) throws -> Answer {
         try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
     }
@@ -21,7 +19,6 @@ import Testing
         try ann.wait("lifetimeAgreed:mailbox=\(mailbox)")
     }
 
-    /// `hub` is a mailbox; `ann` and `bob` have the conversation `room`.
     private func withHub(_ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
         try withHomes("hub", "ann", "bob") { nodes in
             try nodes[0].start(["--mailbox"])
@@ -32,7 +29,8 @@ import Testing
         }
     }
 
-    @Test("One peer at a time is the mailbox, and the refusal names it and the cure") func one() throws {
+    @Test("One peer at a time is the mailbox; the refusal of a second names the first and the remedy") func one() throws
+    {
         try withHomes("ann", "hub", "den") { nodes in
             let (ann, hub, den) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -55,7 +53,7 @@ import Testing
             #expect(own["peer"].string == "hub" && own["state"].string == "unused", "\(own)")
             #expect(own["hint"].string?.contains("--mailbox disk") == true)
             #expect(try check(ann).map { $0["state"].string } == ["ok"])
-            // It survives a restart, and can be handed over.
+            // The setting survives a restart, and can be moved to another peer.
             try ann.stop()
             try ann.start()
             #expect(try ann.ok("mailbox", "status").json["own"]["peer"].string == "hub")
@@ -67,9 +65,7 @@ import Testing
         }
     }
 
-    @Test("What people consent to says where the mailbox keeps it, in words, in JSON and in events") func consent()
-        throws
-    {
+    @Test("A consent shows where the mailbox stores, in text, in JSON and in events") func consent() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", "disk")
             let event = try bob.wait("lifetimeProposed:ours=false,mailbox=disk")
@@ -85,7 +81,6 @@ import Testing
                 #expect(try node.ok("conversation", "show", "room")["mailbox"].string == "disk")
                 #expect(try text(node, "lifetime", "agreements", "room").output.contains("1d, mailbox on disk"))
                 #expect(try text(node, "conversation", "show", "room").output.contains("1d, mailbox on disk"))
-                // Nobody here has a mailbox.
                 let member = try node.ok("conversation", "members", "room")["members"][0]
                 #expect(member["mailbox"].isNull, "\(member)")
                 let found = try check(node)
@@ -95,8 +90,8 @@ import Testing
         }
     }
 
-    @Test("In memory under ephemeral is in words, too, and without a mailbox there is no field") func ephemeral() throws
-    {
+    @Test("A mailbox in memory under ephemeral is shown as text, too; without a mailbox the field is absent")
+    func ephemeral() throws {
         try withRoom { ann, bob, _ in
             let cursor = try bob.cursor()
             try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")
@@ -112,7 +107,7 @@ import Testing
         }
     }
 
-    @Test("Terms and policies that there are not are refused with what there is") func refused() throws {
+    @Test("Unknown terms and policies are refused with the known ones") func refused() throws {
         try withRoom { ann, _, _ in
             let disk = try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
             #expect(disk.kind == "usage" && disk.json["error"]["hint"].string?.contains("--mailbox ram") == true)
@@ -133,7 +128,8 @@ import Testing
         }
     }
 
-    @Test("A policy without a mailbox does not accept one, and one with the disk accepts memory") func policies() throws
+    @Test("A policy without a mailbox does not accept one, and a policy with the disk accepts memory") func policies()
+        throws
     {
         try withRoom { ann, bob, _ in
             try bob.ok("lifetime", "policy", "room", "accept-up-to:7d")
@@ -153,7 +149,7 @@ import Testing
         }
     }
 
-    @Test("Both sides show how the mailbox stands, and the refused one what its operator has to do") func standing()
+    @Test("Both sides show the state of the mailbox, and a refused one what its operator has to do") func standing()
         throws
     {
         try withHub { hub, ann, bob in
@@ -173,7 +169,7 @@ import Testing
             #expect(found.map { $0["state"].string } == ["warning"], "\(found)")
 
             try hub.ok("peer", "add", "ann", try card(ann))
-            // It is asked again after a while, and at once when it is named anew.
+            // The mailbox is asked again after a while, and at once when it is named anew.
             try ann.ok("peer", "set", "hub", "mailbox=off")
             try ann.ok("peer", "set", "hub", "mailbox=on")
             try eventually("a grant") { try ann.ok("mailbox", "status").json["own"]["state"].string == "granted" }
@@ -196,7 +192,7 @@ import Testing
             for words in ["1 of 128, of 1 node", "256 of a box", "4.0 MiB of a box", "30d at most", "BOX OF"] {
                 #expect(shown.output.contains(words), "\(words): \(shown)")
             }
-            // Nothing there says whose or which conversation it is but the name of the peer.
+            // Only the peer's name identifies the owner there, and nothing the conversation.
             let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
             #expect(!shown.output.contains(id.prefix(12)) && !"\(service)".contains(id.prefix(12)))
             let figures = try hub.ok("metrics")["text"].string ?? ""
@@ -213,7 +209,7 @@ import Testing
         }
     }
 
-    @Test("A message to a member that is away is mailed, shown so, and then delivered") func mailed() throws {
+    @Test("A message to an absent member is mailed, shown as `mailed`, and then delivered") func mailed() throws {
         try withHub { hub, ann, bob in
             for node in [ann, bob] {
                 try node.ok("peer", "add", "hub", try card(hub))
@@ -254,7 +250,7 @@ import Testing
             try eventually("it is acknowledged") {
                 try message("while you were away", at: bob)["state"].string == "delivered"
             }
-            // Delivered is further than mailed.
+            // `delivered` includes `mailed`.
             #expect(try bob.ok("send", "room", "both here", "--wait", "mailed")["state"].string == "delivered")
         }
     }

@@ -1,9 +1,9 @@
 import Foundation
 import Testing
 
-/// Members that are never online together, and a third node that holds sealed contents for them.
+/// Members that are never online together, and a third node that stores sealed contents for them.
 @Suite("Mailboxes with real nodes", .script) struct MailboxTests {
-    /// `hub` is a mailbox, which all the others use; they have a room under these terms, and can write to each other's boxes.
+    /// `hub` is the mailbox of all others. They have a room under these terms, and can write to each other's boxes.
     private func withHub(
         _ names: [String] = ["ann", "bob"], terms: [String] = ["1d", "--mailbox", "disk"],
         accepts: (TestNode) -> Bool = { _ in true }, _ body: (_ hub: TestNode, _ members: [TestNode]) throws -> Void
@@ -55,7 +55,8 @@ import Testing
 
     private func kept(_ hub: TestNode) throws -> JSON { try hub.ok("mailbox", "status").json["service"] }
 
-    @Test("Two that are never online together hold a conversation: shown at the start, with its own expiry, both ways")
+    @Test(
+        "Two members that are never online together talk both ways: messages show at the start, with their own expiry")
     func neverTogether() throws {
         try withHub { hub, members in
             let (ann, bob) = (members[0], members[1])
@@ -80,9 +81,8 @@ import Testing
         }
     }
 
-    @Test(
-        "What a mailbox has on its disk survives kill -9 of it and of both members; nothing is lost, and nothing shown twice"
-    ) func killed() throws {
+    @Test("Slots on a mailbox's disk survive kill -9 of it and of both members; nothing is lost or shown twice")
+    func killed() throws {
         try withHub { hub, members in
             let (ann, bob) = (members[0], members[1])
             bob.crash()
@@ -102,7 +102,7 @@ import Testing
         }
     }
 
-    @Test("An explosion reaches a member that was away, though its creator is gone since, and its receipt comes back")
+    @Test("An absent member learns of an explosion whose creator has left since, and its receipt arrives")
     func explosion() throws {
         try withHub(["ann", "bob", "cyd"]) { hub, members in
             let (ann, bob, cyd) = (members[0], members[1], members[2])
@@ -127,7 +127,7 @@ import Testing
         }
     }
 
-    @Test("A refusal of one member means no mailbox: no box, no slot, and nobody names one") func consent() throws {
+    @Test("A refusal of one member means no mailbox: no box, no slot, and no member names one") func consent() throws {
         let accepts = { (node: TestNode) in node.name != "cyd" }
         try withHub(["ann", "bob", "cyd"], accepts: accepts) { hub, members in
             try members[0].wait("lifetimeRejected")
@@ -143,9 +143,8 @@ import Testing
         }
     }
 
-    @Test("Under ram nothing of it is on the mailbox's disk, and it goes with the mailbox's process") func memoryOnly()
-        throws
-    {
+    @Test("Under `ram` nothing is on the mailbox's disk, and all of it ends with the mailbox's process")
+    func memoryOnly() throws {
         try withHub(terms: ["ephemeral", "--mailbox", "ram"]) { hub, members in
             let (ann, bob) = (members[0], members[1])
             try bob.stop()

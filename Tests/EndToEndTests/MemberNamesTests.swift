@@ -3,10 +3,10 @@ import Testing
 
 @testable import Program
 
-/// Nobody speaks as somebody else by the name that he chooses.
+/// A member cannot impersonate another by its name.
 @Suite("Names of members", .script) struct MemberNamesTests {
     @Test(
-        "A name stands alone when it can be taken for nobody else's",
+        "A distinct name is shown alone",
         arguments: [
             ("ann", []), ("Ann Ångström", ["bob"]), ("ö", ["o"]), ("日本", ["日木"]), ("👩‍💻", ["👩"]), ("Straße", []),
             ("Ada", []), ("décadé", []), ("bob (work)", ["bob"]), ("me too", []), ("systems", []), ("4f1c", []),
@@ -14,7 +14,7 @@ import Testing
     { #expect(MemberName.isClear(name, among: others)) }
 
     @Test(
-        "A name that reads like another one, like ours, or like an id does not",
+        "A name that resembles another one, ours, or an id is not shown alone",
         arguments: [
             ("me", []), ("ME", []), ("m e", []), ("m\u{200b}e", []), ("\u{202e}me", []), ("ｍｅ", []), ("𝐦𝐞", []),
             ("system", []), ("SyStEm", []), ("ann", ["ann"]), ("ann", ["ANN"]), ("an\u{ad}n", ["ann"]),
@@ -33,7 +33,7 @@ import Testing
             try say("honest", bob)
             let honest = try message("honest", at: ann)
             #expect(honest["from"].string == "bob" && honest["member"].string == id)
-            // Our own messages are of nobody else, whatever the others are called.
+            // Our own messages are shown as ours, whatever the others are called.
             try say("own", ann)
             #expect(try message("own", at: ann)["from"].string == "me")
             let mine = try ann.ok("read", "room").lines.first { $0["text"].string == "own" }
@@ -50,7 +50,7 @@ import Testing
                 }
                 #expect(try message("hello \(number)", at: ann)["from"].string == "\(name) (\(id))")
             }
-            // So do signs, proposals, agreements and what waits.
+            // The same for reactions, proposals, agreements and the outbox.
             let target = try message("own", at: bob)["message"].string ?? ""
             try bob.ok("react", "room", target, "👍", "--wait", "delivered")
             let reaction = try message("own", at: ann)["reactions"][0]

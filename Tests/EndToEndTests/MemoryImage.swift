@@ -2,14 +2,13 @@ import Foundation
 import Glibc
 import Testing
 
-/// The memory of a running node, as somebody reads it who has come by all of it: a debugger, a core, a virtual machine's
-/// snapshot.
+/// The memory of a running node, as a debugger, a core dump or a virtual machine's snapshot reads it.
 struct MemoryImage {
-    /// The start of everything that is looked for: one search finds all of it.
+    /// The common prefix of all searched texts: one search finds all of them.
     let mark: String
 
-    /// What follows each place at which the mark was found, as far as the text goes on: with its number a text is told
-    /// from the others, and in whatever form it is kept (UTF-8, JSON), it begins alike.
+    /// The text after each place of the mark, as far as it goes. Its number identifies the text, and it begins alike in
+    /// UTF-8 and JSON.
     func findings(in node: TestNode) throws -> [String] {
         var result: [String] = []
         try Self.eachRegion(of: node.pid) { region in
@@ -21,14 +20,13 @@ struct MemoryImage {
         return result
     }
 
-    /// How often some bytes are there.
     static func count(of bytes: [UInt8], in node: TestNode) throws -> Int {
         var count = 0
         try eachRegion(of: node.pid) { $0.find(bytes) { _ in count += 1 } }
         return count
     }
 
-    /// Every mapping that can be read, whole: heap, stacks, libraries' data.
+    /// Every readable mapping, whole: heap, stacks, data of libraries.
     private static func eachRegion(of pid: pid_t, _ body: (UnsafeRawBufferPointer) -> Void) throws {
         let memory = try Descriptor("/proc/\(pid)/mem", O_RDONLY)
         var bytes = [UInt8]()
@@ -40,14 +38,14 @@ struct MemoryImage {
             let byteCount = Int(ends[1] - ends[0])
             if bytes.count < byteCount { bytes = [UInt8](repeating: 0, count: byteCount) }
             bytes.withUnsafeMutableBytes { buffer in
-                // What has gone since, and the kernel's own pages, are not read.
+                // Pages that were unmapped since, and the kernel's own, are not read.
                 let count = pread(memory.number, buffer.baseAddress, byteCount, off_t(ends[0]))
                 if count > 0 { body(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
             }
         }
     }
 
-    /// Foundation reads only the beginning of a file that says it has no bytes.
+    /// Foundation reads only the beginning of a file that reports no size.
     private static func mappings(of pid: pid_t) throws -> String {
         let file = try Descriptor("/proc/\(pid)/maps", O_RDONLY)
         var text: [UInt8] = []
@@ -59,8 +57,8 @@ struct MemoryImage {
         }
     }
 
-    /// A library for the daemon's LD_PRELOAD that lets its memory be read by the user who runs it, root or not: without
-    /// it the node has the kernel refuse that (PR_SET_DUMPABLE).
+    /// A library for the daemon's LD_PRELOAD that makes its memory readable for the user, root or not. Without it the
+    /// kernel refuses (PR_SET_DUMPABLE).
     static func openingLibrary(in directory: String) throws -> String {
         let source = """
             #define _GNU_SOURCE
@@ -86,7 +84,6 @@ struct MemoryImage {
 }
 
 extension UnsafeRawBufferPointer {
-    /// Calls `body` with the start of each place at which `bytes` are.
     fileprivate func find(_ bytes: [UInt8], _ body: (Int) -> Void) {
         guard let base = baseAddress, let first = bytes.first else { return }
         var start = 0

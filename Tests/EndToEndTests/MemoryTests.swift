@@ -4,16 +4,16 @@ import Glibc
 import Store
 import Testing
 
-/// What a thief of a node's memory finds after a message's end: read from /proc/PID/mem of the real nodes.
+/// Plaintext in a node's memory after a message's end, read from /proc/PID/mem of the real nodes.
 @Suite("The memory of a node", .script) final class MemoryTests {
-    /// Two nodes in the conversation `room`, whose memory can be read, and all that was ever said there.
+    /// Two nodes with readable memory in the conversation `room`, and all texts ever sent there.
     private final class Room {
         let ann: TestNode
         let bob: TestNode
         let clock: TestClock
         let image = MemoryImage(mark: "zq" + UUID().uuidString.lowercased().prefix(8))
         private(set) var count = 0
-        /// Watches at bob's, for as long as the room is there.
+        /// A `watch` of bob's that runs as long as the room.
         private var watcher: Background?
 
         init(_ directory: String) throws {
@@ -31,15 +31,14 @@ import Testing
 
         var nodes: [TestNode] { [ann, bob] }
 
-        /// A new text: every third is short enough to be kept without memory of its own, the others have characters that
-        /// JSON escapes.
+        /// A new text: every third is short enough for inline storage, the others have characters that JSON escapes.
         func text() -> String {
             defer { count += 1 }
             let start = image.mark + String(format: "-%02d", count)
             return count % 3 == 0 ? start : start + " \"said\"\n" + String(repeating: "ab", count: count * 20)
         }
 
-        /// Texts both ways, an answer, a file: read by `watch` at one side, and by `read` at both.
+        /// Texts both ways, a reply and a file, read by `watch` at one side and by `read` at both.
         func talk() throws {
             watcher = try Background(bob, ["watch", "room"])
             for number in 0..<20 { try say(text(), number % 3 == 2 ? bob : ann) }
@@ -52,7 +51,7 @@ import Testing
             for node in nodes { #expect(try node.texts().count >= 22) }
         }
 
-        /// Commands of one client that stays connected, as a script's `mayfly rpc` does.
+        /// Commands of one connected client, like a script's `mayfly rpc`.
         func talk(over client: PersistentClient) throws {
             for text in [text(), text() + String(repeating: "y", count: 20_000), text()] {
                 try client.call("send", ["conversation": "room", "text": text])
@@ -60,7 +59,7 @@ import Testing
             try client.call("read", ["conversation": "room"])
         }
 
-        /// None of the texts is in the memory of these nodes, now or within ten seconds.
+        /// No text is in the memory of these nodes, now or within ten seconds.
         func expectNothing(in nodes: [TestNode], _ when: String, at location: SourceLocation = #_sourceLocation) throws
         {
             for node in nodes {
@@ -88,17 +87,17 @@ import Testing
         }
     }
 
-    @Test("A text that was stored is not in memory once it has been read") func read() throws {
+    @Test("A stored text is not in memory once it has been read") func read() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             try room.expectNothing(in: room.nodes, "read")
         }
     }
 
-    @Test("After an explosion no text is in the memory of either node, stored or not, over whatever client it came")
+    @Test("After an explosion no text is in the memory of either node, stored or not, whatever the client")
     func exploded() throws {
         try withRoom(lifetime: nil) { room in
-            // In memory only, and there: what looks for texts finds them.
+            // In memory only: proves that the search finds texts.
             try room.talk()
             for node in room.nodes { #expect(Set(try room.image.findings(in: node)).count >= 20) }
             try agree(room.ann, room.bob, "1d")
@@ -112,7 +111,7 @@ import Testing
         }
     }
 
-    @Test("After its end no text is in the memory of either node") func expired() throws {
+    @Test("After its expiry no text is in the memory of either node") func expired() throws {
         try withRoom(lifetime: "1h") { room in
             try room.talk()
             room.clock.pass(TestClock.hour + 60)
@@ -121,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("After a lock no text that was stored is in memory") func locked() throws {
+    @Test("After a lock no stored text is in memory") func locked() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             for node in room.nodes { try node.ok("lock") }
@@ -129,7 +128,7 @@ import Testing
         }
     }
 
-    /// The secret keys of all inboxes, from a copy of a home: as the store's specification has them.
+    /// The secret keys of all inboxes, read from a copy of a home (Store.md).
     private func identityKeys(of node: TestNode) throws -> [[UInt8]] {
         let copy = "\(node.directory)/copy-\(UUID().uuidString.prefix(8))"
         try Program.tool("cp", "-a", node.home, copy)
@@ -142,25 +141,24 @@ import Testing
     }
 
     private func eventuallyGone(_ keys: [[UInt8]], from node: TestNode) throws {
-        // What is on the stack goes 100 ms later, a handshake that was under way ends after ten seconds.
+        // The stack is overwritten 100 ms later; a running handshake ends after ten seconds.
         try eventually("no identity key is in the memory of \(node.name)", seconds: 20) {
             try keys.allSatisfy { try MemoryImage.count(of: $0, in: node) == 0 }
         }
     }
 
-    @Test(
-        "A lock takes the identity keys out of memory; links stay, contents wait, and the unlock brings all of it back")
+    @Test("A lock removes the identity keys from memory; links stay, contents wait, and the unlock restores everything")
     func keys() throws {
         try withRoom(lifetime: "1d") { room in
             let (ann, bob) = (room.ann, room.bob)
-            // The room's, the contact inbox's and the unused one's.
+            // The keys of the room, the contact inbox and the unused inbox.
             let keys = try identityKeys(of: bob)
             #expect(keys.count == 3)
             for key in keys { #expect(try MemoryImage.count(of: key, in: bob) > 0) }
             try say("before", ann)
             try bob.ok("lock")
             try eventuallyGone(keys, from: bob)
-            // The link is as it was: what is said arrives, and is told to be on the disk when it is.
+            // The link is unchanged: a message arrives, and is reported as stored once it is.
             let sent = try ann.ok("send", "room", "meanwhile")
             try bob.wait("message", after: try bob.cursor() - 1)
             #expect(try ann.run(["outbox", "list"]).output.contains(sent["message"].string ?? "?"))
@@ -173,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("While it is locked a node answers no dial; after the unlock the two meet at once") func dials() throws {
+    @Test("A locked node answers no dial; after the unlock the two meet at once") func dials() throws {
         try withRoom(lifetime: nil) { room in
             let (ann, bob) = (room.ann, room.bob)
             try bob.ok("lock")
@@ -187,7 +185,7 @@ import Testing
         }
     }
 
-    @Test("A copy that is destroyed while its node is locked is confirmed: by a link, and by a schedule")
+    @Test("A copy that is destroyed while its node is locked is confirmed: over a link, and by a schedule")
     func confirmed() throws {
         for isScheduled in [false, true] {
             try withRoom(lifetime: nil) { room in
@@ -210,7 +208,7 @@ import Testing
         }
     }
 
-    @Test("After leaving, or closing, no text is in the memory of who has left or closed") func left() throws {
+    @Test("After leaving or closing, no text is in the memory of that node") func left() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()
             try room.bob.ok("conversation", "leave", "room", "--force")
@@ -220,7 +218,7 @@ import Testing
     }
 }
 
-/// A client of the control socket that stays connected: `mayfly rpc`.
+/// A client that stays connected to the control socket: `mayfly rpc`.
 final class PersistentClient {
     private let child: Child
     private let input: Descriptor
@@ -237,7 +235,6 @@ final class PersistentClient {
             errors: try Descriptor("/dev/null", O_WRONLY))
     }
 
-    /// Sends one request and waits for its answer.
     @discardableResult func call(_ method: String, _ parameters: [String: Any]) throws -> JSON {
         number += 1
         let request: [String: Any] = ["jsonrpc": "2.0", "id": number, "method": method, "params": parameters]

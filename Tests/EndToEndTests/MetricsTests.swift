@@ -5,16 +5,14 @@ import Testing
 
 @testable import Program
 
-/// `mayfly metrics`, and the same over HTTP.
 @Suite("Metrics", .script) struct MetricsTests {
-    /// A figure as a strict reader of the text format has it.
     struct Figure {
         let metric: String
         let labels: [String: String]
         let value: Double
     }
 
-    /// Reads all of a text; throws for what Prometheus would refuse.
+    /// Parses the whole text; throws for what Prometheus would refuse.
     private func figures(_ text: String) throws -> [Figure] {
         #expect(text.hasSuffix("\n"))
         var found: [Figure] = []
@@ -54,8 +52,8 @@ import Testing
         return found.isEmpty ? nil : found.reduce(0) { $0 + $1.value }
     }
 
-    @Test("The figures follow what happens: messages, links, joins, agreements, explosions, commits, inboxes")
-    func counts() throws {
+    @Test("The metrics follow messages, links, joins, agreements, explosions, commits and inboxes") func counts() throws
+    {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             try bob.setHooks([(["exploded"], "exit 3")])
@@ -100,15 +98,13 @@ import Testing
             }
             let event = ["event": "exploded"]
             for node in nodes { #expect(value(try figures(of: node), "mayfly_conversation_events_total", event) == 1) }
-            // A node that waits for its unlock tells its figures, too.
+            // A locked node returns its metrics, too.
             try ann.ok("lock")
             #expect(value(try figures(of: ann), "mayfly_locked") == 1)
         }
     }
 
-    @Test("Strangers that are turned away are counted by reason; so are dials that come to nothing") func rejections()
-        throws
-    {
+    @Test("Refused strangers are counted by reason, and failed dials, too") func rejections() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start(["--no-udp"]) }
@@ -130,7 +126,7 @@ import Testing
         }
     }
 
-    @Test("No figure or label says an id, a name, an address or a text") func privacy() throws {
+    @Test("No metric or label contains an id, a name, an address or a text") func privacy() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start() }
@@ -158,7 +154,7 @@ import Testing
                 for (label, value) in figure.labels where label != "event" && label != "reason" {
                     #expect(known[label]?.contains(value) == true, "\(label)=\(value)")
                 }
-                // The words of the program's own.
+                // Constants of the program.
                 for label in ["event", "reason"] {
                     guard let value = figure.labels[label] else { continue }
                     #expect(value.wholeMatch(of: /[a-z][A-Za-z]{2,24}/) != nil, "\(label)=\(value)")
@@ -168,8 +164,9 @@ import Testing
         }
     }
 
-    @Test("GET /metrics on a port of this machine alone, when that was asked for: config.json, then --metrics")
-    func overHTTP() throws {
+    @Test("GET /metrics is served on a loopback port only if configured: config.json, then --metrics") func overHTTP()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -199,7 +196,7 @@ import Testing
             let body = try #require(answer.range(of: "\r\n\r\n").map { String(answer[$0.upperBound...]) })
             #expect(value(try figures(body), "mayfly_locked") == 0)
             #expect(answer.contains("Content-Length: \(body.utf8.count)\r\n"))
-            // It holds from the next start.
+            // The setting takes effect at the next start.
             try ann.replace("config.json", with: right)
             #expect(try ann.ok("config", "reload")["pending"].list.compactMap(\.string) == ["metrics"])
             #expect(try get("/metrics", ann, served).hasPrefix("HTTP/1.1 200"))
@@ -207,7 +204,7 @@ import Testing
             #expect(throws: HarnessError.self) { try HTTPClient(host: ann.host, port: served) }
             try ann.start(["--metrics", "[::1]:0"])
             #expect(try ann.ok("status")["metrics"].string?.hasPrefix("[::1]:") == true)
-            // A second one does not get its port.
+            // A second node does not get its port.
             let taken = try port(of: ann, host: "[::1]")
             let bob = TestNode(name: "bob", directory: ann.directory)
             try bob.initialise()
@@ -216,7 +213,7 @@ import Testing
         }
     }
 
-    @Test("Everything but GET /metrics is refused, whatever comes and however slowly, and the node goes on")
+    @Test("Any request other than GET /metrics is refused, however slow or malformed, and the node goes on")
     func refusals() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
@@ -245,14 +242,14 @@ import Testing
                 #expect(answer.hasPrefix("HTTP/1.1 \(code) "), "\(request.prefix(60).debugDescription): \(answer)")
                 #expect(code == 200 || !answer.contains("mayfly_"))
             }
-            // One byte after the other, and every cut of a request.
+            // Byte by byte, and a request cut at every place.
             let whole = Array("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
             let slow = try HTTPClient(host: ann.host, port: served)
             for byte in whole { try slow.send([byte]) }
             #expect(slow.readAll().hasPrefix("HTTP/1.1 200 "))
             for count in 0..<whole.count { #expect(MetricsRequest(Array(whole[..<count])) == nil, "\(count)") }
             #expect(MetricsRequest(whole)?.status == .ok)
-            // Those who say nothing have places, a few; then others do until theirs is over.
+            // Silent clients hold a few places until they time out, then others are served.
             var silent: [HTTPClient] = []
             for _ in 0..<64 { silent.append(try HTTPClient(host: ann.host, port: served)) }
             #expect(silent.last?.readAll() == "")
@@ -295,7 +292,6 @@ private final class HTTPClient {
         }
     }
 
-    /// Until the other side closes.
     func readAll() -> String {
         var all: [UInt8] = []
         var bytes = [UInt8](repeating: 0, count: 65_536)

@@ -7,9 +7,8 @@ import Testing
         try node.ok("peer", "set", hub.name, "rendezvous=on")
     }
 
-    @Test(
-        "Without a node, without a rendezvous node, with one, and with one that is gone: each is said, with its exit code"
-    ) func standing() throws {
+    @Test("No node, no rendezvous node, one, and one that has gone: each is reported with its exit code")
+    func standing() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             let none = try ann.fails(8, "netcheck")
@@ -39,9 +38,8 @@ import Testing
             let answer = family["answers"][0]
             #expect(answer["rendezvous"].string == "hub" && answer["seenAddress"].string == ann.host)
             #expect(answer["seenPort"].integer == Int64(ann.port) && (answer["rttMs"].double ?? -1) > 0)
-            // Whoever is on the loopback, too, cannot know how others see us.
+            // A rendezvous node on the loopback cannot see our outer address.
             #expect(found["punching"].string == "unknown" && found["reached"].bool == true)
-            // For people, too.
             let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
             #expect(shown.code == 0 && shown.output.contains("IPv4") && shown.output.contains("hub"), "\(shown)")
 
@@ -53,9 +51,7 @@ import Testing
         }
     }
 
-    @Test("A node without UDP is told that TCP works and that no way through a NAT can be made") func withoutDatagrams()
-        throws
-    {
+    @Test("A node without UDP is told that TCP works and that hole punching cannot") func withoutDatagrams() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             try ann.start(["--no-udp"])
@@ -95,7 +91,7 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("An endpoint-independent NAT is one: ways through it can be made") func cone() throws {
+    @Test("An endpoint-independent NAT is recognised: hole punching works") func cone() throws {
         try check(source: "masquerade") { found, ann in
             let family = found["families"][0]
             #expect(family["nat"].string == "endpoint-independent", "\(found)")
@@ -106,7 +102,7 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("A symmetric NAT is one: ways through it can be made to few") func symmetric() throws {
+    @Test("A symmetric NAT is recognised: hole punching works to few") func symmetric() throws {
         try check(source: "masquerade random,fully-random") { found, _ in
             let family = found["families"][0]
             #expect(
@@ -116,7 +112,7 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("With one rendezvous node the kind of a NAT is unknown, and it is said what is needed") func oneHub() throws {
+    @Test("With one rendezvous node the kind of NAT is unknown, and the missing part is named") func oneHub() throws {
         try check(source: "masquerade", hubs: 1) { found, _ in
             #expect(found["families"][0]["nat"].string == "unknown" && found["punching"].string == "unknown")
             #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("second rendezvous node") })

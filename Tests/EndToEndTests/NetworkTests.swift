@@ -3,7 +3,6 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Strangers on the port.
 @Suite("Strangers on the port", .script) struct NetworkTests {
     private func connect(to node: TestNode) throws -> Int32 {
         try LoopbackSocket.connected(to: node.host, port: node.port)
@@ -13,7 +12,6 @@ import Testing
         send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
     }
 
-    /// Whether the node has closed the connection within this time.
     private func isClosed(_ descriptor: Int32, within milliseconds: Int32) -> Bool {
         var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         guard poll(&polled, 1, milliseconds) > 0 else { return false }
@@ -26,7 +24,6 @@ import Testing
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var open: [Int32] = []
             defer { for descriptor in open { close(descriptor) } }
-            // Garbage: closed without a byte in return.
             var generator = SeededNumbers("garbage on the port")
             for length in [1, 17, 66, 67, 500, 5_000] {
                 let descriptor = try connect(to: bob)
@@ -43,7 +40,7 @@ import Testing
                 _ = push(Array(text.utf8), to: descriptor)
             }
             try say("among garbage", ann)
-            // Slow: a byte at a time, while the chat goes on; and silent ones.
+            // A byte at a time while the chat goes on, and silent connections.
             let slow = try connect(to: bob)
             open.append(slow)
             for _ in 0..<40 { open.append(try connect(to: bob)) }
@@ -51,7 +48,6 @@ import Testing
                 _ = push([UInt8(index)], to: slow)
                 try say("among slow ones \(index)", index % 2 == 0 ? ann : bob)
             }
-            // Endless.
             let endless = try connect(to: bob)
             open.append(endless)
             let block = [UInt8](repeating: 0x41, count: 65_536)
@@ -75,8 +71,7 @@ import Testing
         }
     }
 
-    @Test("Garbage on the control socket is answered with an error, and other clients do not notice")
-    func controlSocket() throws {
+    @Test("Garbage on the control socket gets an error, and other clients do not notice") func controlSocket() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -96,7 +91,7 @@ import Testing
         }
     }
 
-    @Test("Numbers at their ends are answered, and the node goes on") func numbers() throws {
+    @Test("Numbers at their limits are answered, and the node goes on") func numbers() throws {
         try withRoom { ann, _, _ in
             try say("something to read", ann)
             for last in ["-1", "0", "-9223372036854775808"] {

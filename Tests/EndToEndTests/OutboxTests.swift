@@ -1,9 +1,9 @@
 import Testing
 
-/// What has not been delivered yet (section 8).
 @Suite("Outbox", .script) struct OutboxTests {
-    @Test("A message to a node that is away is queued, survives a restart and a kill -9, and arrives once")
-    func survives() throws {
+    @Test("A message to an absent node is queued, survives a restart and a kill -9, and arrives once") func survives()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("first", ann)
             let cursor = try ann.cursor()
@@ -21,7 +21,7 @@ import Testing
             try ann.stop()
             try ann.start()
             #expect(try ann.ok("outbox", "list").lines.count == 2)
-            // Nobody has met since, so the agreement still stands.
+            // No member has met since, so the agreement still stands.
             let fourth = try ann.ok("send", "room", "fourth")
             #expect(fourth["stored"].bool == true)
             ann.crash()
@@ -42,8 +42,7 @@ import Testing
         }
     }
 
-    @Test("A queued message is cancelled, also by the beginning of its id, and is never delivered") func cancel() throws
-    {
+    @Test("A queued message is cancelled, also by a prefix of its id, and is never delivered") func cancel() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let cursor = try ann.cursor()
             try bob.stop()

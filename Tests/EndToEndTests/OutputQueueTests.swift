@@ -8,9 +8,9 @@ import Testing
 /// `F_SETPIPE_SZ` of fcntl(2), which Glibc's module leaves out.
 private let setPipeSize: Int32 = 1_031
 
-/// What a node writes for others who may not read it: its log and its ready line.
-@Suite("The output of a node") struct OutputQueueTests {
-    /// Both ends of a pipe that holds a page.
+/// The node's log and ready line, which may not be read.
+@Suite("The output queue of a node") struct OutputQueueTests {
+    /// Both ends of a pipe with a buffer of one page.
     private func smallPipe() throws -> (reader: Int32, writer: Int32) {
         var ends: [Int32] = [-1, -1]
         try #require(process_pipe(&ends) == 0)
@@ -18,9 +18,7 @@ private let setPipeSize: Int32 = 1_031
         return (ends[0], ends[1])
     }
 
-    @Test("A line for a pipe that nobody reads returns at once; what does not fit is dropped and counted") func full()
-        throws
-    {
+    @Test("A line for a full pipe returns at once; lines that do not fit are dropped and counted") func full() throws {
         let (reader, writer) = try smallPipe()
         let told = Mutex(0)
         let queue = OutputQueue(writer) { queue, count in
@@ -31,7 +29,7 @@ private let setPipeSize: Int32 = 1_031
         for _ in 0..<2_000 { queue.write(line) }
         let dropped = queue.droppedCount
         #expect(dropped > 1_000 && dropped < 2_000 && told.withLock { $0 } == 0)
-        // A reader that comes has every line that was not dropped, whole, and then is told.
+        // A late reader gets every line that was not dropped, complete, and then the number of dropped ones.
         var text: [UInt8] = []
         while !text.suffix(9).elementsEqual("\ndropped\n".utf8) {
             var chunk = [UInt8](repeating: 0, count: 65_536)
@@ -46,7 +44,7 @@ private let setPipeSize: Int32 = 1_031
         close(writer)
     }
 
-    @Test("What was queued before the end is written by the end") func end() throws {
+    @Test("A line that was queued before the end is written by the end") func end() throws {
         let (reader, writer) = try smallPipe()
         let queue = OutputQueue(writer)
         queue.write("the last words\n")
@@ -58,12 +56,12 @@ private let setPipeSize: Int32 = 1_031
         close(reader)
     }
 
-    @Test("A node whose log and ready line are not read goes on, and says what it dropped") func unread() throws {
+    @Test("A node whose log and ready line are not read goes on, and logs what it dropped") func unread() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             let pipe = "\(ann.directory)/log.pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
-            // Both ends, so that the node has a reader that does not read.
+            // Both ends, so that the pipe has a reader that does not read.
             let log = try Descriptor(pipe, O_RDWR | O_NONBLOCK)
             _ = fcntl(log.number, setPipeSize, 4_096)
             ann.prefix = ["sh", "-c", #"exec "$@" 2>'\#(pipe)'"#, "sh"]
@@ -92,7 +90,7 @@ private let setPipeSize: Int32 = 1_031
         }
     }
 
-    @Test("A node whose ready line is not read serves, and stops when it is told to") func readyLine() throws {
+    @Test("A node whose ready line is not read serves, and stops on request") func readyLine() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let pipe = "\(ann.directory)/ready.pipe"

@@ -2,9 +2,9 @@ import Foundation
 import Glibc
 import Testing
 
-/// What a command says and ends with when its output cannot be written.
+/// Errors and exit codes of a command whose output cannot be written.
 @Suite("Output that cannot be written", .script) struct OutputTests {
-    /// Runs a command whose standard output is `output`, with SIGPIPE ignored as many programs have it for their children.
+    /// Runs a command whose standard output is `output`. SIGPIPE is ignored, as many programs do for their children.
     private func run(
         _ arguments: [String], _ node: TestNode, to output: Descriptor, shell: String = #"trap "" PIPE; exec "$@""#
     ) throws -> (code: Int32?, errors: String) {
@@ -16,7 +16,7 @@ import Testing
         return (child.wait(seconds: 60), Program.text(path))
     }
 
-    /// The writing end of a pipe that nobody reads.
+    /// The writing end of a pipe without a reader.
     private func brokenPipe(_ node: TestNode) throws -> Descriptor {
         let (writer, _) = try pipe(node)
         return writer
@@ -29,7 +29,7 @@ import Testing
         return (try Descriptor(path, O_WRONLY | flags), reader)
     }
 
-    @Test("A reader that has gone: a result ends with 0, a failure with its own code") func nobodyReads() throws {
+    @Test("With a closed pipe a result ends with 0, a failure with its own code") func nobodyReads() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func toNobody(_ arguments: String...) throws -> Int32? {
@@ -62,8 +62,9 @@ import Testing
         }
     }
 
-    @Test("A reader that goes ends a watch at once: with 0, and with 1 when something was waited for")
-    func watchNobodyReads() throws {
+    @Test("A closed pipe ends a watch at once: with 0, or with 1 if it awaited something") func watchNobodyReads()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -92,7 +93,7 @@ import Testing
         }
     }
 
-    @Test("A full disk is said on standard error and is a failure") func full() throws {
+    @Test("A full disk is a failure, reported on standard error") func full() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             for arguments in [["schema"], ["version"], ["version", "--json"]] {
@@ -104,12 +105,12 @@ import Testing
         }
     }
 
-    @Test("A pipe that does not block and is full is waited for") func fullPipe() throws {
+    @Test("A full non-blocking pipe is waited for") func fullPipe() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let wanted = try ann.ok("schema").output
             let (writer, reader) = try pipe(ann, O_NONBLOCK)
-            // Linux, fcntl(2): the smallest there is.
+            // The smallest size on Linux, fcntl(2).
             _ = fcntl(writer.number, 1031, 4_096)
             let child = try Child(
                 [Program.mayfly, "schema", "--json", "--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
@@ -128,9 +129,7 @@ import Testing
         }
     }
 
-    @Test("A closed standard error is no failure, and what would be said there goes nowhere else") func closedErrors()
-        throws
-    {
+    @Test("A closed standard error is no failure, and its text goes nowhere else") func closedErrors() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()

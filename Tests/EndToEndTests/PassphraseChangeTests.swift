@@ -2,12 +2,10 @@ import Foundation
 import Glibc
 import Testing
 
-/// `mayfly passphrase change`, `set` and `drop`.
 @Suite("Passphrase changes", .script) struct PassphraseChangeTests {
     private static let old = "correct horse battery staple"
     private static let new = "another horse altogether"
 
-    /// Writes a passphrase to a file beside the homes.
     private func file(_ text: String, _ name: String, _ node: TestNode) -> String {
         let path = "\(node.directory)/\(name)"
         _ = FileManager.default.createFile(
@@ -15,14 +13,13 @@ import Testing
         return path
     }
 
-    /// Nothing of a passphrase is in the home or the log.
     private func expectNoTrace(_ node: TestNode) {
         for text in ["horse", Self.old, Self.new] {
             #expect(node.files(holding: text).isEmpty && !Program.text(node.log).contains(text))
         }
     }
 
-    @Test("On a running node: the old passphrase is refused from then on, the new one opens, also after a restart")
+    @Test("On a running node the old passphrase is refused after a change, the new one opens, also after a restart")
     func running() throws {
         try withProtected { ann, right, wrong in
             let next = file(Self.new + "\n", "next", ann)
@@ -36,7 +33,6 @@ import Testing
             let changed = try ann.run(change + [right])
             #expect(changed.code == 0 && changed["protection"].string == "passphrase", "\(changed)")
             #expect(["in-place", "best-effort", "ram"].contains(changed["erasure"].string ?? ""))
-            // It goes on, and asks for the new one.
             #expect(try ann.ok("conversation", "list")["name"].string == "room")
             try ann.fails(1, "unlock", "--passphrase-file", right)
             #expect(try ann.run(change + [right]).code == 1)
@@ -53,7 +49,7 @@ import Testing
         }
     }
 
-    @Test("On a locked node the passphrase is changed, and it stays locked") func locked() throws {
+    @Test("On a locked node the passphrase is changed, and the node stays locked") func locked() throws {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start()
@@ -64,7 +60,7 @@ import Testing
         }
     }
 
-    @Test("With no node running: change, drop and set, each of which the next start shows; the lock is respected")
+    @Test("With no node running: change, drop and set, each effective at the next start; the home's lock is respected")
     func stopped() throws {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
@@ -89,7 +85,7 @@ import Testing
         }
     }
 
-    @Test("A running node without a passphrase is given one, and goes back to a key file") func setAndDrop() throws {
+    @Test("A running node without a passphrase gets one, and returns to a key file") func setAndDrop() throws {
         try withDirectory { directory in
             let ann = TestNode(name: "ann", directory: directory)
             defer { ann.crash() }
@@ -111,7 +107,8 @@ import Testing
         }
     }
 
-    @Test("What cannot be is refused before anything is asked or written, running or not") func refusals() throws {
+    @Test("An impossible change is refused before anything is asked or written, running or not") func refusals() throws
+    {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
             let empty = file("\n", "empty", ann)
@@ -140,7 +137,7 @@ import Testing
                 }
                 #expect(ann.contents("keystore") == keystore)
             }
-            // Whoever speaks to the socket is told the same.
+            // A direct client of the socket gets the same answer.
             let requests: [(String, String)] = [
                 (#"{"passphrase":"a","newPassphrase":""}"#, "empty"),
                 (#"{"passphrase":"a","newPassphrase":"a"}"#, "the old one"),
@@ -163,7 +160,7 @@ import Testing
         }
     }
 
-    @Test("On a terminal the new passphrase is asked for twice, unseen; two different answers change nothing")
+    @Test("On a terminal the new passphrase is asked for twice, hidden; two different answers change nothing")
     func terminal() throws {
         try withProtected { ann, right, _ in
             let keystore = ann.contents("keystore")
@@ -193,7 +190,7 @@ import Testing
         }
     }
 
-    @Test("Two changes at once: one is made, the other is told that its passphrase is wrong") func twoAtOnce() throws {
+    @Test("Two changes at once: one succeeds, and the other gets `wrong passphrase`") func twoAtOnce() throws {
         try withProtected { ann, right, _ in
             try ann.start(["--passphrase-file", right])
             let files = (0..<2).map { file("\(Self.new) \($0)", "next\($0)", ann) }
@@ -220,7 +217,7 @@ import Testing
             let child = try Child(
                 [Program.mayfly] + command + ["--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
                 output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
-            // Two are answered by a node that stands still meanwhile: one before, one behind.
+            // Two answers of a suspended node would count: one before, one after.
             var answers = 0
             while child.isRunning {
                 try ann.ok("version")
@@ -233,8 +230,9 @@ import Testing
         }
     }
 
-    @Test("kill -9 as soon as the keystore changes: one of the two opens the home, and is the only one afterwards")
-    func killed() throws {
+    @Test("kill -9 as soon as the keystore changes: exactly one of the two passphrases opens the home") func killed()
+        throws
+    {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start(["--passphrase-file", right])
@@ -252,7 +250,7 @@ import Testing
     }
 }
 
-/// After a change that may have been cut off.
+/// After a change that may have been interrupted.
 func expectOneOpens(_ ann: TestNode, _ old: String, _ new: String, isAcknowledged: Bool) throws {
     try ann.start()
     #expect(try ann.ok("status")["locked"].bool == true)

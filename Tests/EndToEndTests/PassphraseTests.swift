@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// A node with the passphrase `right`; `file` is where it can be read.
+/// A node with the passphrase `right`, which `file` contains.
 func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) throws -> Void) throws {
     try withDirectory { directory in
         let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
@@ -19,9 +19,8 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
     }
 }
 
-/// Homes that a passphrase protects.
 @Suite("Passphrase", .script) struct PassphraseTests {
-    @Test("Without the passphrase the node starts locked: every command says so with exit code 6, until it is unlocked")
+    @Test("Without the passphrase the node starts locked: every command fails with exit code 6 until the unlock")
     func locked() throws {
         try withProtected { ann, file, wrong in
             try ann.start()
@@ -49,7 +48,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             try ann.fails(6, "conversation", "list")
             try ann.ok("unlock", "--passphrase-file", file)
             #expect(try ann.ok("conversation", "list")["name"].string == "room")
-            // Of an unlocked node, too, the passphrase is checked.
             let checked = try ann.fails(1, "unlock", "--passphrase-file", wrong)
             #expect(checked.message == refused.message, "\(checked)")
             try ann.ok("unlock", "--passphrase-file", file)
@@ -68,7 +66,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    /// `ann` has a passphrase, `bob` has not; they have a room with an agreement of a day.
+    /// `ann` has a passphrase, `bob` has none; their room has an agreement of a day.
     private func withProtectedRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ file: String) throws -> Void) throws {
         try withProtected { ann, file, _ in
             try ann.start(["--passphrase-file", file])
@@ -82,14 +80,13 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    /// Sends, and waits until the other node has it.
     private func reach(_ text: String, from bob: TestNode, to ann: TestNode) throws -> Answer {
         let sent = try bob.ok("send", "room", text)
         try ann.wait("message:message=\(sent["message"].string ?? "")")
         return sent
     }
 
-    @Test("What arrives while the storage is locked waits in memory, and is stored and delivered after the unlock")
+    @Test("A message that arrives during a lock waits in memory, and is stored and delivered after the unlock")
     func arrivesLocked() throws {
         try withProtectedRoom { ann, bob, file in
             try say("before", bob)
@@ -113,7 +110,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("What a locked node holds and loses with its process comes again") func killedLocked() throws {
+    @Test("Messages that a locked node loses with its process are sent again") func killedLocked() throws {
         try withProtectedRoom { ann, bob, file in
             try ann.ok("lock")
             let sent = try reach("while locked", from: bob, to: ann)
@@ -127,8 +124,9 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("What is in memory only is delivered to a locked node; a stop says how much of it is gone")
-    func stoppedLocked() throws {
+    @Test("Ephemeral messages are delivered to a locked node; a stop reports how many are lost") func stoppedLocked()
+        throws
+    {
         try withRoom { ann, bob, _ in
             try ann.ok("lock")
             for text in ["one", "two"] { try say(text, bob) }
@@ -142,7 +140,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             func again(_ file: String) throws -> Answer {
                 try ann.run(["init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", file])
             }
-            // As a kill before the configuration was written has left it.
+            // The state after a kill before the configuration was written.
             for name in ["config.json", "peers.json"] { unlink("\(ann.home)/\(name)") }
             let refused = try again(wrong)
             #expect(refused.code == 1 && refused.message.contains("another passphrase"), "\(refused)")
@@ -153,7 +151,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("A passphrase file that is empty or cannot be read is named, with the reason") func unreadableFile() throws {
+    @Test("An empty or unreadable passphrase file is named, with the reason") func unreadableFile() throws {
         try withDirectory { directory in
             let ann = TestNode(name: "ann", directory: directory)
             try Data().write(to: URL(fileURLWithPath: "\(directory)/empty"))
@@ -165,9 +163,8 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
     }
 
     @Test(
-        "A signal at the question leaves the terminal as it was, and does what it does",
-        arguments: [SIGTERM, SIGHUP, SIGQUIT]) func signalAtQuestion(_ number: Int32) throws
-    {
+        "A signal at the prompt restores the terminal and has its usual effect", arguments: [SIGTERM, SIGHUP, SIGQUIT])
+    func signalAtQuestion(_ number: Int32) throws {
         try withProtected { ann, _, _ in
             try ann.start()
             let terminal = try PseudoTerminal()
@@ -207,7 +204,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Ctrl-C at the question is a failure") func interruptAtQuestion() throws {
+    @Test("Ctrl-C at the prompt is a failure") func interruptAtQuestion() throws {
         try withProtected { ann, _, _ in
             try ann.start()
             let terminal = try PseudoTerminal()
@@ -220,7 +217,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Ctrl-Z at the question shows what is typed while the command is stopped; it is asked again afterwards")
+    @Test("Ctrl-Z at the prompt turns echo on while the command is stopped; the prompt is repeated afterwards")
     func stopAtQuestion() throws {
         try withProtected { ann, _, _ in
             try ann.start()

@@ -1,9 +1,7 @@
 import Foundation
 import Testing
 
-/// Nodes that know each other by name: `peers.json`, contact cards, pings, invitations.
 @Suite("Peers", .script) struct PeerTests {
-    /// Each knows the other.
     fileprivate func introduce(_ ann: TestNode, _ bob: TestNode) throws {
         for (node, other) in [(ann, bob), (bob, ann)] {
             let card = try other.ok("peer", "card")
@@ -16,7 +14,6 @@ import Testing
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.stop()
-            // As people write it: by hand.
             try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\" } ] }")
             try ann.start()
             #expect(try ann.ok("peer", "list").lines.map { $0["name"].string } == ["bob"])
@@ -28,7 +25,6 @@ import Testing
             let shown = try ann.ok("peer", "show", "bob")
             #expect(shown["lastSeen"].time != nil)
             #expect(shown["endpoints"][0].string == bob.listen)
-            // A second ping of a peer that was just there.
             try ann.ok("peer", "ping", "bob", "--timeout", "90")
             try bob.stop()
             let unreachable = try ann.fails(5, "peer", "ping", "bob", "--timeout", "1")
@@ -38,8 +34,7 @@ import Testing
         }
     }
 
-    @Test("Peers are added, changed, exported, imported and removed; the file can be read by people") func editing()
-        throws
+    @Test("Peers are added, changed, exported, imported and removed; the file is human-readable") func editing() throws
     {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
@@ -93,7 +88,7 @@ import Testing
         }
     }
 
-    @Test("An invitation to a peer that is away is delivered when it comes back, also after a restart of the sender")
+    @Test("An invitation to an absent peer is delivered when it returns, also after a restart of the sender")
     func invitationLater() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
@@ -133,29 +128,27 @@ import Testing
             try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
             try bob.fails(1, "peer", "ping", "ann", "--timeout", "1.5")
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            // Each dial for a ping brings the invitation first.
+            // Each dial for a ping carries the invitation first.
             try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
             try bob.stop()
             try bob.start()
             #expect(try bob.ok("peer", "show", "ann")["blocked"].bool == true)
             try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
-            // What had come would be listed, before the restart or after.
+            // A received invitation would be listed, before the restart or after.
             #expect(try bob.ok("join", "list").lines.isEmpty)
             let cursor = try bob.cursor()
             try bob.ok("peer", "unblock", "ann")
             try ann.ok("peer", "ping", "bob", "--timeout", "90")
-            // It has waited all the time.
             try bob.wait("invited", after: cursor)
             let events = try bob.ok("watch", "--since", "0", "--timeout", "0.05").lines
             #expect(events.count { $0["event"].string == "invited" } == 1, "\(events)")
         }
     }
 
-    @Test("A blocked peer gets nothing: what waits for it, and what it has sent, is forgotten, also after an unblock")
+    @Test("A blocked peer gets nothing: what waits for it, and what it has sent, is dropped, also after an unblock")
     func blockedForgets() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
-            // On its way out: bob is away.
             try bob.stop()
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
             try ann.ok("peer", "block", "bob")
@@ -165,7 +158,6 @@ import Testing
             try bob.start()
             try ann.ok("peer", "ping", "bob", "--timeout", "90")
             #expect(try bob.ok("join", "list").lines.isEmpty)
-            // What has arrived: bob has not answered yet.
             try ann.ok("conversation", "create", "--name", "other", "--with", "bob")
             try bob.wait("invited")
             #expect(try bob.ok("join", "list").lines.count == 1)
@@ -176,7 +168,7 @@ import Testing
         }
     }
 
-    @Test("A mistyped character of a card is noticed, wherever it is") func mistyped() throws {
+    @Test("A mistyped character of a card is detected at every position") func mistyped() throws {
         try withPair { ann, bob in
             let card = Array(try bob.ok("peer", "card")["contact"].string ?? "")
             for position in stride(from: 13, to: card.count, by: 17) {
@@ -190,7 +182,7 @@ import Testing
         }
     }
 
-    @Test("An import that is malformed anywhere names line and field, and changes nothing") func importing() throws {
+    @Test("A malformed import names line and field, and changes nothing") func importing() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "known", card)
@@ -213,7 +205,7 @@ import Testing
             #expect(ann.contents("peers.json") == before)
             #expect(
                 try ann.ok("peer", "import", "-", input: "{ \"peers\": [\n\(good.dropLast(2))\n] }").lines.count == 2)
-            // Over the socket, too: nothing half.
+            // Over the socket, too: nothing is half imported.
             let request =
                 #"{"jsonrpc":"2.0","id":1,"method":"peer.import","params":{"document":{"peers":[{"name":"x"},{"name":7}]}}}"#
             let refused = try ann.ok("rpc", input: request + "\n")
@@ -222,7 +214,7 @@ import Testing
         }
     }
 
-    @Test("The example of a peers file can be used as it is") func example() throws {
+    @Test("The example of a peers file works unchanged") func example() throws {
         try withHomes("ann") { nodes in
             let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
                 .deletingLastPathComponent().appending(path: "peers.example.json").path()
@@ -237,7 +229,7 @@ import Testing
     }
 
     @Test(
-        "A peers.json that is not as it should be: the error names the file, the line and what was expected",
+        "An error in peers.json is reported with the file, the line and the expected value",
         arguments: [
             ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"contact\": \"x\" }\n] }", 3, "name"),
             ("{ \"peers\": [\n  { \"name\": 7 }\n] }", 2, "a string"),
@@ -265,7 +257,7 @@ import Testing
         }
     }
 
-    @Test("What is written into peers.json while the node runs is taken over, and no command overwrites it")
+    @Test("An edit of peers.json while the node runs is taken over, and no command overwrites it")
     func editedMeanwhile() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
@@ -279,14 +271,14 @@ import Testing
             try edit(first, known)
             #expect(try peers() == ["first", "bob"])
             try ann.ok("peer", "ping", "bob", "--timeout", "90")
-            // A change by a command keeps what was written by hand, looked at before or not.
+            // A change by a command keeps manual edits, whether they were read before or not.
             try edit(first, known, "{ \"name\": \"lab\" }")
             try ann.ok("peer", "set", "bob", "invitations=refuse")
             #expect(try peers() == ["first", "bob", "lab"])
             #expect(try ann.ok("peer", "show", "bob")["invitations"].string == "refuse")
             let file = Program.text("\(ann.home)/peers.json")
             #expect(file.contains("lab") && file.contains("refuse"), "\(file)")
-            // What cannot be read is refused with its line, stays as it was written, and changes nothing.
+            // An unreadable file is refused with its line, stays unchanged, and changes nothing.
             let broken = "{ \"peers\": [\n  { \"name\": \"other\" },\n  { \"nam\": 1 }\n] }"
             try ann.replace("peers.json", with: broken)
             for command in [
@@ -306,8 +298,9 @@ import Testing
         }
     }
 
-    @Test("An edit of peers.json while commands change it is there afterwards, in place or by another file's name")
-    func editedAtOnce() throws {
+    @Test("An edit of peers.json during commands that change it survives, in place or by rename") func editedAtOnce()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -333,8 +326,8 @@ import Testing
                     }
                 }
                 let codes = commands.map { $0.wait(seconds: 60) }
-                // 1: the file was half written, or gone for a moment. 7: an edit came after the change and took the peer out
-                // before the answer was made.
+                // 1: the file was half written, or missing for a moment. 7: an edit removed the peer after the change,
+                // before the answer.
                 #expect(codes.allSatisfy { [0, 1, 7].contains($0) }, "\(codes)")
                 let names = try ann.ok("peer", "list").lines.map { $0["name"].string ?? "" }
                 #expect(names.first == "edit\(round)-39", "\(names)")
@@ -343,7 +336,7 @@ import Testing
         }
     }
 
-    @Test("A peer that is blocked by hand in peers.json is cut off, without a command or a restart")
+    @Test("A peer that is blocked by an edit of peers.json is disconnected, without a command or a restart")
     func blockedByHand() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
@@ -358,7 +351,7 @@ import Testing
         }
     }
 
-    @Test("What is written into config.json while the node runs stays there when a command changes a setting")
+    @Test("An edit of config.json while the node runs stays when a command changes a setting")
     func configurationEditedMeanwhile() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
@@ -379,13 +372,14 @@ import Testing
     }
 }
 
-/// What is known of members by the peers as which they were invited.
+/// Members that were invited as named peers.
 extension PeerTests {
     private func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
         try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
     }
 
-    @Test("Who invites to what is in the table of joins, with the commands that answer") func invitationTable() throws {
+    @Test("The table of joins shows the inviter and the offered conversation, with the commands that answer")
+    func invitationTable() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "tea time", "--with", "bob")
@@ -396,14 +390,15 @@ extension PeerTests {
             let table = try told(bob, "join", "list")
             #expect(table.output.contains(" ann ") && table.output.contains("tea time"), "\(table)")
             #expect(table.errors.contains("`mayfly join \(id) ") && table.errors.contains("`mayfly join cancel \(id) "))
-            // Of a sender that is not in peers.json nobody is named.
+            // A sender that is not in peers.json has no name.
             try bob.ok("peer", "remove", "ann")
             #expect(try told(bob, "join", "list").output.contains("not in peers.json"))
             #expect(try bob.ok("join", "list")["from"].isNull)
         }
     }
 
-    @Test("A member that was invited by name goes by that name until it chooses one; the note is the inviter's alone")
+    @Test(
+        "A member that was invited by name has that name until it chooses one; the note is visible to the inviter only")
     func invitedByName() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
@@ -418,9 +413,8 @@ extension PeerTests {
             try say("hello", bob)
             #expect(try message("hello", at: ann)["from"].string == "bob")
             #expect(try message("hello", at: ann)["member"].string == id, "scripts have the id")
-            // Nobody has told bob.
+            // bob does not have the note.
             #expect(try bob.ok("conversation", "members", "room")["members"][0]["peer"].isNull)
-            // It lasts, awake and asleep.
             try ann.ok("inbox", "sleep", "room")
             #expect(try ann.ok("conversation", "list")["members"][0]["peer"].string == "bob")
             try ann.stop()
@@ -432,7 +426,7 @@ extension PeerTests {
             try ann.ok("explode", "room", "--in", "1h", "--force")
             #expect(try ann.ok("explode", "status", "room")["names"][0]["name"].string == "bob")
             #expect(try told(ann, "explode", "list").output.contains("bob"))
-            // A second member of that name: neither stands alone.
+            // With a second member of that name neither is shown by the name alone.
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try withHomes("eve") { nodes in
                 try nodes[0].start()
@@ -442,7 +436,7 @@ extension PeerTests {
                 }
                 #expect(try message("hello", at: ann)["from"].string == "bob (\(id))")
             }
-            // Its own word goes before ours.
+            // The member's own name replaces our note.
             let cursor = try ann.cursor()
             try bob.ok("conversation", "profile", "room", "robert")
             try ann.wait("profileChanged:profile=robert", after: cursor)
@@ -456,7 +450,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A member that goes by a peer's name is removed by it") func removedByName() throws {
+    @Test("A member shown by a peer's name is removed by that name") func removedByName() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
@@ -476,7 +470,7 @@ extension PeerTests {
             #expect(try ann.ok("peer", "list")["lastSeen"].isNull)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
             try bob.wait("invited")
-            // The invitation came over a link between the contact inboxes: both know when that was.
+            // The invitation came over a link between the contact inboxes, so both know the time.
             try eventually("ann was seen") { try bob.ok("peer", "show", "ann")["lastSeen"].time != nil }
             try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
             try ann.wait("peerOnline")

@@ -8,7 +8,7 @@ import Testing
         ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]
     }
 
-    @Test("On a terminal a message is shown with a handle and local time, and the handle is taken back") func handles()
+    @Test("On a terminal a message is shown with a handle and local time, and the handle takes it back") func handles()
         throws
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
@@ -21,14 +21,14 @@ import Testing
             try terminal.expect("\(handle)")
             try terminal.expect("second")
             #expect(read.wait(seconds: 30) == 0)
-            // 5 h 30 min ahead of UTC, and never so near to a full hour as to be taken for it.
+            // 5 h 30 min ahead of UTC, and never close to a full hour, so that it differs from whole offsets.
             let sent = try #require(try message("first", at: bob)["sentAt"].time)
             var calendar = Calendar(identifier: .gregorian)
             calendar.timeZone = try #require(TimeZone(secondsFromGMT: 19_800))
             let date = Date(timeIntervalSince1970: Double(sent) / 1_000)
             let parts = calendar.dateComponents([.hour, .minute], from: date)
             let clock = String(format: "%02d:%02d", parts.hour ?? -1, parts.minute ?? -1)
-            // Half a minute may have gone by on a busy machine.
+            // Half a minute may pass on a busy machine.
             let lines = ["1d 0h left", "23h 59m left"].map { "\(handle)  \(clock)  ann  first  [\($0)]" }
             #expect(lines.contains { terminal.text.contains($0) }, "\(terminal.text)")
             #expect(!terminal.text.contains("Z  ann"))
@@ -44,8 +44,9 @@ import Testing
     }
 
     @Test(
-        "@1 is the newest message, on the disk or in memory, and @9 none where there are fewer", arguments: ["1d", nil])
-    func fromTheEnd(lifetime: String?) throws {
+        "@1 is the newest message, on the disk or in memory, and a handle beyond the last is refused",
+        arguments: ["1d", nil]) func fromTheEnd(lifetime: String?) throws
+    {
         try withRoom(lifetime: lifetime) { ann, bob, _ in
             let before = try bob.ok("read", "room").lines.count
             for text in ["one", "two", "three"] { try say(text, ann) }
@@ -66,8 +67,9 @@ import Testing
         }
     }
 
-    @Test("read --follow shows what is there and what comes, ours and theirs, and ends with the conversation")
-    func follow() throws {
+    @Test("`read --follow` shows old and new messages of both sides, and ends with the conversation") func follow()
+        throws
+    {
         try withRoom { ann, bob, _ in
             try say("before", ann)
             let later = try Background(bob, ["read", "room", "--since", "@1", "--follow"])
@@ -81,7 +83,6 @@ import Testing
             try eventually("what came after the newest") {
                 later.lines.compactMap { $0["text"].string } == ["theirs", "ours", "many", "at", "once"]
             }
-            // It counts as read.
             #expect(try bob.ok("conversation", "list")["unread"].integer == 0)
             try ann.ok("explode", "room", "--force")
             #expect(following.end() == 3)
@@ -89,7 +90,7 @@ import Testing
         }
     }
 
-    @Test("read --follow ends when the conversation is left here") func followLeft() throws {
+    @Test("`read --follow` ends when we leave the conversation") func followLeft() throws {
         try withRoom { ann, bob, _ in
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
@@ -99,15 +100,14 @@ import Testing
         }
     }
 
-    @Test("read --follow goes on when the newest message expires, and ends when the node does") func followExpired()
-        throws
+    @Test("`read --follow` goes on when the newest message expires, and ends with the node") func followExpired() throws
     {
         try withRoom { ann, bob, _ in
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
             func texts() -> [String] { following.lines.compactMap { $0["text"].string } }
             try eventually("the first") { texts().last == "one" }
-            // What is in memory only goes when the conversation is closed here.
+            // Messages in memory only are dropped when the conversation is closed here.
             try bob.ok("conversation", "close", "room")
             try bob.wait("peerOnline", after: try bob.cursor() - 1)
             try say("two", ann)
@@ -120,7 +120,7 @@ import Testing
     }
 
     @Test(
-        "read --follow shows the next message when all that it has shown has expired, whatever the sender's clock says",
+        "`read --follow` shows the next message after all shown ones have expired, whatever the sender's clock",
         .enabled(if: TestClock.canBeMade, "needs a C compiler")) func followBehindClock() throws
     {
         try withDirectory { directory in
@@ -158,7 +158,7 @@ import Testing
         }
     }
 
-    @Test("Unread messages are counted, asleep and after a restart too, and reading makes them read") func unread()
+    @Test("Unread messages are counted, also asleep and after a restart, and reading clears the count") func unread()
         throws
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
@@ -171,7 +171,7 @@ import Testing
             let table = try Program.run(
                 [Program.mayfly, "conversation", "list", "--home", bob.home], in: bob.directory)
             #expect(table.output.contains("UNREAD") && table.output.contains("  3  "), "\(table)")
-            // Looking for one is not reading, nor is it when the node is restarted or the inbox sleeps.
+            // A search for unread messages is not reading, nor is a restart or sleep.
             try bob.ok("inbox", "sleep", "room")
             #expect(try count() == 3)
             bob.crash()
@@ -180,7 +180,7 @@ import Testing
             try bob.wait("lifetimeAgreed")
             try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
-            // The state of when it fell asleep says none: after a crash that must not count.
+            // The state saved at the fall asleep has none unread: after a crash it must not count.
             try bob.ok("inbox", "sleep", "room")
             try say("after the sleep", ann)
             bob.crash()
@@ -195,19 +195,17 @@ import Testing
             try bob.start()
             #expect(try count() == 1)
             try bob.wait("lifetimeAgreed")
-            // A watcher that shows it.
             let cursor = try bob.cursor()
             let watching = try Background(bob, ["watch", "room", "--only", "message", "--since", String(cursor)])
             try say("five", ann)
             try eventually("the event") { watching.lines.contains { $0["text"].string == "five" } }
-            // The one before it was not shown.
             #expect(try count() == 1)
             try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
             // In memory only, beside one on the disk.
             try say("six", ann)
             let agreed = try bob.cursor()
-            // Each restart was renewed, perhaps by bob: a fourth proposal of his may have to wait for the rate limit.
+            // Each restart was renewed, perhaps by bob: his fourth proposal may have to wait for the rate limit.
             let until = ["--until", "lifetimeAgreed:lifetime=ephemeral", "--since", String(agreed), "--timeout", "6"]
             try eventually("the agreement") {
                 try bob.run(["lifetime", "propose", "room", "ephemeral"]).code == 0
@@ -222,9 +220,8 @@ import Testing
         }
     }
 
-    @Test(
-        "--renew sets the standing policy with the proposal and with the accept; without it a line says what is missing"
-    ) func renew() throws {
+    @Test("--renew sets the standing policy with a proposal and an accept; without it a hint names the missing policy")
+    func renew() throws {
         try withRoom { ann, bob, _ in
             func words(_ node: TestNode, _ arguments: String...) throws -> Answer {
                 try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
@@ -239,10 +236,9 @@ import Testing
             let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
             #expect(
                 accepted["policy"].string == "accept-up-to:7d" && accepted["state"].string == "agreed", "\(accepted)")
-            // A wider policy stays.
             try bob.ok("lifetime", "policy", "room", "accept-up-to:30d")
             #expect(try bob.ok("lifetime", "propose", "room", "1d", "--renew")["policy"].string == "accept-up-to:30d")
-            // No policy covers what may be kept for 60 days, and then nothing is proposed either.
+            // No policy covers a lifetime of 60 days, and then nothing is proposed, either.
             try ann.fails(64, "lifetime", "propose", "room", "30d", "--timer", "read", "--unopened", "30d", "--renew")
             #expect(try ann.ok("lifetime", "show", "room")["proposal"].isNull)
             try bob.stop()
@@ -253,7 +249,9 @@ import Testing
         }
     }
 
-    @Test("explode --wait names who confirms, and ends with 4 while somebody is missing") func explodeAndWait() throws {
+    @Test("`explode --wait` names each confirming member, and ends with 4 while one is missing") func explodeAndWait()
+        throws
+    {
         try withRoom { ann, bob, id in
             let gone = try Program.run(
                 [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "60", "--home", ann.home],
@@ -278,7 +276,7 @@ import Testing
         }
     }
 
-    @Test("A table counts the columns of a terminal", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")]) func columns(
+    @Test("A table counts terminal columns", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")]) func columns(
         name: String, head: String
     ) throws {
         try withRoom { ann, bob, _ in
@@ -299,7 +297,7 @@ import Testing
             let path = "\(ann.directory)/file"
             try Data(count: 16 << 20).write(to: URL(fileURLWithPath: path))
             let terminal = try PseudoTerminal(size: (40, 24))
-            // Bob takes nothing before the command follows how far he is.
+            // Bob receives nothing until the command follows his progress.
             kill(bob.pid, SIGSTOP)
             defer { kill(bob.pid, SIGCONT) }
             let sending = try terminal.child([
@@ -313,7 +311,7 @@ import Testing
         }
     }
 
-    @Test("An invite is read from standard input, and nothing there is an error") func joinFromInput() throws {
+    @Test("An invite is read from standard input, and empty input is an error") func joinFromInput() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -325,7 +323,7 @@ import Testing
     }
 
     @Test(
-        "A mistake that people make is answered with the line to write",
+        "A common mistake is answered with the line to type",
         arguments: [
             (["send", "room", "hi", "there"], "mayfly send room 'hi there'"),
             (["send", "room", "it's", "me", "--wait", "sent"], "mayfly send room 'it'\\''s me'"),

@@ -2,12 +2,11 @@ import Foundation
 import Glibc
 import Testing
 
-/// A node behind a real router's program that makes mappings when it is asked.
+/// A node behind a real router program that makes mappings on request.
 @Suite("Port mapping of a node", .script, .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
 struct PortMappingTests {
     private static let listen = ["--listen", "tcp://0.0.0.0:7440"]
 
-    /// `ann` is in the house, `bob` outside where nobody can connect to him.
     private func withHouse(
         _ methods: GatewayHouse.Methods = .all, _ body: (GatewayHouse, TestNode, TestNode) throws -> Void
     ) throws {
@@ -40,7 +39,7 @@ struct PortMappingTests {
             let left = ((found["until"].time ?? 0) - Int64(Self.seconds()) * 1_000) / 1_000
             #expect((3_000...3_601).contains(left), "an hour at most: \(left) s")
             #expect(try house.mappings().count == 2, "TCP and UDP")
-            // Others are told, and get in: they have nothing else, for ann cannot connect to bob.
+            // Peers get the mapped address and use it: ann cannot connect to bob.
             let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
             #expect(card.first == "tcp://5.5.5.2:7440", "\(card)")
             try bob.start()
@@ -61,20 +60,19 @@ struct PortMappingTests {
         }
     }
 
-    @Test("By PCP a peer outside reaches a node through the mapped port, and a stop removes it") func pcp() throws {
+    @Test("By PCP an outside peer reaches a node through the mapped port, and a stop removes it") func pcp() throws {
         try check(.all, "pcp")
     }
 
-    @Test("By NAT-PMP a peer outside reaches a node through the mapped port, and a stop removes it") func natPMP()
+    @Test("By NAT-PMP an outside peer reaches a node through the mapped port, and a stop removes it") func natPMP()
         throws
     { try check(.withoutPCP, "nat-pmp") }
 
-    @Test("By UPnP a peer outside reaches a node through the mapped port, and a stop removes it") func upnp() throws {
+    @Test("By UPnP an outside peer reaches a node through the mapped port, and a stop removes it") func upnp() throws {
         try check(.upnpOnly, "upnp")
     }
 
-    @Test("Through an IPv6 gateway a pinhole is opened, by which a peer outside gets in, and closed at the stop")
-    func pinhole() throws {
+    @Test("An IPv6 gateway opens a pinhole for outside peers, and the stop closes it") func pinhole() throws {
         try withHouse { house, ann, bob in
             try house.startGateway()
             try ann.start(["--listen", "tcp://[::]:7440", "--map-ports"])
@@ -89,9 +87,8 @@ struct PortMappingTests {
         }
     }
 
-    @Test(
-        "Without --map-ports the gateway is asked nothing; the configuration can ask for it, and the command line against it"
-    ) func off() throws {
+    @Test("Without --map-ports no gateway is asked; the configuration can enable it, the command line disable it")
+    func off() throws {
         try withHouse { house, ann, _ in
             try house.startGateway()
             for arguments in [[], ["--no-map-ports"]] {
@@ -114,10 +111,10 @@ struct PortMappingTests {
         }
     }
 
-    @Test("A lease is renewed at its half; a gateway that starts anew is asked again; an address that changes, too")
+    @Test("A lease is renewed at half its time, after a restart of the gateway, and after a change of address")
     func upkeep() throws {
         try withHouse { house, ann, bob in
-            // The shortest lease that this gateway gives, so that its half is 30 s.
+            // The shortest lease of this gateway, so that its half is 30 s.
             try house.startGateway(lease: 61)
             try ann.start(Self.listen + ["--map-ports"])
             try mapped(ann)
@@ -125,12 +122,11 @@ struct PortMappingTests {
             #expect(first - Int64(Self.seconds()) * 1_000 <= 62_000)
             try eventually("a renewal") { (try mapping(ann)["until"].time ?? 0) >= first + 20_000 }
             #expect(try mapping(ann)["state"].string == "mapped" && house.mappings().count == 2)
-            // The router loses its power, and comes back.
+            // The router loses its power, and returns.
             try house.crashGateway()
             #expect(try house.mappings().isEmpty)
             try house.startGateway(lease: 61)
             try eventually("the mapping is back") { try house.mappings().count == 2 }
-            // The machine gets another address.
             try Program.tool("ip", "-n", house.inside, "addr", "flush", "dev", "eth0", "scope", "global")
             try Program.tool("ip", "-n", house.inside, "addr", "add", "192.168.1.77/24", "dev", "eth0")
             try Program.tool("ip", "-n", house.inside, "route", "replace", "default", "via", "192.168.1.1")
@@ -146,8 +142,9 @@ struct PortMappingTests {
         }
     }
 
-    @Test("A node that is killed leaves a lease of an hour at most, and takes it up again when it is back")
-    func killed() throws {
+    @Test("A killed node leaves a lease of an hour at most, and takes it up again when it restarts") func killed()
+        throws
+    {
         try withHouse { house, ann, _ in
             try house.startGateway()
             try ann.start(Self.listen + ["--map-ports"])
@@ -164,7 +161,7 @@ struct PortMappingTests {
         }
     }
 
-    /// Answers each request of PCP with what is wrong, in turns; the outer address is that of another NAT.
+    /// Answers each request of PCP, each kind of error in turn; the outer address is that of another NAT.
     private static let liar = """
         import os, socket, struct
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -183,7 +180,7 @@ struct PortMappingTests {
             server.sendto(head + request[24:44] + bytes(10) + b"\\xff\\xff\\x0a\\x09\\x09\\x09", peer)
         """
 
-    @Test("An outer address that is private is told to nobody: the gateway is itself behind a NAT, and status says so")
+    @Test("A private outer address is not advertised: `status` reports that the gateway is behind a NAT")
     func doubleNAT() throws {
         try withHouse { house, ann, _ in
             try house.startGateway(script: Self.liar)
@@ -200,7 +197,7 @@ struct PortMappingTests {
         }
     }
 
-    /// Speaks NAT-PMP alone, and takes longer than the library waits before it asks again: each answer comes twice.
+    /// Speaks only NAT-PMP, and answers after the library has asked again: each answer comes twice.
     private static let slow = """
         import socket, struct, threading
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -212,8 +209,9 @@ struct PortMappingTests {
             threading.Timer(0.3, server.sendto, (head + body, peer)).start()
         """
 
-    @Test("A gateway that speaks NAT-PMP alone, and answers late what was asked again, is understood")
-    func slowGateway() throws {
+    @Test("A gateway that only speaks NAT-PMP, and answers repeated requests late, is understood") func slowGateway()
+        throws
+    {
         try withHouse { house, ann, _ in
             try house.startGateway(script: Self.slow)
             try ann.start(Self.listen + ["--map-ports"])
@@ -224,7 +222,7 @@ struct PortMappingTests {
         }
     }
 
-    /// Speaks UPnP alone. What it says of its device has no end: as fast as it is read, or a byte a second.
+    /// Speaks only UPnP. Its device description has no end: as fast as it is read, or a byte a second.
     private static func endless(_ pause: String) -> String {
         """
         import socket, struct, threading, time
@@ -258,9 +256,8 @@ struct PortMappingTests {
         """
     }
 
-    @Test("A gateway whose description has no end takes neither the node's memory nor its stop") func endlessGateway()
-        throws
-    {
+    @Test("A gateway with an endless description costs neither the node's memory nor delays its stop")
+    func endlessGateway() throws {
         for pause in ["0", "1"] {
             try withHouse(.upnpOnly) { house, ann, _ in
                 try house.startGateway(script: Self.endless(pause))
@@ -280,7 +277,7 @@ struct PortMappingTests {
         }
     }
 
-    @Test("netcheck --map-ports tries a mapping and removes it") func probing() throws {
+    @Test("`netcheck --map-ports` tries a mapping and removes it") func probing() throws {
         try withHouse { house, ann, _ in
             try house.startGateway()
             try ann.start(Self.listen)

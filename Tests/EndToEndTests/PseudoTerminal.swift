@@ -1,18 +1,17 @@
 import Foundation
 import Glibc
 
-/// A terminal that a test types at.
+/// A terminal on which a test types.
 final class PseudoTerminal {
     private let master: Descriptor
     private let slave: Descriptor
-    /// What was shown since it was expected last.
+    /// Output since the last `expect`.
     private var shown = ""
-    /// All that was shown.
     private(set) var text = ""
 
-    /// - Parameter size: columns and rows; none when the terminal does not say.
+    /// - Parameter size: columns and rows; `nil` for a terminal that does not report it.
     init(size: (columns: UInt16, rows: UInt16)? = nil) throws {
-        // Not openpty(3): other tests start children, who must not inherit it. ioctl_tty(2): TIOCSPTLCK, TIOCGPTN.
+        // Not openpty(3): other tests start children, which must not inherit it. ioctl_tty(2): TIOCSPTLCK, TIOCGPTN.
         master = try Descriptor("/dev/ptmx", O_RDWR | O_NOCTTY)
         var locked: Int32 = 0
         var number: Int32 = 0
@@ -29,7 +28,7 @@ final class PseudoTerminal {
         try Child(arguments, input: slave, output: slave, errors: slave)
     }
 
-    /// Whether what is typed is shown.
+    /// Whether typed characters are echoed.
     var shows: Bool {
         var settings = termios()
         tcgetattr(slave.number, &settings)

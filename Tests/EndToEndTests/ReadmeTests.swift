@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// The quick start of the README, on two homes of this machine.
 @Suite("README", .script) struct ReadmeTests {
     /// A line of the quick start, and on which of the two machines it runs.
     struct Step {
@@ -50,7 +49,7 @@ import Testing
         return steps
     }
 
-    @Test("The quick start runs as it is written") func quickStart() throws {
+    @Test("The quick start runs as written") func quickStart() throws {
         try withDirectory { directory in
             let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
             defer { for node in nodes { node.crash() } }
@@ -64,7 +63,7 @@ import Testing
                         try node.start()
                         continue
                     }
-                    // Two nodes share this machine, so each has a port of its own.
+                    // Two nodes share this machine, so each has its own port.
                     var command = step.command.replacingOccurrences(of: "mayfly:join/…", with: invite)
                     if command.hasPrefix("mayfly init") {
                         command = command.replacingOccurrences(of: "init", with: "init --listen \(node.anyPort)")

@@ -5,8 +5,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Stands between two nodes, passes bytes on, and can keep back what the server says after the handshake: so a test
-/// stops time between an answer and its arrival. It remembers all that it was given, as whoever listens on a wire may.
+/// A TCP relay between two nodes that can hold back the server's bytes after the handshake, to stop time between an
+/// answer and its arrival. It records all bytes, like an eavesdropper.
 final class Relay: Sendable {
     private let host = Loopback.next()
     private let port: UInt16
@@ -16,16 +16,15 @@ final class Relay: Sendable {
     private struct State {
         /// Bytes of the server that are passed on per connection; `nil` for all.
         var allowance: Int?
-        /// What is kept back, of each client.
         var held: [Int32: [UInt8]] = [:]
         var heldByteCount = 0
-        /// Clients whose connection is over, and that are still to be given what is held for them.
+        /// Disconnected clients that still get what is held for them.
         var orphans: Set<Int32> = []
         var connections: Set<Int32> = []
-        /// What each connection has brought: the client's words, then the server's.
+        /// Bytes of each connection: the client's stream, then the server's.
         var streams: [Data] = []
         var isClosed = false
-        /// Each new connection's answers come at once, with its end.
+        /// Each new connection's answers arrive together with its end.
         var batches = false
 
         mutating func loseHeld() {
@@ -41,7 +40,6 @@ final class Relay: Sendable {
         if let target { try open(to: target) }
     }
 
-    /// From now on dials are answered.
     func open(to target: TestNode) throws {
         guard listen(listener, 16) == 0 else { throw HarnessError("relay: \(errno)") }
         let (host, port) = (target.host, target.port)
@@ -52,11 +50,11 @@ final class Relay: Sendable {
 
     /// From now on only the server's part of the handshake (50 bytes, BOLT 8) comes through.
     func holdAnswers() { state.withLock { $0.allowance = 50 } }
-    /// Of connections from now on, what the server says after its part of the handshake comes when it has closed, together
-    /// with the end of the connection: as on a machine that is too busy to read in between.
+    /// On new connections the server's bytes after its part of the handshake arrive together with the end of the
+    /// connection: as on a machine that is too busy to read in between.
     func batchAnswers() { state.withLock { $0.batches = true } }
-    /// What is held arrives now, late and in its order, also where the client has hung up; from now on everything passes.
-    /// - Returns: how many bytes that were.
+    /// Passes on all held bytes in order, also to clients that hung up; from now on everything passes.
+    /// - Returns: the number of bytes.
     @discardableResult func release() -> Int {
         state.withLock { state in
             state.allowance = nil
@@ -68,7 +66,7 @@ final class Relay: Sendable {
             return count
         }
     }
-    /// What is held is lost with its connection; new ones pass everything.
+    /// Held bytes are lost with their connections; new connections pass everything.
     func cut() {
         state.withLock { state in
             state.allowance = nil
@@ -76,9 +74,8 @@ final class Relay: Sendable {
             for connection in state.connections { shutdown(connection, Int32(SHUT_RDWR)) }
         }
     }
-    /// Bytes that were kept back.
     var heldByteCount: Int { state.withLock { $0.heldByteCount } }
-    /// What each connection has brought, a stream for each direction.
+    /// Bytes of each connection, one stream per direction.
     var streams: [Data] { state.withLock { $0.streams } }
 
     func close() {
@@ -152,7 +149,7 @@ final class Relay: Sendable {
                 let isHeld = state.withLock { state in
                     state.streams[first + index].append(contentsOf: bytes)
                     guard index == 1, let allowance = state.allowance, before + count > allowance else { return false }
-                    // Here, so that what is held cannot overtake it.
+                    // Here, so that held bytes cannot overtake it.
                     let passed = max(0, allowance - before)
                     if passed > 0 { _ = Glibc.send(to, bytes, passed, Int32(MSG_NOSIGNAL)) }
                     state.held[client, default: []] += bytes[passed...]
@@ -165,9 +162,9 @@ final class Relay: Sendable {
     }
 }
 
-/// `ann`, who is reached through a relay only, and others; all run.
+/// `ann`, reachable only through a relay, and others; all run.
 /// - Parameters:
-///   - advertise: where the others say that they are; where they are if `nil`.
+///   - advertise: the advertised address of the others; their own if `nil`.
 ///   - arguments: for the daemons.
 func withRelay(
     _ names: [String], advertise: String? = nil, arguments: [String] = [],

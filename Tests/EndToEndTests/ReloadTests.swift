@@ -2,9 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// `mayfly config reload` and SIGHUP.
 @Suite("Reload", .script) struct ReloadTests {
-    /// Changes some settings of config.json; `nil` takes one out.
     private func edit(_ node: TestNode, _ changes: [String: Any?]) throws {
         let path = "\(node.home)/config.json"
         let data = try #require(FileManager.default.contents(atPath: path))
@@ -19,7 +17,8 @@ import Testing
 
     private func listening(_ node: TestNode) throws -> [String] { strings(try node.ok("status")["listen"]) }
 
-    @Test("What config.json says now holds at once, and the answer names it; without an edit nothing has changed")
+    @Test(
+        "An edited config.json takes effect at once, and the answer names the changes; without an edit there are none")
     func settings() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -51,14 +50,14 @@ import Testing
             let large = "\(ann.directory)/large"
             try Data(count: 1_001).write(to: URL(fileURLWithPath: large))
             #expect(try ann.run(["send", "room", "--file", large]).message.contains("larger than 1000"))
-            // A setting that is taken out is as it was without it.
+            // A removed setting returns to its default.
             try edit(ann, ["rendezvous": nil, "cap": nil])
             #expect(Set(strings(try ann.ok("config", "reload")["changed"])) == ["cap", "rendezvous"])
             #expect(try ann.ok("status")["rendezvous"].isNull)
         }
     }
 
-    @Test("The log's level and hooks change; what the command line has said, and what is made at the start, does not")
+    @Test("Log level and hooks are reloaded; command-line options and start-time settings are not")
     func levelHooksAndFixed() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
@@ -81,7 +80,7 @@ import Testing
             #expect(strings(mixed["changed"]) == ["hooks"], "\(mixed)")
             #expect(Set(strings(mixed["pending"])) == ["discover", "udp", "mapPorts"], "\(mixed)")
             #expect(try ann.ok("status")["hooks"].isNull)
-            // It stays so until the next start.
+            // The settings stay pending until the next start.
             #expect(Set(strings(try ann.ok("config", "reload")["pending"])) == ["discover", "udp", "mapPorts"])
             #expect(try ann.ok("status")["discovery"].isNull && ann.ok("status")["portMappings"].isNull)
             try edit(ann, ["discover": nil, "udp": nil, "mapPorts": nil])
@@ -95,7 +94,7 @@ import Testing
         }
     }
 
-    @Test("Listeners are added and removed; one that stays is not closed, and no link ends", arguments: [false, true])
+    @Test("Listeners are added and removed; a kept one is not closed, and no link ends", arguments: [false, true])
     func listeners(isUDP: Bool) throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -124,7 +123,7 @@ import Testing
         }
     }
 
-    @Test("A listener moves to another address with its port, and back; a port that is taken refuses all of the file")
+    @Test("A listener moves to another address with its port, and back; a taken port refuses the whole file")
     func samePort() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
@@ -138,14 +137,13 @@ import Testing
                 #expect(try listening(ann) == [listen])
             }
             try meet(ann, bob)
-            // The first can be had only when the present one is closed: it is opened again.
+            // The first is free only once the current listener is closed, which is opened again.
             try edit(ann, ["listen": [wide, taken], "policy": "refuse"])
             let refused = try ann.fails(1, "config", "reload")
             #expect(refused.message.contains("in use"), "\(refused)")
             #expect(try listening(ann) == [first])
             #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask")
             try say("it goes on", bob)
-            // A new link, over the listener that was opened again.
             try bob.stop()
             try bob.start()
             try bob.wait("peerOnline")
@@ -159,8 +157,9 @@ import Testing
         }
     }
 
-    @Test("A file with a mistake is refused whole, by its line, and the node goes on with the one of before")
-    func mistakes() throws {
+    @Test("A file with a mistake is refused as a whole, with its line, and the node keeps its settings") func mistakes()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -195,7 +194,7 @@ import Testing
         }
     }
 
-    @Test("SIGHUP without a terminal takes the files over and logs what has changed, or why nothing has") func signal()
+    @Test("SIGHUP without a terminal reloads the files and logs the changes, or why there are none") func signal()
         throws
     {
         try withHomes("ann") { nodes in
@@ -215,12 +214,13 @@ import Testing
         }
     }
 
-    @Test("SIGHUP from a terminal stops the node that runs in its foreground, but not under nohup or a service manager")
-    func terminal() throws {
+    @Test("SIGHUP from a terminal stops a foreground node, but not under nohup or a service manager") func terminal()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let command = [Program.mayfly, "run", "--home", ann.home]
-            // nohup(1) leaves a file where it runs.
+            // nohup(1) leaves a file in its working directory.
             let nohup = ["env", "-C", ann.directory, "nohup"]
             for (before, stops) in [([], true), (nohup, false), (["env", "NOTIFY_SOCKET=/no/socket"], false)] {
                 let terminal = try PseudoTerminal()
@@ -247,9 +247,7 @@ import Testing
         }
     }
 
-    @Test("The service manager is told when a reload begins, at which time, and when it is over") func serviceManager()
-        throws
-    {
+    @Test("The service manager is told the start, the time and the end of a reload") func serviceManager() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             let path = "\(ann.directory)/notify"

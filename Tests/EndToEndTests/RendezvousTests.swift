@@ -1,16 +1,15 @@
 import Foundation
 import Testing
 
-/// Two nodes that nobody can connect to, and a third one that passes their bytes on.
 @Suite("Rendezvous", .script) struct RendezvousTests {
-    /// At the port that a node behind a NAT tells others there is nobody.
+    /// A closed port, advertised as by a node behind a NAT.
     private static let nowhere = "tcp://127.0.0.1:9"
 
-    /// Over UDP the two would soon make a way past the third.
+    /// Over UDP the two would soon punch a path past the third.
     private static let relayedOnly = ["--no-udp"]
 
-    /// `hub` serves; `ann` is reached through it, and directly only at `advertise`; `bob` knows nothing of it, and cannot
-    /// be reached. None of them has found another yet.
+    /// `hub` serves; `ann` is reached through it, and directly only at `advertise`; `bob` does not use it and is
+    /// unreachable. None of them has met another yet.
     private func withHub(
         advertise: String = nowhere, arguments: [String] = relayedOnly,
         _ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void
@@ -49,8 +48,7 @@ import Testing
         try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["path"].string }.first
     }
 
-    @Test("Two nodes that nobody can connect to make a way past the third over UDP, and lose nothing on it")
-    func punched() throws {
+    @Test("Two unreachable nodes punch a path over UDP past the third, and lose nothing on it") func punched() throws {
         try withHub(arguments: []) { hub, ann, bob in
             try meet(ann, bob)
             var sent: [String] = []
@@ -67,7 +65,7 @@ import Testing
         }
     }
 
-    @Test("Two nodes that nobody can connect to meet, agree, chat and send files through a third") func chat() throws {
+    @Test("Two unreachable nodes meet, agree, chat and send files through a third") func chat() throws {
         try withHub { hub, ann, bob in
             let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
             #expect(card.first == Self.nowhere && card.last?.hasPrefix("relay://") == true, "\(card)")
@@ -79,7 +77,6 @@ import Testing
             #expect(try bob.ok("peer", "ping", "ann", "--timeout", "60")["path"].string == "relayed")
             let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "0.5")
             #expect(indirect.json["error"]["hint"].string?.contains("netcheck") == true, "\(indirect)")
-            // Several windows of bytes.
             let file = "\(ann.directory)/file"
             var random = SystemRandomNumberGenerator()
             let bytes = (0..<600_000).map { _ in UInt8.random(in: 0...255, using: &random) }
@@ -92,7 +89,7 @@ import Testing
             #expect(status["users"].integer == 1 && status["streams"].integer == 1, "\(status)")
             #expect(status["bytes"].integer ?? 0 > 600_000 && status["violations"].integer == 0, "\(status)")
 
-            // The third has seen sealed bytes only, and kept none.
+            // The third has seen sealed bytes only, and stored none.
             #expect(try hub.ok("conversation", "list").lines.isEmpty)
             let names = try [ann, bob].flatMap { node in
                 try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["member"].string }
@@ -110,10 +107,11 @@ import Testing
         }
     }
 
-    @Test("The chat goes on when the reached node, the rendezvous node and the reaching node are started again")
+    @Test("The chat goes on when the reached node, the rendezvous node and the reaching node are restarted")
     func restarts() throws {
         try withHub { hub, ann, bob in
-            // Nobody reaches bob otherwise, either: after the rendezvous node each has what it knew of the other, or nothing.
+            // bob is reachable only through the rendezvous node, too. After its restart each has its earlier knowledge
+            // of the other, or none.
             try introduce(hub, bob)
             try meet(ann, bob)
             try say("before", bob)
@@ -121,7 +119,7 @@ import Testing
             try ann.start(Self.relayedOnly)
             try say("after ann", bob)
             try hub.stop()
-            // Neither can reach the other; both say so, and lose nothing.
+            // Neither can reach the other; both report it and lose nothing.
             try ann.ok("send", "room", "while it is away")
             try eventually("the loss") { try check(ann)["state"].string == "warning" }
             #expect(try check(ann)["message"].string?.contains("unreachable") == true)
@@ -134,7 +132,7 @@ import Testing
             try bob.start(Self.relayedOnly)
             try say("after bob", ann)
             try eventually("what was said meanwhile") { try bob.texts().contains("while bob is away") }
-            // Ephemeral: each has what came while it ran, once.
+            // Ephemeral: each has what arrived while it ran, once.
             #expect(
                 try ann.texts() == ["after ann", "while it is away", "after hub", "while bob is away", "after bob"])
             #expect(try bob.texts().sorted() == ["after bob", "while bob is away"])
@@ -142,9 +140,9 @@ import Testing
         }
     }
 
-    @Test("When a direct way opens the link moves there by itself, and the chat on it loses and doubles nothing")
+    @Test("When a direct path opens the link moves there by itself, and the chat loses and duplicates nothing")
     func upgrade() throws {
-        // Nobody answers there until later.
+        // Closed until later.
         let way = try Relay()
         defer { way.close() }
         try withHub(advertise: way.endpoint) { _, ann, bob in
@@ -171,9 +169,7 @@ import Testing
         }
     }
 
-    @Test("Who was away when the conversation exploded learns of it through the rendezvous node") func explosion()
-        throws
-    {
+    @Test("An absent member learns of the explosion through the rendezvous node") func explosion() throws {
         try withHub { _, ann, bob in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
@@ -186,7 +182,7 @@ import Testing
         }
     }
 
-    @Test("A refusal that comes together with the end of its connection is one: who was away asks, and is told")
+    @Test("A refusal that arrives together with the end of its connection counts: the absent member asks, and is told")
     func refusalAtTheEnd() throws {
         // The rendezvous node is behind the relay here.
         let arguments = Self.relayedOnly + ["--rendezvous"]
@@ -203,7 +199,7 @@ import Testing
         }
     }
 
-    @Test("What is set up wrongly says what is wrong, on the side where it is to be mended") func mistakes() throws {
+    @Test("A wrong configuration is reported on the side that has to correct it") func mistakes() throws {
         try withHomes("hub", "ann", "bob") { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.start()
@@ -228,19 +224,19 @@ import Testing
             try hub.start(["--rendezvous"])
             try expect("does not know this node")
             #expect(try ann.ok("peer", "card")["endpoints"].list.count == 1)
-            // Told on the other side, it is mended by the next question.
+            // Reported on the other side, corrected by the next question.
             try hub.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
             try ann.ok("peer", "set", "hub", "rendezvous=off")
             #expect(try check(ann).isNull)
             try ann.ok("peer", "set", "hub", "rendezvous=on")
             try reserved(ann)
             #expect(try ann.ok("peer", "card")["endpoints"].list.count == 2)
-            // Blocked there, it has its reservation no more.
+            // Blocked there, it has lost its reservation.
             try hub.ok("peer", "block", "ann")
             try eventually("the end of the reservation") { try check(ann)["state"].string == "warning" }
             #expect(try hub.ok("status")["rendezvous"]["users"].integer == 0)
 
-            // Numbers of the configuration are looked at.
+            // Numbers of the configuration are validated.
             try bob.replace(
                 "config.json",
                 with: String(decoding: bob.contents("config.json"), as: UTF8.self).replacingOccurrences(

@@ -7,12 +7,11 @@ import Synchronization
 import Testing
 import Wire
 
-/// Places at a rendezvous node: one for each inbox.
 @Suite("Reservations", .script) struct ReservationTests {
     private static let nowhere = "tcp://127.0.0.1:9"
     private static let links = Mutex(0)
 
-    /// `hub` serves `ann`, whom nobody can reach otherwise; nor can anybody reach the others.
+    /// `hub` serves `ann`. No node is reachable directly, except `hub`.
     private func withHub(
         _ names: String..., body: (_ hub: TestNode, _ ann: TestNode, _ others: [TestNode]) throws -> Void
     ) throws {
@@ -45,10 +44,9 @@ import Wire
         try node.ok("join", slug, "--as", node.name, "--timeout", "90")
     }
 
-    /// A stranger's link to the rendezvous node, on which a stream was asked for.
     private func openStream(_ hub: TestNode, _ reservation: ReservationID) throws -> HostileLink {
         let card = try ContactCard(text: try hub.ok("peer", "card")["contact"].string ?? "")
-        // Each from a network of its own: handshakes of one network are limited.
+        // Each from its own network: handshakes per network are limited.
         let number = Self.links.withLock { links in
             links += 1
             return links
@@ -61,7 +59,7 @@ import Wire
         return link
     }
 
-    /// What comes first over a stream on which `bytes` were said.
+    /// The first frame in response to `bytes` on a stream.
     private func answer(_ link: HostileLink, to bytes: [UInt8]) throws -> RelayStreamFrame? {
         if !bytes.isEmpty { try link.send(.relayRequest(.stream(.guest, .data(bytes)))) }
         while let frame = try link.receive(seconds: 20) {
@@ -73,7 +71,7 @@ import Wire
         return nil
     }
 
-    @Test("A removed member cannot open a stream any more, and those who stay find each other after a restart")
+    @Test("A removed member cannot open a stream any more, and the remaining members find each other after a restart")
     func removal() throws {
         try withHub("bob", "carl") { hub, ann, others in
             let (bob, carl) = (others[0], others[1])
@@ -83,7 +81,7 @@ import Wire
             for node in others { try join(node, before) }
             try say("all three", ann)
             for node in others { try eventually("it is there") { try node.texts() == ["all three"] } }
-            // As carl could: the stream is open, and leads to ann.
+            // As carl could: the stream opens and leads to ann.
             let opened = try openStream(hub, known)
             try eventually("three streams") { try count(hub, "streams") == 3 }
             withExtendedLifetime(opened) {}
@@ -91,7 +89,7 @@ import Wire
             try ann.ok("conversation", "remove", "room", "carl")
             try carl.wait("removed", after: 0)
             try say("two of us", ann)
-            // Once bob has heard of the new place, the old one is gone, and nobody's stream with it.
+            // Once bob knows the new place the old one is gone, without the end of any stream.
             try eventually("the old place is given up") {
                 try answer(try openStream(hub, known), to: []) == .close(.unknownReservation)
             }
@@ -109,9 +107,8 @@ import Wire
         }
     }
 
-    @Test(
-        "A stream to one inbox leads to no other: who is in two conversations cannot try one's token at the other's place"
-    ) func bound() throws {
+    @Test("A stream to one inbox leads to no other: a member of two conversations cannot use one's token at the other")
+    func bound() throws {
         try withHub("bob") { hub, ann, _ in
             var invites: [(verified: VerifiedInvite, reservation: ReservationID)] = []
             for name in ["one", "two"] {
@@ -137,16 +134,14 @@ import Wire
         }
     }
 
-    @Test("All places are there again after a restart of either side, and no inbox is woken for it") func restarts()
-        throws
-    {
+    @Test("All reservations return after a restart of either side, and wake no inbox") func restarts() throws {
         try withHub("bob") { hub, ann, others in
             let bob = others[0]
             for name in ["one", "two", "three"] {
                 try ann.ok("conversation", "create", "--name", name)
                 try join(bob, try slug(ann, name))
             }
-            // Three conversations, the card, and the inbox that waits for the next one.
+            // Three conversations, the card, and the pooled inbox.
             try eventually("places") { try count(hub, "reservations") == 5 }
             for name in ["one", "two", "three"] { try ann.ok("inbox", "sleep", name) }
             try hub.stop()
@@ -156,7 +151,7 @@ import Wire
                 if isClean { try ann.stop() } else { ann.crash() }
                 try ann.start(Self.relayedOnly + ["--capacity", "1"])
                 try eventually("places again") { try count(hub, "reservations") == 5 }
-                // Whoever has to tell its members of another place is woken within eight seconds.
+                // An inbox that has to tell its members another place is woken within eight seconds.
                 let watched = try ann.run([
                     "watch", "--since", "0", "--until", "inboxAwake:wakeReason=activityRanking", "--timeout", "9",
                 ])
@@ -165,19 +160,18 @@ import Wire
             }
             for name in ["one", "two", "three"] {
                 try bob.ok("send", name, "wake up", "--wait", "delivered", "--timeout", "90")
-                // What nobody has read keeps its inbox awake.
+                // Unread messages keep their inbox awake.
                 #expect(try ann.texts(name) == ["wake up"])
             }
         }
     }
 }
 
-/// By which an invite's holders reach its creator through a rendezvous node.
+/// The reservation through which an invite's holders reach its creator.
 func reservation(named slug: String) throws -> ReservationID {
     try #require(try InviteSlug.decode(slug).invite.endpoints.compactMap(\.relay?.reservation).first)
 }
 
-/// Makes `user` reachable through `hub`.
 func introduce(_ hub: TestNode, _ user: TestNode) throws {
     try hub.ok("peer", "add", user.name, try user.ok("peer", "card")["contact"].string ?? "")
     try user.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")

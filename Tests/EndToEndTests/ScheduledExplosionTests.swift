@@ -1,11 +1,10 @@
 import Foundation
 import Testing
 
-/// Explosions at a time (section 7), by clocks that the test sets: no machine is too slow for what comes before.
+/// Scheduled explosions (Explode.md), on test clocks, so that slow machines pass.
 extension ExplodeTests {
-    @Test("Scheduled: both know and are reminded, and at the time both copies end, with a receipt") func scheduled()
-        throws
-    {
+    @Test("Scheduled: both sides know and are reminded, and at the time both copies end, with a receipt")
+    func scheduled() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             let scheduled = try ann.ok("explode", "room", "--in", "2h", "--force")
             #expect(scheduled["state"].string == "scheduled")
@@ -17,9 +16,8 @@ extension ExplodeTests {
                 #expect(shown["expiresAt"].time == end && shown["state"].string == "scheduled")
                 #expect(try node.ok("explode", "status", "room")["state"].string == "scheduled")
             }
-            // Who knows it has shown that it does.
+            // The member has confirmed that it knows.
             try confirmed("room", at: ann)
-            // A message does not outlive its conversation.
             #expect(try say("short", ann)["expiresAt"].time == end)
             #expect(try message("short", at: bob)["expiresAt"].time == end)
             let invite = try ann.ok("invite", "create", "room")
@@ -46,7 +44,6 @@ extension ExplodeTests {
         }
     }
 
-    /// Waits until the other member has shown that it knows the schedule.
     private func confirmed(_ conversation: String, at node: TestNode) throws {
         try eventually("the schedule is confirmed") {
             let status = try node.ok("explode", "status", conversation)
@@ -54,7 +51,8 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A schedule is brought forward and never put off; an immediate explosion wins") func broughtForward() throws {
+    @Test("A schedule is brought forward and never postponed; an immediate explosion wins") func broughtForward() throws
+    {
         try withRoom { ann, bob, id in
             let first = try ann.ok("explode", "room", "--in", "2h", "--force")["expiresAt"].time
             #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == first)
@@ -67,13 +65,11 @@ extension ExplodeTests {
             #expect(try bob.wait("explosionScheduled", after: cursor)["expiresAt"].time == third)
             try ann.fails(64, "explode", "room", "--in", "1h", "--at", "2030-01-01T00:00:00Z", "--force")
             try bob.fails(1, "explode", "room", "--in", "1m", "--force")
-            // A time that is over is a mistake, not a wish.
             try ann.fails(64, "explode", "room", "--at", "2001-01-01T00:00:00Z", "--force")
             try ann.fails(64, "explode", "room", "--in", "0s", "--force")
             let now = try ann.ok("explode", "room", "--force")
             #expect(now["state"].string == "exploded" && now["conversation"].string == id)
             try bob.wait("exploded")
-            // Doing it twice changes nothing.
             #expect(try ann.ok("explode", id, "--in", "1h", "--force")["expiresAt"].time == now["expiresAt"].time)
         }
     }
@@ -91,9 +87,8 @@ extension ExplodeTests {
         }
     }
 
-    @Test("At the time every member acts alone: the creator is gone, and learns later who has confirmed") func alone()
-        throws
-    {
+    @Test("At the time every member acts alone: the creator is offline, and learns later which members have confirmed")
+    func alone() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("alone", ann)
             try bob.writtenOut()
@@ -106,7 +101,7 @@ extension ExplodeTests {
             try bob.wait("exploded")
             try bob.fails(3, "read", id)
             try eventually("the files are gone") { bob.files(".seg").isEmpty }
-            // The creator's keys have gone before it serves anything; what is left was prepared.
+            // The creator's keys are destroyed before it serves anything; prepared answers remain.
             try ann.start()
             try ann.wait("exploded")
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
@@ -148,12 +143,12 @@ extension ExplodeTests {
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
             #expect(try bob.ok("explode", "status", id)["state"].string == "exploded")
             try bob.fails(3, "read", id)
-            // Its tombstone has the receipt for whoever comes.
+            // Its tombstone keeps the receipt.
             try ann.wait("deletionReceipt")
         }
     }
 
-    @Test("While it is locked a member acts at the time, and tells when it is unlocked") func locked() throws {
+    @Test("A locked member acts at the time, and sends its receipt after the unlock") func locked() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("locked away", ann)
             try ann.ok("explode", "room", "--in", "1h", "--force")
@@ -168,7 +163,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A member that missed the schedule learns it at the next link, one that joins with the welcome") func missed()
+    @Test("A member that missed the schedule learns it at the next link, a joiner with the welcome") func missed()
         throws
     {
         try withClock("ann", "bob", "cem") { nodes, clock in
@@ -184,7 +179,7 @@ extension ExplodeTests {
             #expect(try bob.wait("explosionScheduled")["expiresAt"].time == end)
             #expect(try bob.ok("conversation", "show", id)["expiresAt"].time == end)
             try confirmed("room", at: ann)
-            // Another conversation, scheduled before anybody is in it.
+            // Another conversation, scheduled before it has members.
             try ann.ok("conversation", "create", "--name", "next")
             let soon = try ann.ok("explode", "next", "--in", "1h", "--force")["expiresAt"].time
             let slug = try ann.ok("invite", "create", "next")["slug"].string ?? ""
@@ -202,13 +197,13 @@ extension ExplodeTests {
         try withRoom { ann, bob, id in
             let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
             for node in [ann, bob] {
-                // What was shown, or answered, holds.
+                // A schedule that was shown or answered holds.
                 if node.name == "bob" { try bob.wait("explosionScheduled") }
                 node.crash()
                 try node.start()
                 #expect(try node.ok("conversation", "show", id)["expiresAt"].time == end)
             }
-            // Leaving takes what was prepared along.
+            // Leaving removes the prepared tombstone.
             try bob.ok("conversation", "leave", "room", "--force")
             bob.crash()
             try bob.start()

@@ -3,8 +3,8 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Runs the tests of a suite on threads of their own. A script blocks its thread while it waits for a node, and the pool of
-/// Swift's tasks has one thread for each processor, so with the pool alone the processors are idle most of the time.
+/// Runs the tests of a suite on their own threads. A script blocks its thread while it waits for a node, and Swift's
+/// task pool has one thread per processor, so it would leave the processors idle most of the time.
 struct ScriptTrait: TestTrait, SuiteTrait, TestScoping {
     var isRecursive: Bool { true }
 
@@ -15,7 +15,7 @@ struct ScriptTrait: TestTrait, SuiteTrait, TestScoping {
         defer { ScriptThreads.shared.leave() }
         let start = ContinuousClock.now
         try await withTaskExecutorPreference(ScriptThreads.shared) { try await body() }
-        // The time that Swift Testing prints begins when all tests are started, and includes the wait for a thread.
+        // Swift Testing's own times begin when all tests are started, and include the wait for a thread.
         let seconds = (ContinuousClock.now - start) / .seconds(1)
         if seconds >= 1 { print(String(format: "script: %5.1f s", seconds), test.displayName ?? test.name) }
     }
@@ -23,7 +23,7 @@ struct ScriptTrait: TestTrait, SuiteTrait, TestScoping {
 
 extension Trait where Self == ScriptTrait { static var script: Self { ScriptTrait() } }
 
-/// Threads for tests that block. No more tests begin than there are threads, so none holds up another's next step.
+/// Threads for blocking tests. No more tests begin than there are threads, so none delays another's next step.
 private final class ScriptThreads: TaskExecutor {
     static let shared = ScriptThreads(
         count: ProcessInfo.processInfo.environment["MAYFLY_SCRIPTS"].flatMap { Int($0) } ?? 4)

@@ -1,11 +1,11 @@
 import Testing
 
-/// The testing scenarios of the lifetime specification (seed 004), step by step.
+/// The testing scenarios of seed 004, step by step.
 @Suite("Seed 004: testing scenarios", .script) struct Seed004Tests {
     private static let day: Int64 = 86_400_000
 
-    /// An expiry sidecar names the end of a bucket of five minutes (one day) or thirty (seven days); a message's own
-    /// expiry, exact, lies in it.
+    /// An expiry sidecar names the end of a bucket of five minutes (one day) or thirty (seven days), which contains the
+    /// message's exact expiry.
     private func sidecars(_ node: TestNode) throws -> [(tier: UInt8, notAfter: Int64)] {
         try node.writtenOut()
         return node.files(".expiry").map { name in
@@ -147,7 +147,7 @@ import Testing
                 let shown = try node.ok("lifetime", "show", "room")
                 #expect(shown["lifetime"].string == "ephemeral" && shown["state"].string == "none")
             }
-            // What was sent under the old agreement keeps it, at both.
+            // A message sent under the old agreement keeps its lifetime, at both.
             let received = try message("while you were away", at: bob)
             #expect(received["stored"].bool == true)
             #expect(abs((received["expiresAt"].time ?? 0) - expiresAt) < 5_000)

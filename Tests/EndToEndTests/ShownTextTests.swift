@@ -4,9 +4,8 @@ import Testing
 
 @testable import Program
 
-/// What a person is shown, and pastes.
 @Suite("Shown text", .script) struct ShownTextTests {
-    @Test("Nothing that a terminal obeys is left of a text, nor in the name of a file") func harmless() {
+    @Test("No terminal control character is left in a text or in the name of a file") func harmless() {
         #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d e")
         #expect(safe("a\u{2028}b\u{2029}c") == "a b c")
         let directions =
@@ -15,7 +14,7 @@ import Testing
         for scalar in directions.unicodeScalars {
             #expect(Attachment.safeName("a\(scalar)b") == "a_b", "U+\(String(scalar.value, radix: 16))")
         }
-        // Their neighbours are characters like others, and so is what joins two of them.
+        // Their neighbours are ordinary characters, and so are joiners.
         for text in ["\u{61b}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{206a}", "👩‍💻"] {
             #expect(safe(text) == text)
         }
@@ -23,7 +22,7 @@ import Testing
         #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
     }
 
-    @Test("A word is quoted where a shell would read more than a word in it") func words() {
+    @Test("A word is quoted if a shell would read more than a word") func words() {
         #expect(quoted("room-1.a/b") == "room-1.a/b")
         #expect(quoted("my room $(x)") == "'my room $(x)'")
         #expect(quoted("it's") == #"'it'\''s'"#)
@@ -33,14 +32,14 @@ import Testing
     }
 
     @Test(
-        "A path that a terminal must not have as it is comes back from the shell as it was",
+        "A path with control characters is printed so that a shell restores it",
         arguments: ["a\nb", "tab\there", "\u{1b}]0;x\u{7}", "\u{202e}gpj.exe", "it's \\n $(x) `y`\u{9b}", "\u{2028}8"])
     func escapes(_ word: String) throws {
         #expect(safe(quoted(word)) == quoted(word), "it can be shown as it is")
         #expect(try Program.tool("bash", "-c", "printf %s \(quoted(word))") == word)
     }
 
-    @Test("The commands that a person is told name the home that was named, and can be pasted") func notes() throws {
+    @Test("Suggested commands name the given home, and can be pasted") func notes() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             func told(_ arguments: String...) throws -> String {

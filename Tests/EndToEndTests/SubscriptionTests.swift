@@ -1,14 +1,12 @@
 import Foundation
 import Testing
 
-/// `subscribe`, `unsubscribe` and cursors, over one connection and over restarts.
 @Suite("Subscriptions", .script) struct SubscriptionTests {
     private func request(_ id: Int, _ method: String, _ params: String = "{}") -> String {
         #"{"jsonrpc":"2.0","id":\#(id),"method":"\#(method)","params":\#(params)}"# + "\n"
     }
 
-    @Test("A second subscribe takes the place of the first, also after an unsubscribe: no event comes twice")
-    func once() throws {
+    @Test("A second subscribe replaces the first, also after an unsubscribe: no event comes twice") func once() throws {
         try withRoom { ann, _, _ in
             let room = #"{"conversation":"room"}"#
             let lines = [
@@ -25,7 +23,7 @@ import Testing
         }
     }
 
-    @Test("After an unsubscribe nothing comes any more, and the connection ends with its input") func unsubscribe()
+    @Test("After an unsubscribe no event comes any more, and the connection ends with its input") func unsubscribe()
         throws
     {
         try withRoom { ann, _, _ in
@@ -35,15 +33,13 @@ import Testing
             ]
             let answers = try ann.ok("rpc", input: lines.joined()).lines
             #expect(Set(answers.compactMap { $0["id"].integer }) == [1, 2, 3] && answers.count == 3, "\(answers)")
-            // It is not open in front of anybody.
+            // The conversation is not open in front of its user.
             try ann.ok("read", "room")
             try ann.ok("inbox", "sleep", "room")
         }
     }
 
-    @Test("The end of input need not be a line's end, and a node that is killed is a lost connection") func rpcEnds()
-        throws
-    {
+    @Test("Input may end without a line's end, and a killed node is a lost connection") func rpcEnds() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -52,7 +48,7 @@ import Testing
             #expect(answer.lines.count == 2 && answer.lines.allSatisfy { $0["result"]["version"].string != nil })
             let many = try ann.ok("rpc", input: String(repeating: request(1, "status"), count: 20_000), seconds: 600)
             #expect(many.output.utf8.count { $0 == 0x0A } == 20_000)
-            // Subscribed, so that it goes on after its input.
+            // Subscribed, so that it goes on after the end of its input.
             let input = "\(ann.directory)/input"
             try Data(request(1, "subscribe").utf8).write(to: URL(fileURLWithPath: input))
             let output = "\(ann.directory)/output"
@@ -66,7 +62,7 @@ import Testing
     }
 
     @Test(
-        "Cursors rise over a restart with the clock set back, and one of nobody's begins with a gap",
+        "Cursors rise over a restart with the clock set back, and an unknown cursor starts with a gap",
         .enabled(if: TestClock.canBeMade, "needs a C compiler")) func clockSetBack() throws
     {
         try withClock("ann") { nodes, clock in

@@ -5,12 +5,11 @@ import Testing
 /// The program itself, killed or refused at a system call by strace.
 @Suite("System calls", .script, .enabled(if: Tracer.isThere, "needs strace and leave to trace")) struct SystemCallTests
 {
-    /// All calls, when a campaign asks for them.
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
 
     private static func calls(_ few: [Int], upTo most: Int) -> [Int] { isCampaign ? Array(1...most) : few }
 
-    @Test("init, killed at a call: it is done again, or was done, and the node starts") func initialise() throws {
+    @Test("init, killed at a call: it is repeated or was complete, and the node starts") func initialise() throws {
         for call in ["pwrite64", "fsync", "renameat", "mkdirat"] {
             var number = 1
             var strikes = 0
@@ -40,9 +39,8 @@ import Testing
         }
     }
 
-    @Test("save, killed at a call, leaves the whole file or nothing, and works where files must have names") func save()
-        throws
-    {
+    @Test("`save`, killed at a call, leaves the whole file or nothing, also where unnamed files are not supported")
+    func save() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let path = "\(ann.directory)/a.bin"
             let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 / 251) })
@@ -66,17 +64,17 @@ import Testing
                 if Tracer.hasStruck(log) { struck.insert(call) }
                 #expect(killed.code != 0 && saved().isEmpty || saved() == ["a.bin"] && isWhole(), "\(call) \(number)")
             }
-            // O_TMPFILE: what has no name yet gets it by linkat, where the file system has such files.
+            // O_TMPFILE: an unnamed file gets its name by linkat, on file systems that support it.
             let isNameless = (try? Descriptor(ann.directory, O_WRONLY | O_DIRECTORY | 0o20_000_000)) != nil
             #expect(struck == (isNameless ? ["linkat", "write"] : ["write"]), "the others are not used any more")
-            // A file system that has no files without a name.
+            // A file system without unnamed files.
             let other = try save(["-P", output, "-e", "trace=openat", "-e", "inject=openat:error=EOPNOTSUPP"])
             #expect(Tracer.hasStruck(log))
             #expect(other.code == 0 && saved() == ["a.bin"] && isWhole(), "\(other) \(saved())")
         }
     }
 
-    @Test("A message arrives, and the receiver is killed at a call: what was said to be delivered is there, once")
+    @Test("A receiver is killed at a call while a message arrives: every confirmed delivery is there, once")
     func arrival() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var confirmed: [String] = []
@@ -97,7 +95,7 @@ import Testing
                     for text in confirmed { #expect(texts.count { $0 == text } == 1, "\(text): \(texts)") }
                     for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
                     #expect(!(try bob.run(["doctor"]).output.contains("belongs to no key page")))
-                    // The session has ended with bob, and with it what was to be stored.
+                    // The session has ended with bob, so agree again before the next stored message.
                     try agree(ann, bob, "1d")
                 }
             }
@@ -108,7 +106,7 @@ import Testing
         }
     }
 
-    @Test("A sender is killed at a call: what it said to have stored is there") func sending() throws {
+    @Test("A sender is killed at a call: every message that it reported as stored is there") func sending() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for number in Self.calls([1, 2], upTo: 6) {
                 let cursor = try bob.cursor()
@@ -132,8 +130,9 @@ import Testing
         }
     }
 
-    @Test("An explosion, killed at a call: it has happened wholly or not at all, and nothing comes back")
-    func explosion() throws {
+    @Test("An explosion, killed at a call, has happened completely or not at all, and nothing returns") func explosion()
+        throws
+    {
         try withPair { ann, bob in
             for number in Self.calls([1, 2, 4], upTo: 8) {
                 let id = try meet(ann, bob)
@@ -159,7 +158,8 @@ import Testing
         }
     }
 
-    @Test("A change of the passphrase, killed at a call, by the node or without one: one of the two opens the home")
+    @Test(
+        "A passphrase change, killed at a call, by the node or without one: one of the two passphrases opens the home")
     func passphrase() throws {
         try withProtected { ann, right, wrong in
             // Each change begins with the passphrase of the last.
@@ -198,13 +198,13 @@ import Testing
         }
     }
 
-    @Test("peers.json is edited while a command is about to replace it: the edit is there, and so is the change")
+    @Test("peers.json is edited while a command is about to replace it: the edit and the change are both there")
     func editedPeers() throws {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
             for number in 0..<3 {
-                // What is written waits for its fsync, and has its name only then.
+                // The new file waits for its fsync before the rename.
                 let tracer = try Tracer(ann, "fsync:delay_enter=400000")
                 let command = try Child(
                     [
@@ -223,9 +223,8 @@ import Testing
         }
     }
 
-    @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards") func errors()
-        throws
-    {
+    @Test("A disk that fails or is full at a call causes no false acknowledgement, and the node goes on afterwards")
+    func errors() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var all: [String] = []
             for fault in ["fdatasync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO"] {
@@ -254,15 +253,15 @@ import Testing
     }
 }
 
-/// strace on a node that runs.
+/// strace on a running node.
 final class Tracer {
     private let child: Child
     private let injection: String
-    /// The calls that it has seen.
+    /// The file of recorded calls.
     private let calls: String
 
     /// Returns when every thread is traced.
-    /// - Parameter injection: what happens at which call, for `-e inject=`.
+    /// - Parameter injection: the fault and its call, for `-e inject=`.
     init(_ node: TestNode, _ injection: String) throws {
         let log = "\(node.directory)/strace-\(UUID().uuidString)"
         self.injection = injection
@@ -283,22 +282,22 @@ final class Tracer {
         }
     }
 
-    /// Waits until it has happened. A call that the node does not make any more would show nothing.
+    /// Waits for the fault. Without it, a call that the node no longer makes would prove nothing.
     func strikes() throws { try eventually("\(injection)", seconds: 30) { Self.hasStruck(calls) } }
 
-    /// Whether strace has refused a call, or somebody was killed at one, as it says itself.
+    /// Whether strace reports an injected error, or a kill.
     static func hasStruck(_ calls: String) -> Bool {
         let text = Program.text(calls)
         return text.contains("(INJECTED)") || text.contains("+++ killed by SIGKILL")
     }
 
-    /// The node goes on without it, if it still goes.
+    /// Detaches from the node, if it still runs.
     func stop() {
         child.signal(SIGINT)
         _ = child.wait(seconds: 10)
     }
 
-    /// Tried, since a container may not let anybody trace.
+    /// Tried, since a container may forbid tracing.
     static let isThere = Program.offers {
         guard geteuid() == 0 else { return false }
         try Program.tool("strace", "-f", "-o", "/dev/null", "true")

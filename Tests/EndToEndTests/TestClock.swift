@@ -2,11 +2,10 @@ import Foundation
 import Glibc
 import Testing
 
-/// A clock that the test sets, for a daemon that does not know of it: a few lines of C before the C library.
+/// A clock set by the test for an unsuspecting daemon: a few lines of C before the C library.
 final class TestClock {
     private let offsets: UnsafeMutablePointer<Int64>
     private let path: String
-    /// To be loaded before the C library.
     let library: String
 
     private static let source = """
@@ -60,7 +59,7 @@ final class TestClock {
 
     deinit { munmap(offsets, 4_096) }
 
-    /// What stands before a daemon that goes by this clock.
+    /// The command prefix of a daemon on this clock.
     var prefix: [String] { prefix(loading: []) }
 
     /// - Parameter libraries: others that the daemon loads.
@@ -74,13 +73,13 @@ final class TestClock {
         set { offsets[0] = newValue }
     }
 
-    /// Seconds that CLOCK_BOOTTIME is ahead of the machine's: what passed in a suspend.
+    /// Seconds that CLOCK_BOOTTIME is ahead of the machine's, as after a suspend.
     var boottime: Int64 {
         get { offsets[1] }
         set { offsets[1] = newValue }
     }
 
-    /// Time goes by for both clocks, as it does, so that no step is in doubt.
+    /// Advances both clocks, as time does, so that no step is in doubt.
     func pass(_ seconds: Int64) {
         boottime += seconds
         realtime += seconds
@@ -90,7 +89,7 @@ final class TestClock {
     static let year: Int64 = 365 * 24 * hour
 }
 
-/// Initialised nodes that go by one clock, do not run yet, and are gone when `body` ends.
+/// Initialised nodes on one clock, not yet running, that are removed after `body`.
 func withClock(_ names: String..., body: (_ nodes: [TestNode], _ clock: TestClock) throws -> Void) throws {
     try withDirectory { directory in
         let clock = try TestClock(in: directory)
@@ -104,7 +103,7 @@ func withClock(_ names: String..., body: (_ nodes: [TestNode], _ clock: TestCloc
     }
 }
 
-/// Two running nodes that go by one clock and share the conversation `room`; `id` is its id.
+/// Two running nodes on one clock that share the conversation `room`; `id` is its id.
 func withClockedRoom(
     lifetime: String? = nil, body: (_ ann: TestNode, _ bob: TestNode, _ id: String, _ clock: TestClock) throws -> Void
 ) throws {

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Transport
 
-/// Codes to say aloud: what is typed, what comes over the network, and both sides of the exchange.
+/// Spoken codes: typed text, network input, and both sides of the exchange.
 let codeTargets: [FuzzTarget] = [
     FuzzTarget(
         "code-text", byteCountLimit: 128, cost: 10,
@@ -35,7 +35,7 @@ let codeTargets: [FuzzTarget] = [
         "code-exchange", byteCountLimit: 8_192, cost: 20,
         seeds: {
             [
-                // The good exchange; wrong words; silence; two at once; strangers' bytes; time.
+                // A valid exchange; wrong words; silence; two at once; bytes of strangers; time.
                 FuzzScript().byte(0).byte(1).byte(0).byte(2).byte(0).byte(3).byte(3).byte(0).bytes,
                 FuzzScript().byte(0).byte(1).byte(1).byte(2).byte(0).bytes,
                 FuzzScript().byte(0).byte(1).byte(0).byte(4).byte(0).bytes,
@@ -55,17 +55,17 @@ let codeTargets: [FuzzTarget] = [
         }),
 ]
 
-/// A node with codes, joiners with right and wrong words, and somebody who changes and makes up what they send.
+/// A node with codes, joiners with right and wrong words, and an attacker that changes and forges their messages.
 private struct FuzzExchange {
     private struct Joiner {
         let number: OpenCodes.Number
         var machine: CodeJoinerStateMachine
         let hasRightWords: Bool
         var isDone = false
-        /// What it has to say next, and what that was before somebody changed it.
+        /// The joiner's next message, before and after the attacker's change.
         var proof: [UInt8]?
         var unchanged: [UInt8]?
-        /// Its proof has arrived unchanged.
+        /// Its proof arrived unchanged.
         var hasProven = false
     }
 
@@ -75,9 +75,8 @@ private struct FuzzExchange {
     private var joiners: [UInt64: Joiner] = [:]
     private var next: UInt64 = 1
     private var now = Timestamp(milliseconds: 1_800_000_000_000)
-    /// Codes of which a share was answered.
+    /// Codes with an answered share.
     private var answered: Set<OpenCodes.Number> = []
-    /// Codes of which a right proof is there.
     private var proven: [OpenCodes.Entry] = []
     private let client: ClientID
     private let conversation: ConversationID
@@ -131,7 +130,7 @@ private struct FuzzExchange {
                 }
             try take(codes.made(invite: invite, for: entry))
         case 4: if let number = joiner() { try take(codes.ended(CodeAttempt(number))) }
-        // A stranger's share, and its proof.
+        // A stranger's share and proof.
         case 5:
             let slot = codes.entries.first?.code.slot ?? UInt16(input.byte())
             let greeting = CodeExchange.Greeting(slot: slot, &random)
@@ -141,7 +140,7 @@ private struct FuzzExchange {
             let wasProven = proven.count
             try take(codes.receive(proof: input.run(isLong: true), greeting, from: CodeAttempt(next)))
             try expect(proven.count == wasProven, "a stranger's proof is taken for a right one")
-        // What a joiner says next is changed.
+        // A joiner's next message is changed.
         case 6:
             guard let number = joiner(), var proof = joiners[number]?.proof, !proof.isEmpty else { return }
             proof[input.index(below: proof.count)] ^= max(1, input.byte())
@@ -152,7 +151,7 @@ private struct FuzzExchange {
             try expect(
                 codes.entries.allSatisfy { $0.expiresAt > now || proven.map(\.number).contains($0.number) },
                 "a code is too old")
-        // A joiner hears something else.
+        // A joiner receives other bytes.
         default:
             guard let number = joiner(), var joiner = joiners[number], !joiner.isDone else { return }
             let bytes = input.run(isLong: true)

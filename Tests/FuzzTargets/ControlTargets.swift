@@ -36,12 +36,12 @@
             },
             run: { bytes in
                 guard let value: JSONValue = try? JSONReader.read(bytes) else { return }
-                // `1e0` is a number that is written as an integer: the texts are compared.
+                // `1e0` is written as an integer, so the texts are compared.
                 let again: JSONValue? = try? JSONReader.read(value.utf8)
                 try expect(again?.text == value.text, "\(value) does not come back")
                 _ = try? value.decoded(as: JSONValue.self)
             }),
-        // What a program reads from a node: responses, failures and events.
+        // Input of a node's client: responses, failures and events.
         FuzzTarget(
             "response", byteCountLimit: 8_192,
             seeds: {
@@ -58,7 +58,7 @@
             },
             run: { bytes in
                 guard let response = try? ControlResponse(line: bytes) else { return }
-                // Of a failure what is known is kept; all else comes back as it was.
+                // Only known fields of a failure are kept; everything else round-trips.
                 let again = try? ControlResponse(line: response.line.dropLast())
                 try expect(again?.line == response.line, "\(response) comes back as \(String(describing: again))")
             }),
@@ -73,7 +73,7 @@
         try checkParameters(method, request)
     }
 
-    /// What a method reads, written again, reads as the same.
+    /// Decoded parameters round-trip.
     private func checkParameters<Method: ControlMethod>(_ method: Method.Type, _ request: ControlRequest) throws {
         guard let params = try? request.params.decoded(as: Method.Params.self) else { return }
         let decoded = try? JSONValue(of: params).decoded(as: Method.Params.self)
@@ -107,6 +107,6 @@
         }
     }
 #else
-    /// Only where internal declarations can be seen.
+    /// Needs internal declarations.
     let controlTargets: [FuzzTarget] = []
 #endif

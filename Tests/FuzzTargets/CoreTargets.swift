@@ -2,15 +2,15 @@ import Crypto
 import Messaging
 import Wire
 
-/// The core in the middle of what it does, told anything by members that hold real keys: a script of frames that were
-/// changed on the way, of frames that a hostile member signs with numbers of its choice, of users, clocks and links.
-/// The first byte seeds the generator, and says what comes after the script: most of the time that an input takes.
+/// The core in mid-operation, with members that hold real keys. An input is a script of changed frames, of frames a
+/// hostile member signs with any numbers, of users, clocks and links. Its first byte seeds the generator and selects
+/// how long the nodes run afterwards, which takes most of the time.
 let coreTargets: [FuzzTarget] = [
     core("core-two", CoreScenario.two), core("core-three", CoreScenario.three),
     core("core-joining", CoreScenario.joining), core("core-contact", CoreScenario.contact),
 ]
 
-/// How long the nodes go on after the script, and after a restart.
+/// How long the nodes run after the script, and after a restart.
 private let endings: [(first: Milliseconds, second: Milliseconds?)] = [
     (.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), shortEnding,
 ]
@@ -50,13 +50,13 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
 enum CoreScenario: Sendable {
     case two, three, joining, contact
 
-    // Never changed: each input gets copies of the nodes.
+    // Never changed: each input copies the nodes.
     private nonisolated(unsafe) static let bases: [Result<FuzzSession, any Error>] = [
         Result { FuzzSession(try FuzzAssembly.joined(2)) }, Result { FuzzSession(try FuzzAssembly.joined(3)) },
         Result { FuzzSession(try FuzzAssembly.halfJoined()) }, Result { FuzzSession(FuzzAssembly.contacts()) },
     ]
 
-    /// The same for every input, with nodes of its own, so that nothing of one input reaches another.
+    /// Starts each input from copies of its own, so that inputs are independent.
     func start() throws -> FuzzSession {
         var session =
             switch self {
@@ -69,7 +69,7 @@ enum CoreScenario: Sendable {
         return session
     }
 
-    /// Every operation once, and a few that belong together; with every end.
+    /// Every operation once, and some sequences, with every ending.
     var seeds: [[UInt8]] { scripts.enumerated().map { [UInt8($0.offset % endings.count)] + $0.element } }
 
     private var scripts: [[UInt8]] {

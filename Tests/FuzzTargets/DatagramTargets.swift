@@ -1,7 +1,7 @@
 import Crypto
 import Transport
 
-/// Datagrams from strangers, and packets from a peer that is who it says and sends what it likes.
+/// Datagrams of strangers, and packets of an authenticated hostile peer.
 let datagramTargets: [FuzzTarget] = [
     FuzzTarget(
         "datagram-stranger", byteCountLimit: 2_048, cost: 10,
@@ -39,18 +39,18 @@ let datagramTargets: [FuzzTarget] = [
             FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             while !input.isAtEnd {
-                // Contents, then what happens before them: time, messages of ours, another address.
+                // Frames, after an event: time, our messages, another address.
                 let frames = input.run()
                 try peer.happen(input.byte())
                 try peer.give(peer.seal(frames))
             }
-            // That a silent peer is given up takes a hundred timeouts: mostly the link is closed.
+            // A timeout of a silent peer takes a hundred steps, so most inputs close the link.
             if FuzzPatience(bytes) == .short { try peer.happen(0b1100_0001) }
             try peer.finish()
         }),
 ]
 
-/// An endpoint, and a peer that is made of the handshake alone, with fixed keys.
+/// An endpoint and a peer with only the handshake and fixed keys.
 final class FuzzDatagrams {
     private static let token = [UInt8](repeating: 0x5a, count: 16)
     private let own = IdentityKey(FuzzDatagrams.key(0x21))
@@ -70,7 +70,6 @@ final class FuzzDatagrams {
 
     init() {
         let own = own
-        // Fixed numbers, each another.
         let counter = Counter()
         endpoint = DatagramEndpoint(
             cookieKey: SecretBytes(copying: [UInt8](repeating: 9, count: 32)),
@@ -92,7 +91,7 @@ final class FuzzDatagrams {
         return key
     }
 
-    /// What a peer says to open a link, which is the same in every input: made once.
+    /// The peer's opening datagrams, made once for all inputs.
     private final class Opening: Sendable {
         let dial: [UInt8]
         let answer: [UInt8]
@@ -124,8 +123,6 @@ final class FuzzDatagrams {
         }
     }
 
-    /// Dials the endpoint.
-    /// - Returns: the two datagrams of it.
     @discardableResult func open() throws -> [[UInt8]] {
         let opening = try Self.opening.get()
         try give(opening.dial)
@@ -137,7 +134,6 @@ final class FuzzDatagrams {
         return [opening.dial, opening.finish]
     }
 
-    /// An authentic packet.
     func seal(_ frames: [UInt8]) -> [UInt8] {
         var packet: [UInt8] = [0x0d, 0x15, epoch]
         for value in [id, number] { packet += (0..<8).map { UInt8(truncatingIfNeeded: value >> UInt64(56 - 8 * $0)) } }
@@ -205,7 +201,7 @@ final class FuzzDatagrams {
         if !hasOpened { try expect(bytesOut <= bytesIn, "more goes out than has come in") }
     }
 
-    /// Nobody says anything any more: all comes to its end.
+    /// Lets all connections time out.
     func finish() throws {
         try pass(400_000_000)
         try expect(endpoint.connectionCount == 0 && endpoint.nextDeadline == nil, "a connection has no end")

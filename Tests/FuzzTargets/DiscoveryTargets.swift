@@ -1,7 +1,7 @@
 import Crypto
 import Transport
 
-/// Datagrams of LAN discovery from whoever is on the network.
+/// Datagrams of LAN discovery from any sender on the network.
 let discoveryTargets: [FuzzTarget] = [
     FuzzTarget(
         "lan-datagram", byteCountLimit: 1_200,
@@ -44,13 +44,12 @@ let discoveryTargets: [FuzzTarget] = [
         }),
 ]
 
-/// Two machines with one pair of inboxes, and somebody who repeats, changes and makes up what they send.
+/// Two machines with one pair of inboxes, and an attacker that repeats, changes and forges their datagrams.
 private struct FuzzLan {
     private var input: FuzzInput
     private var machines: [LanDiscovery]
     private var random: SplitMix64
     private var now: Int64 = 1_800_000_000_000
-    /// What was sent, and from where.
     private var sent: [(bytes: [UInt8], from: Int)] = []
     private let addresses = [LanAddress(10, 0, 0, 1), LanAddress(10, 0, 0, 2), LanAddress(10, 0, 0, 66)]
 
@@ -78,16 +77,14 @@ private struct FuzzLan {
     mutating func step() throws {
         let side = input.index(below: 2)
         switch input.index(below: 8) {
-        // Time passes until something is due.
         case 0:
             now = max(now, min(machines[side].nextDeadline ?? now, now + 120_000))
             let actions = machines[side].advance(now: now, missing: { [7, 8] }, using: &random)
             try take(actions, of: side, answering: nil)
-        // What was sent arrives.
         case 1: if let last = sent.last { try give(last.bytes, to: side, from: last.from) }
-        // It is repeated from elsewhere.
+        // It is replayed from another address.
         case 2: if let last = sent.last { try give(last.bytes, to: side, from: 2) }
-        // It is changed.
+        // It arrives changed.
         case 3:
             guard var changed = sent.last else { return }
             let index = input.index(below: changed.bytes.count)

@@ -2,8 +2,8 @@ import Crypto
 import Messaging
 import Wire
 
-/// Several nodes back to back in memory, each with the shell that it needs: every action is performed at once, every
-/// frame can cross as bytes. A value but for its nodes, which have to be copied for a second start from the same place.
+/// Several connected nodes in memory with their shells. Every action is performed at once, and every frame can cross as
+/// bytes. A value type except for its nodes, which must be copied to start again from the same state.
 struct FuzzAssembly {
     struct InFlight {
         var to: Int
@@ -12,7 +12,7 @@ struct FuzzAssembly {
         var frame: Frame?
     }
 
-    /// A sealed body in the box of a node.
+    /// A sealed body in a node's box.
     struct Slot {
         let order: MailOrder
         let from: Int
@@ -25,7 +25,7 @@ struct FuzzAssembly {
     var keys: [IdentityKey] = []
     var now = Timestamp(milliseconds: 1_795_247_146_133)
     var wire: [InFlight] = []
-    /// The ends that have not closed.
+    /// Open ends of each link.
     var links: [LinkID: [Int]] = [:]
     var routes: [Set<NodeAction.Route>] = []
     var archive: [[MessageID: Message]] = []
@@ -34,18 +34,16 @@ struct FuzzAssembly {
     var tombstones: [[ConversationID: ExplodeStateMachine.Record]] = []
     var gone: Set<Int> = []
     var invites: [VerifiedInvite] = []
-    /// The mailbox of each node, if it has one, and what is in the boxes.
+    /// The mailbox of each node, if any, and the contents of the boxes.
     var places: [MailboxPlace?] = []
     var slots: [Slot] = []
     var nextLink: UInt64 = 1
     var verifies = true
-    /// Whether each frame is encoded and decoded on its way: a quarter of the time.
+    /// Whether frames are encoded and decoded on their way, which takes a quarter of the time.
     var checksFrames = true
-    /// The first thing that should not have happened.
     var failure: String?
-    /// What one input has caused.
     var count = 0
-    /// What it may: nobody can make the nodes talk for ever. An input that is to be quick ends sooner.
+    /// Bound of the work, lower for quick inputs: no input may keep the nodes busy forever.
     var limit = FuzzAssembly.longLimit
     static let longLimit = 12_000
     var isOver: Bool { count >= limit }
@@ -66,7 +64,6 @@ struct FuzzAssembly {
         }
     }
 
-    /// A conversation of all of them; the first is its creator.
     static func joined(_ count: Int) throws -> FuzzAssembly {
         var all = try created(count)
         for node in 1..<count {
@@ -83,14 +80,13 @@ struct FuzzAssembly {
     static func halfJoined() throws -> FuzzAssembly {
         var all = try created(2)
         try all.join(1)
-        // The dial has opened a link, and what goes over it has not arrived.
+        // The dial has opened a link whose frames have not arrived.
         for _ in 0..<64 where all.links.isEmpty { all.tick(until: all.now + .second) }
         all.wire.removeAll()
         guard !all.links.isEmpty else { throw FuzzFailure("the joiner does not dial") }
         return all
     }
 
-    /// Two nodes with contact inboxes, and a link between them.
     static func contacts() -> FuzzAssembly {
         var all = FuzzAssembly(2)
         for node in 0..<2 {
@@ -222,7 +218,7 @@ struct FuzzAssembly {
 
     // MARK: The network
 
-    /// Whatever a node says is a frame that the other side can read.
+    /// Every sent frame must be decodable.
     mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
         if checksFrames {
             let bytes = FrameCodec.encode(frame)
@@ -266,7 +262,7 @@ struct FuzzAssembly {
         }
     }
 
-    /// What was sent before still arrives.
+    /// Frames sent before still arrive.
     mutating func close(_ link: LinkID, by node: Int) {
         guard let ends = links[link], ends.contains(node) else { return }
         let others = ends.filter { $0 != node }
@@ -288,8 +284,7 @@ struct FuzzAssembly {
         }
     }
 
-    /// One thing that is due by then happens.
-    /// - Returns: whether there was one.
+    /// Runs one event due by `end`. Returns whether there was one.
     @discardableResult mutating func tick(until end: Timestamp) -> Bool {
         count += 1
         guard !isOver else { return false }
@@ -313,7 +308,6 @@ struct FuzzAssembly {
         now = end
     }
 
-    /// Every node starts again from what it has saved.
     mutating func restart() {
         links.removeAll()
         wire.removeAll()

@@ -4,23 +4,22 @@
     import SimulatedDisk
     @testable import Store
 
-    /// A home on a simulated disk, in which somebody without its keys changes what they like before it is opened.
+    /// A home on a simulated disk, changed by an attacker without its keys before it is opened.
     enum FuzzHome {
         private static let start = StoreForms.moment
         private static let hour: Int64 = 3_600_000
         private static let argon2 = Argon2Parameters(iterations: 1, memoryByteCount: 8_192)
 
-        /// What was stored: when it expires, and its payload.
         struct Stored {
             let expiresAt: Int64
             let payload: [UInt8]
         }
 
-        /// The home before anybody changes it. Made once; every input gets a copy.
+        /// The unchanged home, made once; every input gets a copy.
         private final class Base: @unchecked Sendable {
             var disk = SimulatedDisk()
-            /// The same, with a file of rows that was cut off: three quarters of opening a home is to look at its free pages.
-            /// Directories that no row names are left alone there.
+            /// The same home with a truncated row file, because scanning free pages takes three quarters of opening.
+            /// Directories without a row are kept there.
             var cutDisk = SimulatedDisk()
             var stored: [[UInt8]: Stored] = [:]
             /// Names of the directory entries by the node they lead to.
@@ -64,8 +63,8 @@
             base.disk.with { state in
                 for (_, node) in state.nodes { for (name, number) in node.entries { base.names[number] = name } }
                 base.files = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == false }
-                // The lowest pages are taken first. Fewer free ones are read by every input, and the files grow as before;
-                // that of the rows may not be shorter than it was made.
+                // The lowest pages are used first. Shorter files save reading free pages and still grow; the row file
+                // may not be shorter than it was made.
                 for (number, name) in base.names where name == SlotFile.columnsName || name == SlotFile.tombstonesName {
                     edit(&state, number) { $0.resize(to: 16 * SlotFile.pageByteCount) }
                 }
@@ -85,12 +84,11 @@
             try Store.open(home: "/home", fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
         }
 
-        /// What somebody does to a file is on the platter at once.
         private static func edit(
             _ state: inout SimulatedDisk.State, _ number: Int, _ body: (inout SimulatedBytes) -> Void
         ) {
             guard var node = state.nodes.removeValue(forKey: number) else { return }
-            // Only one of the two is there while it is changed, so that no page is copied for the other.
+            // Edits one of the two while the other is empty, so that no page is copied.
             node.durable = SimulatedBytes()
             body(&node.content)
             node.durable = node.content
@@ -114,8 +112,8 @@
 
         // MARK: Running
 
-        /// Nothing is served but what was stored, and nothing after its time; and nobody is stopped by anything. The first
-        /// byte says when the home is opened, and what is done with it then: it is read, lived in, or opened once more.
+        /// A damaged home must never return an unknown or expired message, nor trap. The first byte selects the time of
+        /// opening, and what follows: reading, using or opening again.
         @Sendable static func check(_ bytes: [UInt8]) throws {
             let base = try base.get()
             let patience = FuzzPatience(bytes)
@@ -129,7 +127,6 @@
             guard let store = try? open(disk, now: now) else { return }
             defer { store.close() }
             do { try store.unlock(passphrase: nil) } catch { return }
-            // One of the two rows, or both.
             let rows = patience == .short ? head & 1..<(head & 1) + 1 : 0..<2
             try read(store, base, rows, now: now)
             guard life > 0 else { return }
@@ -153,7 +150,7 @@
         private static func read(_ store: Store, _ base: Base, _ rows: Range<Int>, now: Int64) throws {
             func check(_ message: StoredMessage) throws {
                 guard let one = base.stored[message.id.bytes] else {
-                    // Appended above, by the test itself.
+                    // Appended above by this test.
                     return try expect(message.payload == [9], "a message is served that nobody stored")
                 }
                 try expect(message.payload == one.payload, "a message reads otherwise")
@@ -202,7 +199,7 @@
                 edit(&state, number) { $0 = twin }
                 edit(&state, other) { $0 = content }
             case 6:
-                // A page, or a sector, of this file or another one.
+                // Replaces a page or sector by one of the same or another file.
                 let other = base.files[input.index(below: base.files.count)]
                 let width = input.byte() & 1 == 0 ? SlotFile.pageByteCount : 512
                 let from = Int(input.byte()) * width
@@ -218,7 +215,7 @@
             case 11: forgeClock(&state, base, &input)
             case 12: forgeFrame(&state, number, &input)
             case 13:
-                // A new name for it, in any directory.
+                // Renames the file into any directory.
                 let name = input.text().filter { $0 != "/" && $0 != "\0" }
                 let directories = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == true }
                 let directory = directories[input.index(below: directories.count)]
@@ -233,12 +230,11 @@
             }
         }
 
-        /// As far as the file goes.
         private static func overwrite(_ state: inout SimulatedDisk.State, _ number: Int, _ at: Int, _ bytes: [UInt8]) {
             edit(&state, number) { $0.write(bytes.prefix(max(0, $0.count - at)), at: at) }
         }
 
-        /// The bytes of the file of this name, wherever in the tree; `nil` if there are not so many.
+        /// Bytes of the file of this name; `nil` if it is too short.
         private static func read(_ name: String, _ state: SimulatedDisk.State, _ base: Base, at offset: Int, count: Int)
             -> (number: Int, bytes: [UInt8])?
         {
@@ -248,7 +244,7 @@
             return (number, bytes)
         }
 
-        // Headers in the clear have a check that anybody can make.
+        // Plaintext headers have a checksum that anyone can compute.
 
         private static func forgeColumn(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
             let at = Int(input.byte() % 8) * SlotFile.pageByteCount
@@ -273,8 +269,7 @@
             guard let (number, old) = read(Keystore.name, state, base, at: at, count: 128) else { return }
             var copy = old
             copy.replaceSubrange(8..<16, with: input.number().littleEndianBytes)
-            // A passphrase with numbers of one's choice would take as long as they say: the floor and the ceiling are
-            // tested where they are.
+            // Random Argon2 parameters of a passphrase would take too long; their bounds have tests of their own.
             copy[16] = Protection.keyFile.rawValue
             copy.replaceSubrange(24..<40, with: input.number().littleEndianBytes + input.number().littleEndianBytes)
             let check = BLAKE2b.hash(Array("mayfly keystore".utf8), copy, byteCount: 16)
@@ -288,7 +283,7 @@
             overwrite(&state, number, Int(input.byte() & 1) * 512, value + check)
         }
 
-        /// At the end of a segment or of a log: whatever number it has, its check is right.
+        /// Appends a frame with any number and a valid checksum to a segment or log.
         private static func forgeFrame(_ state: inout SimulatedDisk.State, _ number: Int, _ input: inout FuzzInput) {
             guard let head = state.nodes[number]?.content.read(at: 0, count: 24) else { return }
             let data =

@@ -1,7 +1,7 @@
 import Crypto
 import Glibc
 
-/// An input as a script: small numbers and runs of bytes, as long as there are any. Past its end everything is zero.
+/// An input read as a script of small numbers and byte runs. Past its end all values are zero.
 struct FuzzInput {
     private let bytes: [UInt8]
     private var position = 0
@@ -17,7 +17,7 @@ struct FuzzInput {
         return bytes[position]
     }
 
-    /// Below `bound`, from one byte or two.
+    /// A number below `bound`, from one byte or two.
     mutating func index(below bound: Int) -> Int {
         guard bound > 1 else { return 0 }
         return bound <= 256 ? Int(byte()) % bound : Int(short()) % bound
@@ -25,7 +25,7 @@ struct FuzzInput {
 
     mutating func short() -> UInt16 { UInt16(byte()) << 8 | UInt16(byte()) }
 
-    /// Eight bytes, or by the first byte one of the numbers at which sums and products break.
+    /// Eight bytes, or, by the first byte, a number that overflows sums and products.
     mutating func number() -> UInt64 {
         switch byte() {
         case 0: return 0
@@ -42,7 +42,7 @@ struct FuzzInput {
         }
     }
 
-    /// Up to 65,535, most of them short: what is long takes long.
+    /// Up to 65,535, mostly short, because long runs are slow.
     mutating func length() -> Int {
         let value = Int(byte()) + 1
         return value << Int(byte() % 9) - 1
@@ -50,7 +50,7 @@ struct FuzzInput {
 
     mutating func signed() -> Int64 { Int64(bitPattern: number()) }
 
-    /// A run whose length one byte says, or two when `isLong`.
+    /// A run whose length is one byte, or two when `isLong`.
     mutating func run(isLong: Bool = false) -> [UInt8] { take(isLong ? Int(short()) : Int(byte())) }
 
     mutating func take(_ count: Int) -> [UInt8] {
@@ -62,26 +62,25 @@ struct FuzzInput {
 
     mutating func text() -> String { String(decoding: run(), as: UTF8.self) }
 
-    /// What the generators of the machines are seeded with: the script is the only source of chance.
+    /// Seed of the generators, from the script alone.
     static func seed(of bytes: [UInt8]) -> UInt64 {
         bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     }
 }
 
-/// How much an input may make of what it asks for. With a fuzzer it is drawn from its bytes, so that it is the same whenever
-/// the input is run: what lasts is tried by some, and ten times as many inputs are tried in all. Without one there are few
-/// inputs, and each may do everything.
+/// How much work an input may cause. A fuzzer derives it from the bytes, so that it is reproducible: few inputs run
+/// slow operations, and ten times as many inputs run in all. Without a fuzzer there are few inputs, and each may do
+/// everything.
 enum FuzzPatience {
-    /// Everything, as long as it takes: one input in 64.
+    /// Everything, however slow: one input in 64.
     case long
-    /// All kinds of what it may ask for, and of each as much as is quick: three in 64.
+    /// All kinds of operations in quick amounts: three in 64.
     case middling
-    /// The quick kinds.
     case short
 
     init(_ bytes: [UInt8]) {
         #if FUZZING
-            // The upper bits: those of a product depend on all bits of its factors.
+            // Upper bits: those of a product depend on all bits of its factors.
             switch (FuzzInput.seed(of: bytes) &* 0x9e37_79b9_7f4a_7c15) >> 58 {
             case 0: self = .long
             case 1, 2, 3: self = .middling
@@ -93,7 +92,6 @@ enum FuzzPatience {
     }
 }
 
-/// A script in the making, for seeds.
 struct FuzzScript {
     var bytes: [UInt8] = []
 
@@ -101,7 +99,7 @@ struct FuzzScript {
 
     func byte(_ value: Int) -> FuzzScript { FuzzScript(bytes + [UInt8(truncatingIfNeeded: value)]) }
     func short(_ value: Int) -> FuzzScript { byte(value >> 8).byte(value) }
-    /// One of the lengths that ``FuzzInput/length()`` reads: one less than a number below 257, doubled `times` times.
+    /// A length that ``FuzzInput/length()`` reads: one less than a number below 257, doubled `times` times.
     func length(_ value: Int, doubled times: Int) -> FuzzScript { byte(value - 1).byte(times) }
     func number(_ value: UInt64) -> FuzzScript {
         FuzzScript(bytes + [255] + (0..<8).reversed().map { UInt8(truncatingIfNeeded: value >> (8 * UInt64($0))) })
@@ -112,7 +110,7 @@ struct FuzzScript {
     }
 }
 
-/// Whether two frames are the same, without a look of the fuzzer at every byte.
+/// Compares two frames without a branch per byte, which the fuzzer would trace.
 func areSame(_ left: [UInt8]?, _ right: [UInt8]) -> Bool {
     guard let left, left.count == right.count else { return false }
     return left.withUnsafeBytes { left in
@@ -123,7 +121,6 @@ func areSame(_ left: [UInt8]?, _ right: [UInt8]) -> Bool {
     }
 }
 
-/// Keys that are the same in every run.
 enum FuzzKeys {
     static func key(_ number: UInt8) -> IdentityKey {
         guard let secret = try? SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))) else {

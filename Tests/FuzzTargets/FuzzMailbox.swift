@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Wire
 
-/// A node that keeps boxes, its shell, and guests that say anything over several links.
+/// A mailbox node with its shell, and clients that send anything over several links.
 struct FuzzMailbox {
     private static let client = ClientID(unchecked: [UInt8](repeating: 9, count: 16))
     private static let own = FuzzKeys.cid
@@ -44,7 +44,7 @@ struct FuzzMailbox {
         return [claim.bytes, put.bytes, notice.bytes, taken.bytes, answered.bytes] + rest
     }
 
-    // MARK: What happens
+    // MARK: Events
 
     mutating func act(_ input: inout FuzzInput) throws {
         let operation = input.index(below: 14)
@@ -52,7 +52,6 @@ struct FuzzMailbox {
         case 0...6:
             let link = input.index(below: Self.linkCount)
             let request = request(operation, link, &input)
-            // As it comes from outside.
             let bytes = FrameCodec.encode(.mailboxRequest(request))
             guard case .mailboxRequest(let read)? = try? FrameCodec.decode(bytes) else { return }
             let turn = turn
@@ -86,7 +85,7 @@ struct FuzzMailbox {
             let choice = input.byte()
             (isLocked, hasRoom, isSilent) = (choice & 1 != 0, choice & 2 == 0, choice & 4 != 0)
         default:
-            // The disk has refused a change: the machine begins anew, and is told what is in memory.
+            // The disk refused a change: the machine restarts with the saved records and the bodies in memory.
             isSilent = false
             machine = MailboxServiceStateMachine(machine.records)
             machine.count(kept.keys.sorted(), turn)
@@ -103,7 +102,7 @@ struct FuzzMailbox {
         case 0:
             let owner = input.index(below: 3)
             let named = input.index(below: Self.linkCount + 1)
-            // Its own, that of another link, or none.
+            // Its own proof, another link's, or none.
             let proof = named == 0 ? Self.proofs[owner][link] : named == 6 ? [] : Self.proofs[owner][named - 1]
             let labels = (0..<Int(input.byte() % 12)).map { _ in Self.labels[input.index(below: 8)] }
             return .claim(owner: Self.owners[owner].publicKey, proof: proof, labels)
@@ -140,7 +139,7 @@ struct FuzzMailbox {
         return machine.configure(terms, Self.client) { peers.contains($0) }
     }
 
-    /// What was in memory is gone; boxes and what is on the disk stay.
+    /// Drops bodies held in memory; boxes and stored bodies remain.
     private mutating func restart() {
         machine = MailboxServiceStateMachine(machine.records)
         for box in kept.keys { kept[box] = kept[box]?.filter { $0.value.slot.kind != .memory } }
@@ -149,13 +148,13 @@ struct FuzzMailbox {
 
     private mutating func advance() throws {
         try perform(machine.advance(Self.client, turn))
-        // The store destroys by itself, whether anybody has asked for the box or not.
+        // The store destroys expired bodies by itself.
         for box in kept.keys { kept[box] = kept[box]?.filter { $0.value.slot.until > now } }
-        // Otherwise its timer fires for ever.
+        // Otherwise its timer would fire forever.
         if let next = machine.nextDeadline { try expect(next > now, "it is due again at once") }
     }
 
-    // MARK: What must hold
+    // MARK: Invariants
 
     private mutating func perform(_ actions: [NodeAction]) throws {
         try expect(actions.count <= 2_048, "\(actions.count) actions")
@@ -187,7 +186,7 @@ struct FuzzMailbox {
         }
     }
 
-    /// A grant that is less than nothing is none on the wire.
+    /// A negative grant is encoded as zero.
     private func areAlike(_ read: Frame?, _ said: Frame) -> Bool {
         guard case .mailboxAnswer(.granted(let grant)) = said, grant.boxCount < 0 else { return read == said }
         return true
@@ -211,7 +210,7 @@ struct FuzzMailbox {
         for link in closed { try expect(!machine.serves(link), "a link that was closed is served") }
     }
 
-    /// Half a year later nothing is left.
+    /// Half a year later nothing may remain.
     mutating func end() throws {
         now = now + 180 * .day
         try advance()
@@ -220,7 +219,7 @@ struct FuzzMailbox {
     }
 }
 
-/// The owner's side, told anything by its network and its mailbox.
+/// The owner's side, fed with anything from its network and mailbox.
 struct FuzzMailboxOwner {
     private var now = Timestamp(milliseconds: 1_795_247_146_133)
     private var machine = MailboxOwnerStateMachine(now: Timestamp(milliseconds: 1_795_247_146_133))

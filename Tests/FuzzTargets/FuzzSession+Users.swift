@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 
-/// What the users of the nodes do.
 extension FuzzSession {
     mutating func command(_ input: inout FuzzInput) {
         let node = input.index(below: all.nodes.count)

@@ -2,12 +2,11 @@ import Crypto
 import Messaging
 import Wire
 
-/// A script acting on an assembly: frames to it, its users, its links and its clock.
+/// A script that acts on an assembly: frames, users, links and the clock.
 struct FuzzSession {
     var all: FuzzAssembly
     /// Real frames of this conversation, to be changed by a byte or two.
     let templates: [[UInt8]]
-    /// Proposals that hostile members have made, so that others can answer them.
     private var proposals: [LifetimeProposal] = []
     private var agreements: [Agreement] = []
 
@@ -34,20 +33,19 @@ struct FuzzSession {
         case 3: all.run(for: Milliseconds(input.short()))
         case 4: changeLinks(&input)
         case 5:
-            // A long time, in a step.
             let steps: [Milliseconds] = [.minute, .hour, .day, 7 * .day, 30 * .day, 366 * .day]
             all.now = all.now + steps[input.index(below: steps.count)]
             all.run(for: .second)
         case 6: knock(&input)
         default:
-            // A stranger's bytes, or a member's whose program has gone mad.
+            // Arbitrary bytes of a stranger or a broken member.
             let node = input.index(below: all.nodes.count)
             guard let (link, _) = link(of: node, &input) else { return }
             all.deliver(input.run(isLong: true), to: node, on: link)
         }
     }
 
-    /// A link of this node, and who is at the other end.
+    /// An open link of this node, and the node at its other end.
     private func link(of node: Int, _ input: inout FuzzInput) -> (LinkID, from: Int)? {
         let open = all.links.keys.sorted().filter { all.links[$0]?.contains(node) == true && all.links[$0]?.count == 2 }
         guard !open.isEmpty else { return nil }
@@ -57,7 +55,7 @@ struct FuzzSession {
 
     private mutating func changedFrame(_ input: inout FuzzInput) {
         let node = input.index(below: all.nodes.count)
-        // Half of them are what is really on its way.
+        // Half of the frames are really on their way.
         let choice = input.index(below: 2 * templates.count)
         var bytes = templates[choice % templates.count]
         if choice >= templates.count, !all.wire.isEmpty {
@@ -89,7 +87,7 @@ struct FuzzSession {
         }
     }
 
-    /// Notices, receipts and statements that come without a handshake.
+    /// Notices, receipts and statements without a handshake.
     private mutating func knock(_ input: inout FuzzInput) {
         let node = input.index(below: all.nodes.count)
         let client = all.clients[node]
@@ -114,7 +112,7 @@ struct FuzzSession {
         }
     }
 
-    // MARK: What a hostile member says
+    // MARK: Frames of a hostile member
 
     var genesis: Genesis? {
         for node in all.nodes.indices { if let machine = all.machine(node) { return machine.record.genesis } }
@@ -186,8 +184,8 @@ struct FuzzSession {
             version: Self.version(input.number()), key: all.keys[from], &all.random)
     }
 
-    /// A hostile program may sign with the key of an honest node here, which then counts on from what it has said; one
-    /// that has come to the end of the numbers is nobody's business but its own.
+    /// Bounds versions below the maximum. A hostile program may sign with an honest node's key here, and that node
+    /// counts on from the version; running out of numbers is not a defect.
     private static func version(_ number: UInt64) -> UInt64 { min(number, 1 << 61) }
 
     private mutating func notice(_ genesis: Genesis, _ by: IdentityKey, _ input: inout FuzzInput) -> [UInt8] {

@@ -1,28 +1,27 @@
-/// What a target has found wrong, apart from a trap, a hang or too much memory.
+/// A failed check of a target, besides traps, hangs and memory use.
 package struct FuzzFailure: Error, CustomStringConvertible {
     package let description: String
 
     package init(_ description: String) { self.description = description }
 }
 
-/// One decoder or one machine that bytes from outside reach. Whatever the bytes are, ``run`` returns: what it refuses it
-/// refuses with an error of its own, which the target keeps to itself.
+/// A decoder or machine with input from outside. ``run`` must return for any bytes; the target catches its own
+/// refusals.
 package struct FuzzTarget: Sendable {
-    /// Of the corpus directory, and of `make fuzz TARGET=…`.
+    /// Name of the corpus directory, and of `make fuzz TARGET=…`.
     package let name: String
-    /// Longest input that is worth trying, in bytes.
+    /// Longest useful input in bytes.
     package let byteCountLimit: Int
-    /// How many inputs of a small decoder take as long as one of this target, roughly.
+    /// Approximate cost of an input relative to a small decoder.
     package let cost: Int
-    /// Inputs from our own encoders.
     package let seeds: @Sendable () throws -> [[UInt8]]
     /// - Throws: ``FuzzFailure``.
     package let run: @Sendable ([UInt8]) throws -> Void
-    /// The modules, or folders of one, that it tries, and those below them: inputs count as run of the same code while these stay the same.
+    /// Modules or folders under test, with those below them. Earlier runs of an input count while these are unchanged.
     package private(set) var modules: [String] = []
 
-    /// Called by a target when what every input begins with is done, such as a handshake: a fuzzer learns from what comes
-    /// after it. Set once, before the first input.
+    /// Called after the common beginning of every input, such as a handshake, so that a fuzzer ignores its coverage.
+    /// Set once, before the first input.
     nonisolated(unsafe) package static var preludeEnded: @Sendable () -> Void = {}
 
     init(
@@ -36,7 +35,7 @@ package struct FuzzTarget: Sendable {
         self.run = run
     }
 
-    /// Every target but the one that must fail.
+    /// Every target except the canaries.
     package static let all: [FuzzTarget] =
         of(wire, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets) + of(transport, linkTargets)
         + of(control, controlTargets) + of(runtime, homeTargets) + of(wire, storedTargets)
@@ -67,7 +66,6 @@ package struct FuzzTarget: Sendable {
     }
 }
 
-/// Throws ``FuzzFailure`` unless `condition` holds.
 func expect(_ condition: Bool, _ description: @autoclosure () -> String) throws {
     if !condition { throw FuzzFailure(description()) }
 }

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The acts of the handshake, one by one, with fixed keys and ephemerals, and the sealed frames after it.
+/// The acts of the handshake with fixed keys, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [
     FuzzTarget(
         "act-1", byteCountLimit: 128, cost: 10, seeds: { [try Acts().one] },
@@ -38,7 +38,6 @@ let handshakeTargets: [FuzzTarget] = [
         }, run: checkSealedFrames),
 ]
 
-/// The acts of one handshake that succeeds.
 private struct Acts {
     let one: [UInt8]
     let two: [UInt8]
@@ -69,13 +68,13 @@ private struct Acts {
     }
 }
 
-/// What is refused leaves the handshake where it was: the good act is still taken. That costs two curve operations, so
-/// only a sixteenth of the inputs pays for it.
+/// A refused act leaves the handshake unchanged: the valid act is still accepted. This check costs two curve
+/// operations, so only one input in 16 makes it.
 private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, good: [UInt8]) throws {
     let before = handshake.nextAct
     do throws(HandshakeError) {
         try handshake.read(bytes)
-        // All in it is authenticated but nothing says that only one act is: the key of act 1 is anybody's.
+        // A changed act may be valid, because any dialer can make an act 1 for a known key.
         return
     } catch { try expect(handshake.nextAct == before, "a refused act moves the handshake") }
     guard bytes.reduce(0, ^) & 15 == 0 else { return }
@@ -84,18 +83,17 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
     }
 }
 
-/// A script of two ends: 0 sends a frame, 1 one with a byte changed, 2 bytes of nobody's, 3 a frame of some length,
-/// 4 some empty ones. The first byte says how many more frames the first key is for: its rotation is never far.
+/// A script of two ends: 0 sends a frame, 1 one with a changed byte, 2 foreign bytes, 3 a frame of some length, 4 empty
+/// frames. The first byte sets how many frames remain before key rotation.
 @Sendable private func checkSealedFrames(_ bytes: [UInt8]) throws {
     func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
     var input = FuzzInput(bytes)
-    // A frame takes two numbers, of 1,000.
+    // A frame takes two nonces, and a key has 1,000.
     let nonce = 998 - 2 * UInt64(input.byte() & 63)
     var near = TransportState(
         sending: CipherState(key: key(1), nonce: nonce), receiving: CipherState(key: key(2)), chainingKey: key(3))
     var far = TransportState(
         sending: CipherState(key: key(2)), receiving: CipherState(key: key(1), nonce: nonce), chainingKey: key(3))
-    /// - Returns: the frame, or `nil` if it does not open.
     func arrive(_ sealed: [UInt8], _ far: inout TransportState) -> [UInt8]? {
         var position = 0
         while position < sealed.count {
@@ -108,7 +106,7 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
         }
         return nil
     }
-    // What a frame costs, in bytes of sealing: most inputs end after some.
+    // Remaining sealed bytes; most inputs end early.
     var left = FuzzPatience(bytes) == .long ? Int.max : 16_384
     for _ in 0..<24 where !input.isAtEnd && left > 0 {
         left -= 512
@@ -124,7 +122,6 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
             var sealed = try near.seal(frame)
             sealed[at % sealed.count] ^= change
             try expect(arrive(sealed, &far) == nil, "a changed frame arrives")
-            // A link does not outlive it.
             return
         case 2:
             let sealed = input.run()

@@ -5,7 +5,7 @@
     import Transport
     import Wire
 
-    /// Files of the home that people edit, and what a start reads of sleeping inboxes.
+    /// Files of the home that users edit, and the notes of sleeping inboxes.
     let homeTargets: [FuzzTarget] = [
         FuzzTarget(
             "peers-file", byteCountLimit: 8_192,
@@ -110,14 +110,13 @@
             }),
     ]
 
-    /// The line that an error names is one of the text's.
+    /// The line that an error names must exist.
     private func checkLine(of error: HomeFileError, in bytes: [UInt8]) throws {
         guard let line = error.line else { return }
         let count = 1 + bytes.count { $0 == 0x0a }
         try expect((1...count).contains(line), "line \(line) of \(count)")
     }
 
-    /// Of each kind one.
     private func inboxNotes(_ invite: InviteID) -> InboxNotes {
         let (ann, bob) = (FuzzKeys.ann.publicKey, FuzzKeys.bob.publicKey)
         return InboxNotes(
@@ -125,7 +124,7 @@
             guests: [InboxNotes.Guest(member: bob, peer: ann)])
     }
 
-    /// A record that reads is one that the core can go on with, whatever it says.
+    /// The core must accept every decodable record.
     private func wakeUp(_ record: InboxRecord) throws {
         let now = Timestamp(milliseconds: 1_795_247_146_133)
         var turn = Turn(
@@ -139,6 +138,6 @@
         try expect(again == saved, "what the core makes of a record does not come back")
     }
 #else
-    /// Only where internal declarations can be seen.
+    /// Needs internal declarations.
     let homeTargets: [FuzzTarget] = []
 #endif

@@ -4,7 +4,7 @@ import NIOCore
 import NIOEmbedded
 import Transport
 
-/// Connections from their first byte to their last, in memory, the stream cut anywhere.
+/// Whole connections in memory, with the stream split anywhere.
 let linkTargets: [FuzzTarget] = [
     // A stranger at our listener.
     FuzzTarget(
@@ -27,7 +27,7 @@ let linkTargets: [FuzzTarget] = [
             try link.feed(bytes, to: channel)
             try link.finish([channel])
         }),
-    // Whom we dial is not who it should be, or is and misbehaves.
+    // A dialled peer that is the wrong one or misbehaves.
     FuzzTarget(
         "link-dialer", byteCountLimit: 8_192, cost: 10,
         seeds: {
@@ -40,7 +40,7 @@ let linkTargets: [FuzzTarget] = [
             try link.feed(bytes, to: channel)
             try link.finish([channel])
         }),
-    // Both ends are ours; a script sends, cuts, changes, pauses and closes.
+    // Both ends are ours; a script sends, splits, changes, pauses and closes.
     FuzzTarget(
         "link-session", byteCountLimit: 1_024, cost: 30,
         seeds: {
@@ -54,7 +54,7 @@ let linkTargets: [FuzzTarget] = [
         }, run: { bytes in try checkSession(bytes) }),
 ]
 
-/// Two transports on one embedded loop, with fixed keys and ephemerals, so that recorded bytes replay.
+/// Two transports on one embedded loop, with fixed keys, so that recorded bytes replay.
 final class FuzzLink {
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
         day: 20_000, counter: 1)
@@ -63,7 +63,7 @@ final class FuzzLink {
     static let codeToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).token(day: 20_000)
 
     let loop = EmbeddedEventLoop()
-    // Most inputs need one of them.
+    // Lazy: most inputs need one of them.
     private(set) lazy var dialer = transport(0)
     private(set) lazy var responder = transport(1)
     private(set) var atDialer: PeerConnection?
@@ -131,14 +131,13 @@ final class FuzzLink {
         return channel
     }
 
-    /// All that a channel has sent since the last time.
     func written(_ channel: EmbeddedChannel) throws -> [UInt8] {
         var bytes: [UInt8] = []
         while let buffer = try channel.readOutbound(as: ByteBuffer.self) { bytes += buffer.readableBytesView }
         return bytes
     }
 
-    /// The first byte says how the rest is cut: 0 not at all, otherwise into pieces of so many bytes.
+    /// The first byte is the piece size in bytes, 0 for unsplit.
     func feed(_ bytes: [UInt8], to channel: EmbeddedChannel) throws {
         let rest = Array(bytes.dropFirst())
         try deliver(rest, to: channel, piece: Int(bytes.first ?? 0))
@@ -152,7 +151,7 @@ final class FuzzLink {
         }
     }
 
-    /// Time passes and everything is closed: whatever was begun has been told the end of, and nothing is left.
+    /// Lets time pass and closes everything: every connection must have been reported as ended, and none may remain.
     func finish(_ channels: [EmbeddedChannel]) throws {
         loop.advanceTime(by: .seconds(11))
         for transport in transports { transport.close() }
@@ -160,11 +159,11 @@ final class FuzzLink {
         for channel in channels { _ = try? channel.finish(acceptAlreadyClosed: true) }
         let left = transports.reduce(0) { $0 + $1.connectionCount }
         try expect(left == 0, "\(left) connections are left")
-        // A knock ends without a word.
+        // A knock ends without a close event.
         try expect(ends <= starts, "\(ends) ends of \(starts) connections")
     }
 
-    /// A whole link: what each side sends.
+    /// Records the bytes each side sends in a valid link.
     static func record() throws -> (fromDialer: [UInt8], fromResponder: [UInt8]) {
         let link = FuzzLink()
         let (near, far) = (try link.dial(), try link.connection())
@@ -202,7 +201,7 @@ struct FuzzGenerator: RandomNumberGenerator {
     }
 }
 
-/// What arrives is what was sent, in order, however it was cut; after a change, a beginning of it and no more.
+/// Frames must arrive in order however the stream is split; after a changed byte, only a prefix of them.
 private func checkSession(_ bytes: [UInt8]) throws {
     var input = FuzzInput(bytes)
     let link = FuzzLink()
@@ -237,7 +236,7 @@ private func checkSession(_ bytes: [UInt8]) throws {
         case 0, 1, 2:
             let side = operation & 1
             let frame = operation == 2 ? [UInt8](repeating: 8, count: input.length()) : input.run()
-            // To the dialer from the responder, and the other way.
+            // Side 0 sends from the dialer to the responder.
             if let connection = side == 0 ? link.atDialer : link.atResponder, (try? connection.send(frame)) != nil {
                 sent[1 - side].append(frame)
             }

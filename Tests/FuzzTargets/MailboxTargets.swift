@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Wire
 
-/// What one who uses a mailbox, one who keeps one and one who writes to one are told by others.
+/// Network input of a mailbox, its owner and its senders.
 let mailboxTargets: [FuzzTarget] = [
     FuzzTarget(
         "mailbox-slot", byteCountLimit: 4_200, cost: 10,
@@ -28,7 +28,7 @@ let mailboxTargets: [FuzzTarget] = [
         },
         run: { bytes in
             var input = FuzzInput(bytes)
-            // Odd: an address whose coded part is well-formed whatever its bytes are.
+            // Odd: an address with a well-formed coded part, whatever its bytes are.
             let isBody = input.byte() & 1 == 1
             let host = isBody ? input.text() : ""
             let rest = input.rest
@@ -60,7 +60,6 @@ let mailboxTargets: [FuzzTarget] = [
 
 // MARK: - Slots
 
-/// One sender, one owner, one box.
 enum FuzzSlots {
     static let box = BoxID(unchecked: [UInt8](repeating: 7, count: BoxID.byteCount))
     static let conversation = ConversationID(unchecked: [UInt8](repeating: 8, count: ConversationID.byteCount))
@@ -71,7 +70,7 @@ enum FuzzSlots {
         sender: FuzzKeys.ann.publicKey, owner: FuzzKeys.bob.publicKey, box: box, conversation: conversation,
         own: FuzzKeys.bob)
 
-    /// A body with any plaintext, as a member with real keys can make one: from the page "Mailbox".
+    /// Seals any plaintext like a member with real keys: from the page "Mailbox".
     static func seal(plain: [UInt8], number: UInt64) -> [UInt8] {
         let overhead = SlotSealing.overheadByteCount
         let size = SlotSize.holding(plain.count + overhead) ?? SlotSize.largest
@@ -102,13 +101,12 @@ private func checkSlot(_ bytes: [UInt8]) throws {
     var input = FuzzInput(bytes)
     switch input.index(below: 4) {
     case 0:
-        // From the mailbox, which can change what it keeps.
+        // From the mailbox, which can change its bodies.
         let number = UInt64(input.byte())
         _ = SlotSealing.hint(of: input.rest, number: number, FuzzSlots.secret)
         let body = FuzzSlots.open(input.rest, number: number)
         try expect(body.map { $0.allSatisfy { !$0.isEmpty } } ?? true, "an empty frame")
     case 1:
-        // What is sealed comes out again.
         let number = input.number()
         var frames: [[UInt8]] = []
         while !input.isAtEnd { frames.append(input.run(isLong: true)) }
@@ -126,7 +124,7 @@ private func checkSlot(_ bytes: [UInt8]) throws {
         try expect(FuzzSlots.open(body, number: number) == Array(frames.prefix { !$0.isEmpty }), "other frames")
         try expect(FuzzSlots.open(body, number: number ^ 1) == nil, "opens under another number")
     case 2:
-        // From a member whose program has gone mad.
+        // From a broken member.
         let number = UInt64(input.byte())
         let body = FuzzSlots.seal(plain: input.rest, number: number)
         try expect(SlotSealing.hint(of: body, number: number, FuzzSlots.secret) == FuzzSlots.hint, "another hint")

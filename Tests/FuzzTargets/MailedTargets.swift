@@ -2,8 +2,8 @@ import Crypto
 import Messaging
 import Wire
 
-/// Two members that have agreed to a mailbox, and what the owner of a box finds in it: slots of the other one that were sealed
-/// with real keys and have anything in them, as often, as late and in whatever order the mailbox likes.
+/// Two members with a mailbox. The owner finds slots that the other sealed with real keys, with any contents, as often,
+/// late and reordered as the mailbox likes.
 let mailedTargets: [FuzzTarget] = [
     FuzzTarget(
         "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
@@ -25,7 +25,7 @@ let mailedTargets: [FuzzTarget] = [
 ]
 
 enum FuzzMail {
-    // Never changed: each input gets copies of the nodes.
+    // Never changed: each input copies the nodes.
     private nonisolated(unsafe) static let base: Result<FuzzSession, any Error> = Result {
         FuzzSession(try FuzzAssembly.mailing())
     }
@@ -38,7 +38,6 @@ enum FuzzMail {
 
     static var seeds: [[UInt8]] {
         let send = FuzzScript([0]).byte(1).byte(2).byte(0).byte(0).run([65, 66])
-        // All links go, and what is said then goes to the mailbox.
         let cut = FuzzScript([0]).byte(1).byte(4).byte(0).byte(0).byte(0).byte(1).byte(4).byte(1).byte(0).byte(0)
         let away = FuzzScript(cut.bytes).byte(1).byte(2).byte(0).byte(0).run([65, 66]).byte(1).byte(3).short(5_000)
         let real = (0..<8).map { FuzzScript(away.bytes).byte(0).byte(1).byte(0).byte($0).byte(0).byte(5).byte(0).bytes }
@@ -51,7 +50,6 @@ enum FuzzMail {
         return [send.bytes, away.bytes] + real + signed + others
     }
 
-    /// A node opens a slot.
     static func take(_ session: inout FuzzSession, _ input: inout FuzzInput) throws {
         let node = input.index(below: session.all.nodes.count)
         let other = 1 - node
@@ -98,7 +96,7 @@ enum FuzzMail {
         }
     }
 
-    /// As they come out of a slot.
+    /// Seals and opens frames as in a slot.
     private static func resealed(_ frames: [Frame]) throws -> [Frame] {
         let encoded = frames.map(FrameCodec.encode)
         let body = SlotSealing.seal(
@@ -110,7 +108,7 @@ enum FuzzMail {
 }
 
 extension FuzzAssembly {
-    /// Two members under an agreement with a mailbox, with keys of each other's slices.
+    /// Two members with an agreement on a mailbox and each other's slice keys.
     static func mailing() throws -> FuzzAssembly {
         var all = try joined(2)
         let card = ContactCard(
@@ -135,7 +133,7 @@ extension FuzzAssembly {
         try SecretKey(SecretBytes(copying: BLAKE2b.hash(Array("slice \(number) \(node)".utf8), byteCount: 32)))
     }
 
-    /// A few at a time: each costs a curve operation.
+    /// A few keys at a time, because each costs a curve operation.
     mutating func sendSlices(_ agreement: AgreementID, _ above: UInt32?, _ link: LinkID, _ node: Int) {
         guard let terms = machine(node)?.agreement?.terms else { return }
         let schedule = SliceSchedule(terms)
@@ -148,7 +146,7 @@ extension FuzzAssembly {
         send(.mailbox(.keys(message)), on: link, from: node)
     }
 
-    /// As the shell does it, all in one slot.
+    /// Puts everything into one slot, as the shell does.
     mutating func mail(_ order: MailOrder, _ client: ClientID, from node: Int) {
         let known = order.messages.prefix(64).filter { archive[node][$0.id] != nil }
         let contents = known.compactMap { one in archive[node][one.id].map { AgedContent($0.content, age: one.age) } }
@@ -176,7 +174,7 @@ extension FuzzAssembly {
             own: own)
     }
 
-    /// What the owner finds in a slot is what was put into it.
+    /// The owner must find the frames that were put.
     func open(_ slot: Slot) throws -> [Frame] {
         let owner = 1 - slot.from
         guard let genesis = machine(slot.from)?.record.genesis ?? machine(owner)?.record.genesis else { return [] }

@@ -1,10 +1,10 @@
 import Messaging
 
-/// Changes inputs as libFuzzer does, without being told what they reach: for the test that runs on every machine.
+/// Mutates inputs like libFuzzer without coverage, for tests on every machine.
 package struct Mutator {
     private var random: Randomness
     private let byteCountLimit: Int
-    /// Inputs of the same target, to cross with.
+    /// Inputs of the same target for crossover.
     private let corpus: [[UInt8]]
 
     private static let interesting: [[UInt8]] = [
@@ -24,7 +24,6 @@ package struct Mutator {
 
     private mutating func below(_ bound: Int) -> Int { Int(random.next(upperBound: UInt64(max(1, bound)))) }
 
-    /// One to eight changes of `input`.
     package mutating func mutate(_ input: [UInt8]) -> [UInt8] {
         var bytes = input
         for _ in 0..<(1 << below(4)) { change(&bytes) }

@@ -1,12 +1,12 @@
 import Transport
 
-/// Datagrams from whoever passes for a gateway.
+/// Datagrams of a possible gateway.
 let portMappingTargets: [FuzzTarget] = [
     FuzzTarget(
         "pcp", byteCountLimit: 1_200,
         seeds: {
             [PCPRequest.Operation.map(asked), .announce].map { operation in
-                // An answer has the form of its question; the time stands where our address was.
+                // An answer has the form of its question; the time replaces our address.
                 var bytes = PCPRequest(operation, lifetime: 3_600, client: LanAddress(5, 5, 5, 2)).bytes
                 bytes[1] |= 0x80
                 return bytes

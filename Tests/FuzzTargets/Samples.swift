@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// Values of every kind that crosses a link or goes to the disk, the same in every run: what seeds are made of.
+/// Deterministic values of every kind that crosses a link or goes to the disk, for seeds.
 struct Samples {
     var random = Randomness.seeded(11)
     let ann = FuzzKeys.ann

@@ -2,8 +2,8 @@
     import Crypto
     @testable import Store
 
-    /// The store's own forms. Whoever can write to the disk has no keys: what only a holder of keys could make is sealed
-    /// here, so that the readers behind the seals are tried, too.
+    /// The store's formats. An attacker with the disk has no keys; sealed input is made here with keys, so that the
+    /// readers behind the seals are tested, too.
     let storeTargets: [FuzzTarget] = [
         FuzzTarget(
             "sidecar", byteCountLimit: 128, seeds: { [StoreForms.sidecar] },
@@ -123,7 +123,7 @@
             }
         }
 
-        /// Beside two others in a segment of a row, and until its time has come.
+        /// Inserts a record beside two others in a row's segment, and lets it expire.
         static func insert(_ record: MessageRecord) throws {
             let column = column()
             let row = Row(slot: 0, secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 8, count: 32))))
@@ -142,7 +142,7 @@
             try expect(row.visibleCount == 0, "\(row.visibleCount) of no messages are visible")
         }
 
-        /// A script of what a file holds: 0 a record, 1 a frame with any number and rubbish in it, 2 rubbish, 3 zeros over
+        /// A script of a file's contents: 0 a record, 1 a frame with any number and garbage, 2 garbage, 3 zeros over
         /// the record before, 4 the file ends early.
         @Sendable static func checkRecordFile(_ bytes: [UInt8]) throws {
             func file() -> RecordFile {
@@ -186,7 +186,7 @@
                 if case .opened(let plain) = found, !written.contains(plain) { numbers.append(0) }
             }
             try expect(zip(numbers, numbers.dropFirst()).allSatisfy { $0 < $1 }, "records come out of order or forged")
-            // The store appends to what is sound and whole, and reads it again.
+            // The store appends to sound and whole files, and must read the record again.
             guard loaded.isSound, loaded.isWhole else { return }
             _ = reader.append([42], nonces: &nonces)
             content += unsubmitted(reader)
@@ -197,7 +197,7 @@
             try expect(isFound, "what was appended to a file that was whole is not found")
         }
 
-        /// What anybody can make who can read the disk.
+        /// A frame that a reader of the disk can make without keys.
         static func frame(_ length: UInt32, _ number: UInt32, associatedData: [UInt8]) -> [UInt8] {
             let head = length.littleEndianBytes + number.littleEndianBytes
             let tag = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
@@ -206,6 +206,6 @@
         }
     }
 #else
-    /// Only where internal declarations can be seen.
+    /// Needs internal declarations.
     let storeTargets: [FuzzTarget] = []
 #endif

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Wire
 
-/// What the store keeps under its seals, as the layers above write it.
+/// Payloads that the layers above the store write.
 let storedTargets: [FuzzTarget] = [
     FuzzTarget(
         "stored-message", byteCountLimit: 16_384,

@@ -2,7 +2,6 @@ import Control
 import Crypto
 import Messaging
 
-/// Small texts that people and peers write.
 let textTargets: [FuzzTarget] = [
     FuzzTarget(
         "text", byteCountLimit: 512,
@@ -31,7 +30,7 @@ let textTargets: [FuzzTarget] = [
         },
         run: { bytes in
             let rest = Array(bytes.dropFirst())
-            // Odd: the bytes of a card, whose checksum is right whatever they are.
+            // Odd: the bytes of a card with a valid checksum.
             let isBody = (bytes.first ?? 0) & 1 == 1
             let whole = rest + SHA256.hash(rest).prefix(4)
             let text = isBody ? ContactCard.prefix + Base64URL.encode(whole) : String(decoding: rest, as: UTF8.self)

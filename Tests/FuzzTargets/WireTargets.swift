@@ -4,7 +4,7 @@ import Messaging
 import SwiftProtobuf
 import Wire
 
-/// What crosses a link, and what travels as text between people.
+/// Data that crosses a link, and data that travels as text.
 let wireTargets: [FuzzTarget] = [
     FuzzTarget(
         "frame", byteCountLimit: 65_535, cost: 2,
@@ -77,7 +77,7 @@ let wireTargets: [FuzzTarget] = [
             return [[0] + Array(slug.utf8), [1] + payload]
         },
         run: { bytes in
-            // Even: a text that somebody pastes. Odd: a payload, signed by whoever made it up.
+            // Even: a pasted text. Odd: a payload, signed by its maker.
             let isPayload = (bytes.first ?? 0) & 1 == 1
             let rest = Array(bytes.dropFirst())
             guard isPayload else {
@@ -112,7 +112,7 @@ let wireTargets: [FuzzTarget] = [
                 try expect(
                     plain.count <= limit && plain.count <= ratio * packed.count, "a bomb of \(plain.count) bytes")
             }
-            // Packing takes ten times as long: for one in four.
+            // One input in four, because compression takes ten times as long.
             guard head & 3 == 3, !packed.isEmpty else { return }
             let again = try? Deflate.decompress(Deflate.compress(packed, level: 1), limit: 1 << 16, ratio: 1 << 16)
             try expect(areSame(again, packed), "DEFLATE loses something")
@@ -160,7 +160,7 @@ let wireTargets: [FuzzTarget] = [
         }, run: { bytes in try checkNotice(Int(bytes.first ?? 0) % 5, Array(bytes.dropFirst())) }),
 ]
 
-/// In a frame and out of it again nothing changes.
+/// A frame must round-trip.
 func checkFrame(_ frame: Frame) throws {
     // Received, never sent.
     if case .lifetime(.unsupported) = frame { return }
@@ -180,7 +180,6 @@ private let contentTypes: [String] = [
     ContentType("mayfly/reply:1.7"), ContentType("mayfly/attachment:1.9"), ContentType("example.org/poll:2.1"),
 ].map(\.description)
 
-/// Every payload goes in the same envelope.
 private func contentFrame(_ type: String, _ payload: [UInt8]) -> [UInt8] {
     var proto = ProtoFrame()
     proto.content.type = type
@@ -212,7 +211,7 @@ private func opened(_ sealed: [UInt8], _ conversation: ConversationID, _ label: 
 
 private let nonce = [UInt8](repeating: 5, count: XChaChaPoly.nonceByteCount)
 
-/// Kinds 0 to 2: what a member has sealed, whatever it says. The others: bytes of a stranger.
+/// Kinds 0 to 2: a payload that a member sealed. The others: bytes of a stranger.
 private func checkNotice(_ kind: Int, _ bytes: [UInt8]) throws {
     func seal(_ label: String) -> [UInt8] {
         XChaChaPoly.seal(bytes, key: noticeKey(fuzzConversation), nonce: nonce, authenticating: Array(label.utf8))

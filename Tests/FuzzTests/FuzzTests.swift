@@ -2,13 +2,14 @@ import Foundation
 import FuzzTargets
 import Testing
 
-/// Every target on every machine, without libFuzzer: the corpus, and some thousand changes of it.
+/// Every target without libFuzzer: the corpus, and some thousand mutations of it.
 @Suite("Fuzz") struct FuzzTests {
-    /// Changes of all inputs of one target together; fewer where each takes longer. `FUZZ_CHANGES` asks for more.
+    /// Mutations per target; fewer where inputs are slow. `FUZZ_CHANGES` overrides it.
     static let changeCount = ProcessInfo.processInfo.environment["FUZZ_CHANGES"].flatMap { Int($0) } ?? 2_000
 
-    @Test("no input stops a target, and what comes in goes out again", arguments: FuzzTarget.all.map(\.name))
-    func replay(_ name: String) throws {
+    @Test("No input stops a target, and decoded values round-trip", arguments: FuzzTarget.all.map(\.name)) func replay(
+        _ name: String
+    ) throws {
         let target = try #require(FuzzTarget.named(name))
         let seeds = try target.seeds()
         #expect(!seeds.isEmpty)
@@ -17,14 +18,14 @@ import Testing
         #expect(failure == nil)
     }
 
-    @Test("a planted mistake is found") func canary() throws {
+    @Test("The fuzzer finds a planted mistake") func canary() throws {
         let canary = FuzzTarget.canary
         let failure = Campaign(canary, seeds: try canary.seeds()).run(changes: Self.changeCount)
         #expect(failure != nil)
     }
 }
 
-/// One target and the inputs to begin with; the same in every run.
+/// One target and its initial inputs, deterministic.
 struct Campaign {
     private let target: FuzzTarget
     private let seeds: [[UInt8]]
@@ -34,7 +35,6 @@ struct Campaign {
         self.seeds = seeds
     }
 
-    /// - Returns: what was found first, and the input that shows it, in hexadecimal.
     func run(changes: Int) -> String? {
         for seed in seeds { if let failure = failure(of: seed) { return failure } }
         var mutator = Mutator(seed: 1, byteCountLimit: target.byteCountLimit, corpus: seeds)
@@ -46,7 +46,7 @@ struct Campaign {
 
     private func failure(of input: [UInt8]) -> String? {
         do {
-            // A trap ends the process: the input is then the last that was noted.
+            // A trap ends the process, so the input is noted before.
             LastInput.note(target.name, input)
             defer { LastInput.clear(target.name) }
             try target.run(input)
@@ -55,7 +55,6 @@ struct Campaign {
     }
 }
 
-/// The corpus of the repository, which `make fuzz` grows and merges.
 enum Corpus {
     private static let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(
         path: "../Fuzz/Corpus")

@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// What each thread is trying just now, said by the handler of a trap: a process that a test has ended says nothing else.
+/// The current input of each thread, printed by the trap handler because the process cannot report it otherwise.
 enum LastInput {
     private static let lineByteCount = 65_536
     private static let slotCount = 64
@@ -38,7 +38,6 @@ enum LastInput {
         line[position + 1] = 0
     }
 
-    /// The target has come back.
     static func clear(_ target: String) {
         if let slot = taken.withLock({ $0[target] }), slot < slotCount { slots[slot * lineByteCount] = 0 }
     }

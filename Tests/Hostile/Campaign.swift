@@ -6,30 +6,29 @@ import Messaging
 import Synchronization
 import TestSupport
 
-/// A node under attack, those who want to be left in peace, and what each attack does to both.
+/// A node under attack, honest users, and each attack's effect on both.
 final class Campaign {
     private let mayfly: String
     private let directory: String
     private let ann: Scene
     private let carol: Node
     private let crowd: Int
-    /// After so many of it an attack ends.
     private let units: Int?
     private let door: String
-    /// Makes what else may be attacked, when that is wanted.
+    /// Makes the second target for control runs, if requested.
     private let makeDecoy: (() throws -> Node)?
     private var decoy: (node: Node, target: Target)?
-    /// A pair that talks through a rendezvous node, when that is attacked.
+    /// A pair that talks through a rendezvous node, for attacks on that.
     private var relayed: Scene?
 
-    /// Conversations that sleep while a storm knocks at all of them.
+    /// Conversations that sleep while a storm wakes them.
     private static let sleepers = 1_000
-    /// What memory may grow by, in MiB (reliability.md, E).
+    /// Permitted growth of memory in MiB.
     private static let memoryBound = 64.0
-    /// Descriptors beside those of the connections that wait for a token.
+    /// Permitted descriptors besides connections without a token.
     private static let descriptorBound = 1_000
 
-    /// - Parameter neighbourhood: of this process, if attacks are to come from there.
+    /// - Parameter neighbourhood: Seen from this process, for attacks from a LAN.
     init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool, neighbourhood: Neighbourhood?)
         throws
     {
@@ -57,7 +56,6 @@ final class Campaign {
         makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan", options: ["--mailbox"]) } : nil
     }
 
-    /// Where an attack is made.
     private func scene(_ attack: Attack) throws -> Scene {
         guard attack.ground == .relay else { return ann }
         if let relayed { return relayed }
@@ -71,13 +69,12 @@ final class Campaign {
         return text
     }
 
-    /// A conversation and an invite of it.
     static func room(_ name: String, in node: Node) throws -> (id: String, slug: String) {
         let id = try text(node.client.call("conversation.create", ["name": .string(name)])["conversation"])
         return (id, try text(node.client.call("invite.create", ["conversation": .string(id)])["slug"]))
     }
 
-    /// Makes what enemies need: a conversation of their own, one to be crowded, and many that sleep.
+    /// Makes the attackers' conversation, one to be crowded, and many that sleep.
     private static func furnish(_ node: Node) throws -> Target {
         let sleeping = try (0..<sleepers).map { try room("sleeper \($0)", in: node).slug }
         let enemies = try room("enemies", in: node)
@@ -97,7 +94,7 @@ final class Campaign {
         return target
     }
 
-    /// - Returns: whether every bound that does not depend on the machine held.
+    /// Returns whether every machine-independent bound held.
     func run(_ attacks: [Attack], seconds: Double) throws -> Bool {
         guard ann.pair.seesSilence(of: ann.others[0].child.pid) else {
             throw Failure("a message to somebody who is not there does not count as failed")
@@ -119,7 +116,7 @@ final class Campaign {
         return isWhole && hasEnded
     }
 
-    /// How it is without an attack.
+    /// Measures the pair without an attack.
     private func rest(_ scene: Scene, seconds: Double) {
         _ = scene.pair.chat(seconds: 2) {}
         let before = scene.node.processorTime
@@ -174,8 +171,8 @@ final class Campaign {
         Effort(seconds: seconds, crowd: attack == .slowloris ? min(crowd, 2_000) : crowd, limit: units ?? .max)
     }
 
-    /// The same attack on something that the honest pair has nothing to do with but to share the machine: whoever takes
-    /// connections on where that is enough, otherwise another node.
+    /// The same attack on a target the honest pair does not depend on, so that only processors are shared: a plain
+    /// listener where that suffices, otherwise another node.
     private func runElsewhere(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws {
         var sink: Child?
         var target: Target
@@ -209,8 +206,7 @@ final class Campaign {
             honest(samples, scene.idle), tally.failure ?? "")
     }
 
-    /// How the honest pair fared: for messages and for new connections p50 and p99, and how many times the p99 is that of
-    /// a quiet node.
+    /// The honest pair's p50 and p99 of messages and new connections, and each p99 relative to an idle node's.
     private func honest(_ samples: HonestPair.Samples, _ idle: HonestPair.Samples?) -> String {
         let idle = idle ?? HonestPair.Samples()
         return [
@@ -229,12 +225,12 @@ final class Campaign {
     }
 }
 
-/// An honest joiner in the midst of a flood, by another invite.
+/// An honest joiner with another invite during a flood.
 private final class Late: Sendable {
     private let done = DispatchSemaphore(value: 0)
-    /// Milliseconds; `nil`: it is not in.
+    /// Milliseconds; `nil`: it has not joined.
     private let time = Mutex<Double?>(nil)
-    /// The aim is 2 s (Campaigns.md); a machine that is five times slower, or has as much else to do, has its time.
+    /// The aim is 2 s; a machine that is five times slower or busier is permitted.
     private static let bound = 10_000.0
 
     init(home: String, slug: String) {
@@ -250,8 +246,7 @@ private final class Late: Sendable {
         }
     }
 
-    /// Waits for its end, and says when that was.
-    /// - Returns: what is wrong with that; `nil` if nothing is.
+    /// Waits for the join. Returns a complaint, or `nil`.
     func complaint() -> String? {
         done.wait()
         guard let time = time.withLock({ $0 }) else {

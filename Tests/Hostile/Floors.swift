@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 import Transport
 
-/// What cannot be had for less on this machine, now.
+/// The least possible costs on this machine at this time.
 enum Floors {
     static func measure() -> String {
         let near = SecretKey.generate()
@@ -32,7 +32,7 @@ enum Floors {
         return (ContinuousClock.now - start) / .microseconds(1) / Double(count)
     }
 
-    /// The time that the responder takes for its part, in microseconds.
+    /// The responder's time for its part, in microseconds.
     private static func answer(_ near: borrowing SecretKey, _ far: borrowing SecretKey) -> Double {
         var time = Duration.zero
         guard

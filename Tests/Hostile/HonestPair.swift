@@ -5,7 +5,7 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// Two people who want to be left in peace: one message after the other, and one dial after the other.
+/// Two honest users that send messages and dial without a pause.
 final class HonestPair: Sendable {
     /// Milliseconds each.
     struct Samples: Sendable {
@@ -20,14 +20,12 @@ final class HonestPair: Sendable {
     private let homes: (ann: String, bob: String, carol: String)
     private let conversation: String
 
-    /// - Parameters:
-    ///   - ann: the node under attack, where `bob` is a member and which `carol` knows by its card as `ann`.
+    /// - Parameter ann: The node under attack, where `bob` is a member and which `carol` knows by its card as `ann`.
     init(ann: Node, bob: Node, carol: Node, conversation: String) {
         homes = (ann.home, bob.home, carol.home)
         self.conversation = conversation
     }
 
-    /// Goes on while `body` runs, and at least for so long.
     func chat<Result: Sendable>(seconds: Double, during body: () -> Result) -> (Samples, Result) {
         let samples = Mutex(Samples())
         let isOver = Mutex(false)
@@ -50,8 +48,7 @@ final class HonestPair: Sendable {
         return (samples.withLock { $0 }, result)
     }
 
-    /// The harness must be able to fail: a message to somebody who stands still has failed, and counts as nothing else.
-    /// - Parameter bob: the process of the one member.
+    /// Checks that the harness can fail: a message to the stopped process `bob` must count as failed.
     func seesSilence(of bob: pid_t) -> Bool {
         kill(bob, SIGSTOP)
         Thread.detachNewThread {
@@ -67,7 +64,7 @@ final class HonestPair: Sendable {
         return samples.withLock { $0.failures == 1 && $0.messages.isEmpty }
     }
 
-    /// - Parameter patience: seconds after which a message has failed.
+    /// - Parameter patience: Seconds after which a message has failed.
     private func talk(_ samples: borrowing Mutex<Samples>, patience: Int, while goesOn: () -> Bool) {
         guard let bob = try? ControlClient(home: homes.bob), let ann = try? ControlClient(home: homes.ann) else {
             return samples.withLock { $0.failures += 1 }
@@ -86,7 +83,7 @@ final class HonestPair: Sendable {
             let time = (ContinuousClock.now - start) / .milliseconds(1)
             let isThere = answer?["state"] == "delivered"
             samples.withLock { if isThere { $0.messages.append(time) } else { $0.failures += 1 } }
-            // What nobody reads fills the memory of an ephemeral conversation.
+            // Unread messages fill the memory of an ephemeral conversation.
             if number % 100 < 2 { _ = try? to.call("read", ["conversation": .string(conversation), "last": 256]) }
             usleep(1_000)
         }
@@ -105,7 +102,7 @@ final class HonestPair: Sendable {
 }
 
 extension [Double] {
-    /// The smallest element that `share` of all do not exceed.
+    /// The smallest element that is at least as large as the given share of all.
     func percentile(_ share: Double) -> Double {
         isEmpty ? .infinity : sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]
     }

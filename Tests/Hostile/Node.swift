@@ -4,15 +4,14 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// A node with a home of its own.
 final class Node {
     let home: String
     let child: Child
     let client: ControlClient
 
     /// - Parameters:
-    ///   - options: of `mayfly run`.
-    ///   - first: of `mayfly init`.
+    ///   - options: Options of `mayfly run`.
+    ///   - first: Options of `mayfly init`.
     init(
         mayfly: String, home: String, options: [String] = [], listen: String = "tcp://127.0.0.1:0", first: [String] = []
     ) throws {
@@ -25,7 +24,6 @@ final class Node {
         client = try ControlClient(home: home)
     }
 
-    /// A figure of /proc/PID/status, in MiB.
     func memory(_ name: String = "VmRSS") -> Double { child.memory(name) ?? 0 }
 
     var descriptors: Int {
@@ -36,7 +34,7 @@ final class Node {
         return count
     }
 
-    /// Seconds of the processor since the start.
+    /// Processor seconds since the start.
     var processorTime: Double {
         let fields = (child.line("stat", "") ?? "").split(separator: " ")
         guard fields.count > 15, let user = Double(fields[13]), let system = Double(fields[14]) else { return 0 }
@@ -45,14 +43,12 @@ final class Node {
 
     var isAlive: Bool { kill(child.pid, 0) == 0 && (try? client.call("status", [:])) != nil }
 
-    /// - Returns: whether it ends cleanly.
     func stop() -> Bool {
         kill(child.pid, SIGTERM)
         return child.wait() == 0
     }
 }
 
-/// Notes the figures of a node while something goes on.
 final class Watcher: @unchecked Sendable {
     struct Figures: Sendable {
         /// MiB, five times a second.
@@ -60,7 +56,7 @@ final class Watcher: @unchecked Sendable {
         var descriptors = 0
 
         var peak: Double { memory.max() ?? 0 }
-        /// At each tenth of the time.
+        /// Values at each tenth of the time.
         var course: [Double] {
             guard let last = memory.indices.last else { return [] }
             return (0...10).map { memory[last * $0 / 10] }

@@ -4,27 +4,27 @@ import Crypto
 import Foundation
 import Messaging
 
-/// A node under attack, an honest pair that depends on it, and what its enemies know.
+/// A node under attack, an honest pair that depends on it, and the attackers' knowledge.
 final class Scene {
     let node: Node
-    /// The pair's, as far as they are not the node under attack.
     let others: [Node]
     let pair: HonestPair
     let target: Target
-    /// How the pair fares in peace; `nil` before that was measured.
+    /// The pair's figures without an attack; `nil` before they are measured.
     var idle: HonestPair.Samples?
-    /// Seconds of the processor that the node takes in a second for the honest pair.
+    /// Processor seconds per second that the honest pair costs the node.
     var idleLoad = 0.0
-    /// A member of the pair, and its conversation, where all has to go through the node.
+    /// A member of the pair and its conversation, where all traffic must go through the node.
     private var relayed: (member: Node, conversation: String)?
 
     init(node: Node, others: [Node], pair: HonestPair, target: Target) {
         (self.node, self.others, self.pair, self.target) = (node, others, pair, target)
     }
 
-    /// A rendezvous node, two who reach each other through it alone, one who dials it, and two enemies among its peers.
+    /// A rendezvous node, two nodes that reach each other only through it, one that dials it, and two attackers among
+    /// its peers.
     static func relayed(mayfly: String, directory: String, day: UInt32) throws -> Scene {
-        // At the port that they tell others there is nobody, and over UDP they would soon make a way past the third.
+        // The advertised port is closed, and over UDP the nodes would soon punch a direct path.
         let hidden = ["--advertise", "tcp://127.0.0.1:9"]
         func node(_ name: String, _ options: [String], _ first: [String] = []) throws -> Node {
             try Node(mayfly: mayfly, home: "\(directory)/\(name)", options: options, first: first)
@@ -73,7 +73,7 @@ final class Scene {
         throw Failure("no reservation")
     }
 
-    /// What is wrong with the way by which the pair talks; `nil` if nothing is.
+    /// A defect of the pair's path; `nil` if there is none.
     func complaint() throws -> String? {
         guard let relayed else { return nil }
         let answer = try relayed.member.client.call(

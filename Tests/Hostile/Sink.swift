@@ -1,10 +1,10 @@
 import Foundation
 import Glibc
 
-/// A listener that does nothing but to take connections on and to close them: after a while, or when something comes.
+/// A listener that accepts connections and closes them after a timeout or when bytes arrive.
 enum Sink {
-    /// Prints its port and goes on until it is killed.
-    /// - Parameter seconds: how long a silent connection stays.
+    /// Prints its port and runs until it is killed.
+    /// - Parameter seconds: Timeout of a silent connection.
     static func run(seconds: Double) -> Never {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
         var name = sockaddr_in()
@@ -23,7 +23,7 @@ enum Sink {
         fflush(nil)
         var open: [(descriptor: Int32, since: ContinuousClock.Instant)] = []
         while true {
-            // Some at a time, as anybody would who has more to do.
+            // Accepts in batches, like a busy server.
             for _ in 0..<64 {
                 let descriptor = accept(listener, nil, nil)
                 guard descriptor >= 0 else { break }
@@ -32,7 +32,7 @@ enum Sink {
             let overdue = open.prefix { .now - $0.since > .seconds(seconds) }.prefix(64).count
             for connection in open.prefix(overdue) { close(connection.descriptor) }
             open.removeFirst(overdue)
-            // Those that speak do so at once: the youngest are looked at.
+            // Clients send at once, so only the newest connections are polled.
             var kept = open.dropLast(min(64, open.count))[...]
             for connection in open.suffix(64) {
                 var byte: UInt8 = 0

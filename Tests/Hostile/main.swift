@@ -4,13 +4,13 @@ import Foundation
 import Glibc
 import Messaging
 
-// `make hostile`: every attack in turn against a real node, while an honest pair chats; a table at the end.
+// `make hostile`: every attack in turn against a real node while an honest pair chats, and a table at the end.
 //
 //     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR] [--units N] [--control yes]
 //
-// With --units an attack ends after so many, and what memory did meanwhile is shown. With --control each attack is also
-// made on something else, so that what it costs the honest pair for want of processors alone is known. Attacks on LAN
-// discovery are made with --neighbour NAMESPACE,DEVICE,ADDRESS: see with-neighbour.sh.
+// With --units an attack ends after that number, and the course of memory is shown. With --control each attack also
+// runs against another target, to measure the cost of shared processors alone. Attacks on LAN discovery need
+// --neighbour NAMESPACE,DEVICE,ADDRESS: see with-neighbour.sh.
 
 var mayfly = ".build/release/mayfly"
 var seconds = 200.0
@@ -21,7 +21,7 @@ var hasControl = false
 var neighbourhood: Neighbourhood?
 var directory = "/tmp"
 var arguments = CommandLine.arguments.dropFirst()
-/// - Parameter code: by default that of `mayfly` for a request that is itself wrong.
+/// - Parameter code: By default `mayfly`'s code for a usage error.
 func complain(_ text: String, code: Int32 = 64) -> Never {
     FileHandle.standardError.write(Data("\(text)\n".utf8))
     exit(code)
@@ -55,7 +55,7 @@ while let option = arguments.popFirst() {
 
 let named = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
 let attacks = named.filter { $0.ground != .network || neighbourhood != nil }
-// A campaign without an attack would find nothing and say that all is well.
+// A campaign without an attack would pass without a check.
 if named.isEmpty {
     let names = Attack.allCases.map { "\n  \($0.rawValue)" }.joined()
     complain("--only: no attack has `\(only ?? "")` in its name; there are:\(names)")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs a command in a network of its own, as root, with a neighbour at the other end of a cable. The command is told where
-# the neighbour is, which has more than 30,000 addresses.
+# Runs a command as root in its own network namespace, with a neighbour of more than 30,000 addresses at the other end
+# of a cable. The command gets the neighbour's namespace, device and address.
 #
 #     with-neighbour.sh COMMAND...
 set -euo pipefail

@@ -1,6 +1,5 @@
 #!/bin/bash
-# Runs a command in a network of its own, as root, where there is the loopback and every TCP connection is refused: links
-# are over UDP.
+# Runs a command as root in its own network namespace with only a loopback that refuses TCP, so that links use UDP.
 #
 #     without-tcp.sh COMMAND...
 set -euo pipefail

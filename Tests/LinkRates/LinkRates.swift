@@ -4,7 +4,7 @@ import NIOCore
 import NIOPosix
 import Transport
 
-/// How fast links are, over TCP and over UDP.
+/// Throughput of links over TCP and UDP.
 ///
 ///     linkrates [MiB] [rounds]                            on the loopback, in turns
 ///     linkrates serve tcp|udp ADDRESS PORT                prints the bytes of each second
@@ -40,7 +40,7 @@ import Transport
     }
 }
 
-/// One node of a transfer, on its loop.
+/// One node of a transfer. Confined to its loop.
 private final class Side: @unchecked Sendable {
     let loop: any EventLoop
     let identity: IdentityKey
@@ -135,7 +135,7 @@ private enum Transfer {
     }
 }
 
-/// The kernel's sockets, with a congestion control of their own.
+/// The kernel's sockets with a chosen congestion control.
 private struct ControlledSockets: Network {
     let control: String?
 
@@ -163,7 +163,6 @@ private struct ControlledSockets: Network {
     { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
-/// Two processes, each with one side.
 private enum Distance {
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
@@ -205,7 +204,7 @@ private enum Distance {
         }.get()
         try await Task.sleep(for: .seconds(seconds))
         say(try await loop.submit { side.udp.summary }.get())
-        // What the loop still has for it comes before it goes.
+        // Pending tasks of the loop run before the side is released.
         try await loop.submit {
             side.left = 0
             side.tcp.close()

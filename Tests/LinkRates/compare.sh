@@ -3,7 +3,7 @@
 #
 #     compare.sh LINKRATES SECONDS [ROUNDS]
 #
-# Prints bytes a second in the second half of the time: of each round, and the middle of them.
+# Prints bytes per second in the second half of the time: each round and the median.
 set -euo pipefail
 program=$1 seconds=${2:-30} rounds=${3:-3}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,8 +19,8 @@ trap 'stop; rm -rf "$log"' EXIT
 path() {
     stop
     rm -f "$log"/*
-    # Before all else, and both ends before what else the machine does: a wire that waits for a processor sends in
-    # bunches, and BBR takes them for the path's own.
+    # The emulator needs the highest priority, and both ends a higher one than the rest: an emulator that waits for a
+    # processor sends in bursts, and BBR takes the bursts for a property of the path.
     chrt -f 10 python3 "$here/emulator.py" "$@" >"$log/emulator" &
     emulator=$!
     until grep -qs ready "$log/emulator"; do sleep 0.2; done

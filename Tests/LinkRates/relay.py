@@ -18,7 +18,7 @@ import time
 MAYFLY = os.path.abspath(sys.argv[1])
 SIZE = int(sys.argv[2] if len(sys.argv) > 2 else 64) << 20
 ROUNDS = int(sys.argv[3] if len(sys.argv) > 3 else 5)
-#: Where nobody answers, told to others in place of the node's own address.
+#: A closed port, advertised in place of the node's own address.
 NOWHERE = "tcp://127.0.0.1:9"
 
 

@@ -2,9 +2,8 @@ import Crypto
 import Messaging
 import Testing
 
-/// One frame that acknowledges many messages (Frames.md, "Acknowledgement").
+/// A frame that acknowledges many messages (Frames.md, "Acknowledgement").
 @Suite("Acknowledgements") struct AcknowledgementTests {
-    /// Two members; what the first has sent reaches nobody.
     private func scene(_ count: Int) throws -> (all: Assembly, ids: [MessageID]) {
         var all = try Assembly.joined(2)
         all.run()

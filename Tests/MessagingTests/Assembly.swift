@@ -2,8 +2,8 @@ import Crypto
 import Messaging
 import Testing
 
-/// Several nodes with one inbox each, back to back in memory: every action is performed at once, every frame arrives in
-/// the order of its link, a dial succeeds where the token is known.
+/// Several nodes with one inbox each, back to back in memory. Actions are performed at once, frames keep the order of
+/// their link, and a dial succeeds where the token is known.
 struct Assembly {
     struct Frames {
         var to: Int
@@ -15,14 +15,12 @@ struct Assembly {
     var nodes: [NodeStateMachine] = []
     var clients: [ClientID] = []
     var keys: [IdentityKey] = []
-    /// Of all inboxes that there ever were.
+    /// Also keys of removed inboxes.
     var inboxKeys: [ClientID: IdentityKey] = [:]
     var now = noon
     var endpoints: [String] = []
-    /// Pairs of nodes between which nothing passes.
     var cut: Set<Set<Int>> = []
     var wire: [Frames] = []
-    /// All that was ever sent.
     var sent: [Frame] = []
     var links: [LinkID: [Int]] = [:]
     var routes: [Set<NodeAction.Route>] = []
@@ -36,15 +34,11 @@ struct Assembly {
     var knocks: [Int: [NodeAction.Knock]] = [:]
     var invites: [VerifiedInvite] = []
     var nextLink: UInt64 = 1
-    /// How often each node was told to read nothing from a link for a while.
+    /// How often each node was told to stop reading a link.
     var pauses: [Int: Int] = [:]
-    /// Nodes whose storage is locked.
     var locked: Set<Int> = []
-    /// The mailbox of each node that has one.
     var mailboxes: [Int: MailboxPlace] = [:]
-    /// The keys of slices that each node has made.
     var slices: [Int: [UInt32: IdentityKey]] = [:]
-    /// Nodes that make none for now.
     var withoutSlices: Set<Int> = []
     var orders: [Int: [MailOrder]] = [:]
     var notices: [Int: [MailNotice]] = [:]
@@ -68,7 +62,6 @@ struct Assembly {
         }
     }
 
-    /// A conversation of all of them; the first is its creator.
     static func joined(_ count: Int) throws -> Assembly {
         var all = Assembly(count)
         let client = all.clients[0]
@@ -92,8 +85,8 @@ struct Assembly {
         run()
     }
 
-    /// The creator removes a member, which joins again by a new invite, with another inbox and key.
-    /// - Returns: the inbox of before.
+    /// The creator removes a member, which joins again by a new invite with another inbox and key.
+    /// - Returns: the removed inbox.
     mutating func removeAndRejoin(_ node: Int) throws -> ClientID {
         let (earlier, removed) = (clients[node], keys[node].publicKey)
         command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
@@ -168,7 +161,7 @@ struct Assembly {
         sent.append(frame)
     }
 
-    /// The keys of slices from the present one, or the one after `above`, as far as they are to be made.
+    /// Slice keys from the present slice, or from the one after `above`.
     private mutating func makeSlices(_ agreement: AgreementID, above: UInt32?, on link: LinkID, _ node: Int) {
         guard let terms = machine(node)?.agreement?.terms, !withoutSlices.contains(node) else { return }
         let schedule = SliceSchedule(terms)
@@ -214,7 +207,7 @@ struct Assembly {
         }
     }
 
-    /// What was sent before still arrives.
+    /// Frames that were sent before still arrive.
     private mutating func close(_ link: LinkID, by node: Int) {
         guard let ends = links[link] else { return }
         step(node) { core, turn in core.linkClosed(link, &turn) }
@@ -223,7 +216,6 @@ struct Assembly {
         }
     }
 
-    /// Delivers everything and lets the nodes dial, for some time.
     mutating func run(for time: Milliseconds = 5_000) {
         let end = now + time
         while true {
@@ -243,7 +235,7 @@ struct Assembly {
         now = end
     }
 
-    /// Breaks all links of one node and keeps it away.
+    /// Breaks all links of a node and blocks new ones.
     mutating func isolate(_ node: Int, from others: [Int]? = nil) {
         for other in others ?? Array(nodes.indices) where other != node { cut.insert([node, other]) }
         for (link, ends) in links.sorted(by: { $0.key < $1.key }) where cut.contains(Set(ends)) {

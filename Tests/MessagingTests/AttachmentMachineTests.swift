@@ -2,11 +2,10 @@ import Crypto
 import Messaging
 import Testing
 
-/// Every state of a file on its way to us, reached from the start.
 private enum ReceiverState: CaseIterable {
     case waiting, receiving, verifying, complete, failed
 
-    /// With four chunks of which the first is here.
+    /// Four chunks; the first has arrived.
     func make() -> AttachmentReceiverStateMachine {
         var machine = AttachmentReceiverStateMachine(chunkCount: 4) { $0 == 0 }
         if self == .waiting { return machine }
@@ -71,7 +70,7 @@ private enum ReceiverState: CaseIterable {
             return
         }
         #expect(actions == [.request(first: 1, count: 2)])
-        // Later each time, to a limit.
+        // The wait grows up to a limit.
         var now = noon + Limits.attachmentRetryFirst
         var waits: [Milliseconds] = []
         for _ in 0..<8 {

@@ -2,8 +2,8 @@ import Crypto
 import Messaging
 import Testing
 
-@Suite("The text of a code") struct SpokenCodeTests {
-    @Test("the list is that of BIP 39, in order, and no word is another's first four letters") func list() {
+@Suite("The text of a spoken code") struct SpokenCodeTests {
+    @Test("the word list is that of BIP 39, in order, and the first four letters of a word are unique") func list() {
         #expect(CodeWords.all.count == CodeWords.count)
         #expect(Hex.encode(SHA256.hash(CodeWords.all.flatMap { Array("\($0)\n".utf8) })) == CodeWords.fileHash)
         #expect(CodeWords.all == CodeWords.all.sorted())
@@ -12,7 +12,7 @@ import Testing
         for word in ["", "a", "abando", "abandonn", "zooo", "Harvest", "lantern"] { #expect(!CodeWords.contains(word)) }
     }
 
-    @Test("words are found by their beginning, and by being near") func nearness() {
+    @Test("a word is found by its beginning or by a similar spelling") func nearness() {
         #expect(Array(CodeWords.words(beginningWith: "harv")) == ["harvest"])
         #expect(CodeWords.words(beginningWith: "").count == CodeWords.count)
         #expect(CodeWords.words(beginningWith: "zz").isEmpty)
@@ -23,7 +23,7 @@ import Testing
         #expect(CodeWords.contains(CodeWords.nearest(to: String(repeating: "q", count: 5_000))))
     }
 
-    @Test("a code is read as it is said: in any case, with hyphens or spaces") func reading() throws {
+    @Test("a spoken code is read in any case, with hyphens or spaces") func reading() throws {
         let code = SpokenCode(slot: 7, words: ["harvest", "lamp"])
         #expect(code.description == "7-harvest-lamp")
         for text in ["7-harvest-lamp", "7 Harvest LAMP", " 7-harvest  lamp\n", "07-harvest-lamp"] {
@@ -32,7 +32,7 @@ import Testing
         }
     }
 
-    @Test("what is no code is refused, with the nearest word") func refusals() {
+    @Test("an invalid code is refused, with the nearest word") func refusals() {
         func failure(_ text: String) -> SpokenCode.Failure? {
             do throws(SpokenCode.Failure) { _ = try SpokenCode(text) } catch { return error }
             return nil
@@ -53,7 +53,7 @@ import Testing
         #expect(failure("7-harvest-lamp" + String(repeating: " ", count: 100)) == .malformed)
     }
 
-    @Test("neither an invite nor the id of an invitation is taken for a code") func others() {
+    @Test("an invite or the id of an invitation is not read as a code") func others() {
         for text in ["mayfly:join/H1a-b_c", "7f3a", "7", "", "1-2-3", "7-a1-b", String(repeating: "7-a", count: 100)] {
             #expect(!SpokenCode.isMeant(by: text), "\(text)")
         }
@@ -68,7 +68,6 @@ import Testing
     }
 }
 
-/// Both sides of one exchange, in memory.
 private struct Exchange {
     var random = Randomness.seeded(3)
     let code = SpokenCode(slot: 7, words: ["harvest", "lamp"])
@@ -82,7 +81,7 @@ private struct Exchange {
         try #require(CodeJoinerStateMachine(SpokenCode(slot: 7, words: words), &random))
     }
 
-    /// What a good joiner's share is answered with, and its proof.
+    /// The creator after a valid share, the joiner after the answer, and the joiner's proof.
     mutating func answered() throws -> (CodeIssuerStateMachine, CodeJoinerStateMachine, proof: [UInt8]) {
         var (creator, joiner) = (creator(), try joiner())
         let actions = creator.receive(share: joiner.share, joiner.greeting, from: attempt, &random)
@@ -106,15 +105,15 @@ private struct Exchange {
     }
 }
 
-@Suite("The exchange of a code") struct CodeExchangeTests {
-    @Test("who knows the code gets the invite, in four messages of fixed size") func whole() throws {
+@Suite("The exchange of a spoken code") struct CodeExchangeTests {
+    @Test("the right words give the joiner the invite, in four messages of fixed size") func whole() throws {
         var exchange = Exchange()
         var (message, joiner) = try exchange.delivered()
         #expect(joiner.share.count == 32 && message.count == 64 + 4_096 + 16)
         #expect(joiner.expectedByteCount == message.count)
         #expect(try joiner.receive(message) == .invite(exchange.text))
         #expect(joiner.expectedByteCount == 0)
-        // The longest invite has a message of the same size.
+        // A message has the same size for the longest invite.
         var (creator, other) = try exchange.proven()
         let longest = [UInt8](repeating: 9, count: CodeExchange.textByteCount)
         guard case .deliver(_, let long)? = creator.made(invite: longest).first else {
@@ -125,9 +124,7 @@ private struct Exchange {
         #expect(try other.receive(long) == .invite(longest))
     }
 
-    @Test(
-        "who knows other words is answered once, and refused with the proof; it learns nothing, and the code is spent")
-    func wrongGuess() throws {
+    @Test("a joiner with wrong words gets one answer, learns nothing, and the code is spent") func wrongGuess() throws {
         for words in [["harvest", "lady"], ["lamp", "harvest"], ["harvest", "harvest"]] {
             var exchange = Exchange()
             var (creator, joiner) = (exchange.creator(), try exchange.joiner(words))
@@ -142,7 +139,7 @@ private struct Exchange {
                     .refuse(exchange.attempt), .ended(.wrongGuess),
                 ])
             #expect(joiner.closed() == .refused)
-            // The right words come too late.
+            // The code is spent: the right words fail, too.
             var late = try exchange.joiner()
             #expect(
                 creator.receive(share: late.share, late.greeting, from: exchange.other, &exchange.random) == [
@@ -165,7 +162,7 @@ private struct Exchange {
         #expect(creator.receive(proof: proof, from: exchange.attempt).last == .ended(.wrongGuess))
     }
 
-    @Test("a message cut at any byte, and one byte longer, is refused") func truncation() throws {
+    @Test("a message cut at any byte, or one byte longer, is refused") func truncation() throws {
         var exchange = Exchange()
         let joiner = try exchange.joiner()
         for count in Array(0..<32) + [33] {
@@ -207,7 +204,6 @@ private struct Exchange {
             changed[index] ^= 0x80
             #expect(throws: CodeFailure.foreign) { try joiner.receive(changed) }
         }
-        // A share that was changed on its way leads to another key.
         for index in 0..<32 {
             var (creator, joiner) = (exchange.creator(), try exchange.joiner())
             var changed = joiner.share
@@ -222,8 +218,8 @@ private struct Exchange {
         }
     }
 
-    @Test("what is no element of the group, and the neutral one, are not answered and spend nothing")
-    func invalidPoints() throws {
+    @Test("an invalid or neutral group element gets no answer and does not spend the code") func invalidPoints() throws
+    {
         var exchange = Exchange()
         let joiner = try exchange.joiner()
         for point in [
@@ -241,7 +237,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a creator's own messages, sent back to it or to the joiner, are worth nothing") func reflection() throws {
+    @Test("a creator's own messages, reflected to it or to the joiner, are refused") func reflection() throws {
         var exchange = Exchange()
         var joiner = try exchange.joiner()
         guard case .send(let proof) = try joiner.receive(joiner.share) else { return }
@@ -250,7 +246,7 @@ private struct Exchange {
     }
 }
 
-@Suite("Every cell of a code at its creator") struct CodeIssuerTests {
+@Suite("Creator of a code: each event in each state") struct CodeIssuerTests {
     private enum State: CaseIterable { case open, answered, proven, taken, void }
 
     private func machine(_ state: State, _ exchange: inout Exchange) throws -> (CodeIssuerStateMachine, proof: [UInt8])
@@ -272,7 +268,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a share", arguments: [1, 2] as [UInt64]) func share(_ number: UInt64) throws {
+    @Test("a share in each state", arguments: [1, 2] as [UInt64]) func share(_ number: UInt64) throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -287,14 +283,13 @@ private struct Exchange {
                 }
                 #expect(share.count == 32 && actions.count == 1 && !creator.isOpen)
             } else {
-                // One attempt at a time: two joiners at once.
                 #expect(actions == [.refuse(attempt)])
                 #expect(creator.outcome == before)
             }
         }
     }
 
-    @Test("a proof: the right one, a wrong one, another attempt's") func proof() throws {
+    @Test("a proof in each state: right, wrong, and of another attempt") func proof() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, proof) = try machine(state, &exchange)
@@ -315,7 +310,7 @@ private struct Exchange {
         }
     }
 
-    @Test("the end of an attempt, its own and another's") func attemptEnds() throws {
+    @Test("the end of an attempt in each state, its own and another's") func attemptEnds() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -331,7 +326,7 @@ private struct Exchange {
         }
     }
 
-    @Test("the invite, none, and one that is too long") func invite() throws {
+    @Test("the invite in each state: present, missing, and too long") func invite() throws {
         for state in State.allCases {
             var exchange = Exchange()
             let (creator, _) = try machine(state, &exchange)
@@ -351,7 +346,7 @@ private struct Exchange {
         }
     }
 
-    @Test("its time: a proof that has come counts") func expiry() throws {
+    @Test("expiry in each state: a proof received before it counts") func expiry() throws {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -365,8 +360,10 @@ private struct Exchange {
         }
     }
 
-    @Test("its creator, a lock, the end of the conversation", arguments: [CodeOutcome.revoked, .locked, .gone])
-    func end(_ outcome: CodeOutcome) throws {
+    @Test(
+        "revocation, a lock and the end of the conversation in each state",
+        arguments: [CodeOutcome.revoked, .locked, .gone]) func end(_ outcome: CodeOutcome) throws
+    {
         for state in State.allCases {
             var exchange = Exchange()
             var (creator, _) = try machine(state, &exchange)
@@ -383,14 +380,13 @@ private struct Exchange {
     }
 }
 
-@Suite("Every cell of a code at its joiner") struct CodeJoinerTests {
-    @Test("what comes while asking, proving, and afterwards") func messages() throws {
+@Suite("Joiner of a code: each event in each state") struct CodeJoinerTests {
+    @Test("each message in each state: asking, proving, ended") func messages() throws {
         var exchange = Exchange()
         let asking = try exchange.joiner()
         let (_, proving, _) = try exchange.answered()
         var ended = asking
         #expect(ended.closed() == .notOpen)
-        // A message of the other state is one of the wrong length.
         var (first, second) = (asking, proving)
         #expect(throws: CodeFailure.invalidAnswer) {
             try first.receive([UInt8](repeating: 0, count: CodeExchange.inviteByteCount))
@@ -400,9 +396,7 @@ private struct Exchange {
         for machine in [first, second, ended] { #expect(machine.expectedByteCount == 0) }
     }
 
-    @Test("the end of the connection: before an answer nothing is lost, after the proof the code is") func closing()
-        throws
-    {
+    @Test("a lost connection costs nothing before an answer, and the code after the proof") func closing() throws {
         var exchange = Exchange()
         var asking = try exchange.joiner()
         var (_, proving, _) = try exchange.answered()
@@ -410,7 +404,7 @@ private struct Exchange {
         #expect(asking.closed() == .notOpen && proving.closed() == .notOpen)
     }
 
-    @Test("no two sessions have the same greeting, and its number is the code's") func greetings() throws {
+    @Test("no two sessions have the same greeting, and each greeting names the code's number") func greetings() throws {
         var exchange = Exchange()
         let greetings = try (0..<100).map { _ in try exchange.joiner().greeting }
         #expect(Set(greetings).count == 100 && greetings.allSatisfy { $0.slot == 7 && $0.bytes.count == 16 })
@@ -424,7 +418,7 @@ private struct Exchange {
     private let conversation = ConversationID.random(&Self.randomness)
     nonisolated(unsafe) private static var randomness = Randomness.seeded(5)
 
-    @Test("four at most, with numbers of their own; one more when one has ended") func count() throws {
+    @Test("at most four codes are open, each with its own number; an ended code makes room") func count() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let opened = try (0..<Limits.codeCount).map { _ in
             try #require(codes.open(client, conversation, now: start, &random))
@@ -442,7 +436,7 @@ private struct Exchange {
             ])
     }
 
-    @Test("after five minutes a code is gone, and not a moment before") func expiry() throws {
+    @Test("a code expires after exactly five minutes") func expiry() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let first = try #require(codes.open(client, conversation, now: start, &random))
         let second = try #require(codes.open(client, conversation, now: start + 1_000, &random))
@@ -455,7 +449,7 @@ private struct Exchange {
         #expect(codes.nextDeadline == nil)
     }
 
-    @Test("the end of one attempt ends its code and no other; what has become of the last sixteen is remembered")
+    @Test("the end of an attempt ends only its own code; the outcomes of the last sixteen codes are kept")
     func attempts() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         var numbers: [OpenCodes.Number] = []
@@ -486,7 +480,7 @@ private struct Exchange {
         #expect(codes.ended(attempt).isEmpty)
     }
 
-    @Test("an invite that comes when its code is gone is revoked") func lateInvite() throws {
+    @Test("an invite that arrives after its code has ended is revoked") func lateInvite() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let entry = try #require(codes.open(client, conversation, now: start, &random))
         _ = codes.end(entry.number, .revoked)

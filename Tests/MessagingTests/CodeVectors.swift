@@ -4,7 +4,7 @@ import Testing
 
 @testable import Messaging
 
-/// The example of the page SpokenCodes against the program: it is that of `Tests/Vectors/vectors.py`.
+/// The example of the page SpokenCodes, from `Tests/Vectors/vectors.py`.
 @Suite("The example of the page SpokenCodes") struct CodeVectors {
     private let vector: Vector
 
@@ -13,7 +13,7 @@ import Testing
     @Test("both machines send the messages of the page") func exchange() throws {
         let attempt = CodeAttempt(1)
         let code = try SpokenCode(try vector.text("code"))
-        // Draws the example's nonce and ya, then its yb.
+        // Consumes the example's nonce and ya, then its yb.
         var random = Randomness.seeded(7)
         let started = CodeJoinerStateMachine(code, &random)
         var joiner = try #require(started)

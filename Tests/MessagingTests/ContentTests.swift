@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import Testing
 
-/// Two nodes that talk of more than texts.
 @Suite struct Contents {
     private func joined(lifetime: Lifetime? = nil) throws -> Pair {
         var pair = Pair()
@@ -21,7 +20,6 @@ import Testing
         return random.bytes(count)
     }
 
-    /// Hands a file to node 0, which sends it.
     private func sendFile(_ bytes: [UInt8], _ pair: inout Pair, hash: [UInt8]? = nil, announced: Int64? = nil) throws
         -> MessageID
     {
@@ -93,7 +91,7 @@ import Testing
         pair.run()
         #expect(state(id, pair, 1) == .received)
         #expect(pair.archive[1][id]?.keeping == .memory)
-        // What its sender calls small need not be.
+        // The sender announces a smaller size than the file has.
         let liar = try sendFile(bytes(10), &pair, announced: Limits.attachmentMemoryByteCount)
         pair.run()
         #expect(state(liar, pair, 1) == .receiving, "the chunk has not the size that was announced")
@@ -163,7 +161,7 @@ import Testing
         pair.connect(dialer: 0)
         pair.run()
         #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
-        // One that is still there is asked for once, and comes.
+        // A chunk that the sender still has is requested once, and arrives.
         let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
         for _ in 0..<12 {
             let (node, link, frame) = pair.wire.removeFirst()
@@ -188,7 +186,7 @@ import Testing
         pair.step(1) { core, turn in core.receive(.attachmentGone(foreign), on: link, verify: { _ in nil }, &turn) }
         #expect(pair.chunks[1].isEmpty)
         #expect(pair.machines[1]?.droppedCount == dropped + 5)
-        // And nobody reads what is not theirs.
+        // A receipt for a foreign message is ignored.
         pair.step(1) { core, turn in
             core.receive(.attachmentRequest(foreign, first: 0, count: 1), on: link, verify: { _ in nil }, &turn)
         }
@@ -198,7 +196,7 @@ import Testing
     @Test func `unfinished files of one member are bounded`() throws {
         var pair = try joined(lifetime: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
-        // Their contents come, no chunk does.
+        // The contents arrive, the chunks do not.
         while let position = pair.wire.firstIndex(where: { if case .contents = $0.2 { true } else { false } }) {
             let (node, link, frame) = pair.wire.remove(at: position)
             pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
@@ -261,7 +259,7 @@ import Testing
         #expect(ids.allSatisfy { state($0, pair, 0) == .read })
         pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
         #expect(pair.wire.isEmpty)
-        // What the conversation says counts before the default.
+        // A conversation's own setting beats the default.
         pair.command(1) { (machine, _) throws(CommandError) in machine.setReadReceipts(false) }
         let last = try pair.send("last", from: 0)
         pair.run()
@@ -294,7 +292,7 @@ import Testing
         let client = pair.clients[1]
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
-        // Read, so that it is no reason to stay awake.
+        // A read message does not keep the inbox awake.
         pair.step(1) { core, _ in
             core.releaseMemory(client)
             return []

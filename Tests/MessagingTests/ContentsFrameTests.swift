@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// One frame of many contents (Frames.md, "Contents").
+/// A frame of many contents (Frames.md, "Contents").
 @Suite("Frames of many contents") struct ContentsFrameTests {
     private func scene() throws -> Assembly {
         var all = try Assembly.joined(2)
@@ -26,7 +26,7 @@ import Testing
         let shown = all.events[1].compactMap { if case .message(let id) = $0 { id } else { nil } }
         #expect(shown == ids && all.archive[1].count >= 100)
         #expect(acknowledgements(all) == [Acknowledgement(held: ids)])
-        // The same again: acknowledged again, and not shown.
+        // A repeat is acknowledged again and not shown.
         all.inject(.contents(contents), from: 0, to: 1)
         #expect(acknowledgements(all).count == 2 && acknowledgements(all).last?.count == 100)
         #expect(all.events[1].count { if case .message = $0 { true } else { false } } == 100)

@@ -2,8 +2,8 @@ import Crypto
 import Messaging
 import Testing
 
-/// Two copies of one home that run at once have the same keys and take each other's links. The run numbers of their
-/// session starts show it.
+/// Two running copies of one home have the same keys and take each other's links. The run numbers in their session
+/// starts reveal it.
 @Suite("Two copies of one home") struct CopiesOfAHome {
     private var all: Assembly
     private var nextLink: UInt64 = 1_000
@@ -19,8 +19,8 @@ import Testing
 
     private func events(ours: Bool) -> Int { all.events[0].count { $0 == .twoCopies(member, ours: ours) } }
 
-    /// Member 1 opens a link to node 0 and says this.
-    /// - Returns: what node 0 has said on it first.
+    /// Member 1 opens a link to node 0 and sends this.
+    /// - Returns: the first session start of node 0 on the link.
     private mutating func session(run: UInt64, copies: Bool = false) throws -> SessionStart {
         nextLink += 1
         all.now = all.now + Limits.simultaneousDialWindow
@@ -63,7 +63,7 @@ import Testing
     }
 
     @Test mutating func `two links at once of one run show no copies`() throws {
-        // Both ends dial: the links of the second pair cross those of the first.
+        // Both ends dial, so the links of the second pair cross those of the first.
         for _ in 0..<4 {
             for node in [0, 1] { all.isolate(node) }
             all.heal()
@@ -92,7 +92,7 @@ import Testing
         for _ in 0..<100 { _ = try session(run: 7, copies: true) }
         #expect(events(ours: true) == 1 && events(ours: false) == 0)
         #expect(all.machine(0)?.reportsCopies(member, now: all.now) == true && !isCopied)
-        // What it says of us is no news about it.
+        // A peer's report about us is no evidence about the peer.
         #expect(try !session(run: 7).copies)
         all.now = all.now + Limits.copiesLifetime
         #expect(all.machine(0)?.reportsCopies(member, now: all.now) == false)
@@ -102,7 +102,7 @@ import Testing
 
     // MARK: Both copies and another member, as they run
 
-    /// - Parameter creator: the node that has another one's copies for a member; so either key is the smaller one.
+    /// - Parameter creator: the node whose peer runs twice, so that each side has the smaller key once.
     @Test(arguments: [0, 1]) func `two copies that run at once are told, and make a few links a minute`(creator: Int)
         throws
     {
@@ -130,20 +130,18 @@ import Testing
     }
 }
 
-/// One member of a conversation, 0, and two copies of the other one's home, 1 and 2, which run at once.
+/// Member 0 of a conversation, and two running copies, 1 and 2, of the other member's home.
 private struct RunningCopies {
     private enum Arrival {
         case frame(Frame)
         case end
     }
 
-    /// The member's own, and that of both copies.
     let keys: [PublicKey]
     private var machines: [ConversationStateMachine]
     private(set) var events: [[Event.Kind]] = [[], [], []]
     private(set) var linkCount = 0
     private var stopped: Set<Int> = []
-    /// Which copy is at the other end.
     private var links: [LinkID: Int] = [:]
     private var queue: [(to: Int, link: LinkID, arrival: Arrival)] = []
     private var random: Randomness
@@ -210,7 +208,7 @@ private struct RunningCopies {
         }
     }
 
-    /// The copies dial the member; the member knows the address of one of them.
+    /// The copies dial the member, which knows the address of one copy.
     private mutating func open(from side: Int) {
         linkCount += 1
         let (link, copy) = (LinkID(UInt64(linkCount)), max(side, 1))

@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// The lifetime machines of three members or more, the links between them, and what is on its way on each, in order.
+/// The lifetime machines of at least three members, their links, and the messages in flight on each, in order.
 struct Council {
     typealias Action = LifetimeStateMachine.Action
 
@@ -15,7 +15,7 @@ struct Council {
     var keys: [IdentityKey] = []
     var machines: [LifetimeStateMachine] = []
     var policies: [LifetimePolicy] = []
-    /// Who is a member now, and which version of the list each one knows.
+    /// Current members, and the version of the list that each one knows.
     var present: [Int] = []
     var membership: UInt64 = 1
     var known: [UInt64] = []
@@ -131,7 +131,6 @@ struct Council {
         return actions
     }
 
-    /// - Returns: whether it has come to an end.
     @discardableResult mutating func deliverAll() -> Bool {
         for _ in 0..<2_000 {
             var isQuiet = true
@@ -143,7 +142,7 @@ struct Council {
         return false
     }
 
-    /// Everybody learns who is there, all links open, all arrives.
+    /// All members learn the list, all links open, all messages arrive.
     @discardableResult mutating func heal() -> Bool {
         for index in present { learn(index) }
         for one in present { for two in present where one < two { link(one, two) } }
@@ -161,7 +160,7 @@ struct Council {
         perform(actions, by: index)
     }
 
-    /// The first member admits somebody. The others learn it later.
+    /// The first member admits a new one. The others learn of it later.
     mutating func join() -> Int {
         let creator = present[0]
         let newcomer = keys.count
@@ -228,14 +227,14 @@ struct Council {
         deliverAll()
     }
 
-    // MARK: What must hold
+    // MARK: Invariants
 
-    /// What is in force with each member; one value when all agree.
+    /// The agreement in force at each member; one value when all agree.
     var inForce: Set<AgreementID?> { Set(present.map { machines[$0].inForce?.id }) }
     var isAgreed: Bool { inForce.count == 1 }
     var terms: LifetimeTerms { machines[present[0]].terms }
 
-    /// Nobody has an agreement in force that lacks a signature of those whom it knows as members.
+    /// Members whose agreement in force lacks the signature of a member that they know.
     var unsigned: [Int] {
         present.filter { index in
             guard let agreement = machines[index].inForce else { return false }

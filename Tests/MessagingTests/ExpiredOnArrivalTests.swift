@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// A content that is past its time when it comes was never shown, and its sender learns that.
+/// A content that has expired on arrival is not shown, and its sender is told.
 @Suite struct ExpiredOnArrival {
     private let terms = LifetimeTerms(.oneHour, unopened: .minute)
 
@@ -25,7 +25,6 @@ import Testing
         #expect(all.sent.filter { $0 == .expiredOnArrival(content.id) }.count == 3)
         #expect(!all.sent.contains(.acknowledgement(content.id, stored: false)))
         #expect(count(.messageExpired(content.id), 1, all) == 1 && all.archive[1][content.id] == nil)
-        // A second earlier it is shown.
         let prompt = all.text("prompt", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         all.inject(.content(prompt, age: .minute - 1), from: 0, to: 1)
         #expect(all.archive[1][prompt.id] != nil)
@@ -48,7 +47,6 @@ import Testing
         #expect(all.archive[0][id]?.state == .expiredUndelivered)
         #expect(all.events[0].last == .messageState(id, .expiredUndelivered, stored: nil))
         #expect(all.machine(0)?.outboxCount == 0)
-        // Repeated, and for what is not ours.
         all.inject(.expiredOnArrival(id), from: 1, to: 0)
         all.inject(.expiredOnArrival(.random(&all.random)), from: 1, to: 0)
         #expect(count(.messageState(id, .expiredUndelivered, stored: nil), 0, all) == 1)
@@ -76,7 +74,6 @@ import Testing
     @Test func `a message that may have arrived goes again, and its receiver says what it was`() throws {
         for wasShown in [true, false] {
             var all = try scene(2)
-            // It leaves, and nothing more is heard.
             all.cut.insert([0, 1])
             let id = try all.say("unread", from: 0)
             all.isolate(1)
@@ -130,18 +127,18 @@ import Testing
         all.run(for: .second)
         let id = try #require(sent)
         #expect(all.archive[1][id]?.state == .receiving)
-        // Its user looks at the line while the file comes.
+        // The message is read while the file is still arriving.
         let (sender, client) = (all.keys[0].publicKey, all.clients[1])
         all.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(true) }
         all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
         #expect(!all.sent.contains(.receipt(Receipt(.read, [id]))), "it is not whole")
-        // Another implementation says it all the same.
+        // Another implementation may send the receipt early.
         all.inject(.receipt(Receipt(.read, [id])), from: 1, to: 0)
         #expect(all.archive[0][id]?.state == .sent && all.machine(0)?.outboxCount == 1)
         all.inject(.acknowledgement(id, stored: true), from: 1, to: 0)
         all.inject(.receipt(Receipt(.read, [id])), from: 1, to: 0)
         #expect(all.archive[0][id]?.state == .read)
-        // Whole: now it is told.
+        // The receipt is sent once the file is complete.
         all.archive[1][id]?.state = .received
         all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
         #expect(all.sent.contains(.receipt(Receipt(.read, [id]))))

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import Testing
 
-/// Explosions among several nodes, and every event in each of their states.
 @Suite struct GroupExplosions {
     private func schedule(_ all: inout Assembly, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
         all.command(node) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + delay, &turn) }
@@ -43,7 +42,6 @@ import Testing
         var all = try Assembly.joined(2)
         let link = try #require(all.links.keys.max())
         #expect(all.isOnline(0, 1) && !all.nodes[0].isGuest(link))
-        // It stays open, and nothing comes over it.
         all.cut = [[0, 1]]
         all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
         var closed: [LinkID] = []
@@ -65,7 +63,7 @@ import Testing
         for node in 0..<3 { all.isolate(node) }
         all.run(for: 40 * .second)
         for node in 0..<3 { #expect(all.machine(node) == nil && all.exploded[node]?.explodedAt != nil) }
-        // Nobody could tell the creator: it comes for the receipts, and members bring theirs once.
+        // No member could reach the creator: it asks for the receipts, and each member brings its own once.
         #expect(all.knocks[0, default: []].contains(.deliver(all.exploded[0]!.conversation, all.keys[1].publicKey)))
         for node in 1..<3 {
             #expect(all.knocks[node, default: []].contains { if case .report = $0 { true } else { false } })
@@ -82,7 +80,6 @@ import Testing
         all.cut = [[0, 1], [0, 2]]
         all.run(for: .minute)
         #expect(end(all, 2) == end(all, 1) && end(all, 2) != nil)
-        // The creator explodes now and reaches one of them.
         all.cut = [[0, 2]]
         all.run(for: 2 * .minute)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
@@ -102,7 +99,7 @@ import Testing
                 genesis: genesis, expiresAt: Timestamp(milliseconds: 1_795_243_031_000), isImmediate: isImmediate,
                 key: all.keys[0], &all.random)
             #expect(notice.fallback == "Conversation expires at 2026-11-21T06:37:11Z")
-            // Whoever knows the conversation opens it: its id, the genesis and the signature, then the settings and zeros.
+            // Any member can open it: the id, the genesis and the signature, then the settings and zeros.
             let key = HKDF.derive(
                 secret: SecretBytes(copying: genesis.conversation.bytes), info: "mayfly explode notice v1")
             let sealed = notice.sealed(&all.random)
@@ -125,7 +122,8 @@ import Testing
             all.inject(.explosion(forged.sealed(&all.random)), from: 0, to: 1)
             return all.machine(1)?.droppedCount == dropped
         }
-        // A later one is answered with ours, whoever signed it; an earlier one is checked, and ends the link.
+        // A later notice is answered with ours without a check. An earlier one is checked, and a forged one ends the
+        // link.
         #expect(offer(1, &all))
         #expect(all.machine(1)?.isOnline(all.keys[0].publicKey) == true)
         #expect(!offer(-1, &all))
@@ -147,7 +145,7 @@ import Testing
         all.step(1) { core, turn in core.receiveNotice(late, for: client, &turn).actions }
         all.run()
         #expect(end(all, 0) == early && end(all, 1) == early)
-        // A notice of nobody changes nothing.
+        // A forged notice changes nothing.
         let genesis = try #require(all.machine(0)?.record.genesis)
         for (key, immediate) in [(all.keys[1], true), (all.keys[1], false)] {
             let forged = ExplodeNotice(
@@ -156,7 +154,7 @@ import Testing
             all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
         }
         #expect(end(all, 1) == early)
-        // By whichever clock: an immediate notice of the far future is now.
+        // An immediate notice far in the future takes effect now, whatever the clock.
         let now = ExplodeNotice(genesis: genesis, expiresAt: all.now + .day, key: all.keys[0], &all.random)
         let sealed = now.sealed(&all.random)
         all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
@@ -169,7 +167,7 @@ import Testing
         all.run()
         let (known, client) = (try #require(end(all, 1)), all.clients[1])
         let genesis = try #require(all.machine(1)?.record.genesis)
-        // Of a member that signs for the creator.
+        // Signed by a member in the creator's name.
         for (time, isChecked) in [(known + 1_000, false), (known + .day, false), (known - 1_000, true)] {
             let forged = ExplodeNotice(
                 genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[1], &all.random
@@ -179,7 +177,7 @@ import Testing
             #expect(all.machine(1)?.forgedCount == before + (isChecked ? 1 : 0))
             #expect(end(all, 1) == known)
         }
-        // Whoever holds another one is told of ours.
+        // A member with another notice is sent ours.
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         let late = ExplodeNotice(
             genesis: genesis, expiresAt: known + .day, isImmediate: false, key: all.keys[0], &all.random
@@ -205,7 +203,7 @@ import Testing
         #expect(try #require(end(all, 1)) <= horizon + .second)
         #expect(schedule(&all, in: -.day) == nil)
         #expect(all.machine(0) == nil)
-        // What a member is told of is clamped by its own clock, too.
+        // A member clamps a received schedule by its own clock, too.
         var other = try Assembly.joined(2)
         let genesis = try #require(other.machine(0)?.record.genesis)
         let far = ExplodeNotice(
@@ -224,7 +222,7 @@ import Testing
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .hour, &turn) }
         pair.run()
         let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
-        // Held in memory, so it would act; but it has not said so.
+        // The schedule is in memory and would act, but is not confirmed yet.
         #expect(pair.machines[1]?.record.schedule?.expiresAt == time)
         #expect(!pair.events[1].contains(.explosionScheduled(time)) && pair.armed[1] == nil)
         #expect(pair.machines[0]?.record.schedule?.confirmed == [])
@@ -307,7 +305,6 @@ import Testing
         all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn).actions }
         #expect(all.machine(0) == nil && all.exploded[0]?.role == .creator)
         #expect(all.fanOut[0].map(\.key) == [all.keys[1].publicKey])
-        // The creator's knock with the notice is answered with the receipt, a stranger's with nothing.
         #expect(machine.answer(toNoticeOf: key.publicKey) == tombstone.receipt)
         #expect(machine.answer(toNoticeOf: all.keys[1].publicKey) == nil)
         #expect(machine.answer(toQuestionOf: makeKey(&all.random).publicKey) == nil)
@@ -350,7 +347,7 @@ import Testing
                 return try machine.explode(&turn)
             }
             let tombstone = try #require(pair.exploded[0])
-            // Nothing durable: it is as it was, or its time has come.
+            // Without durable state the conversation is unchanged, or its time has come.
             var fresh = NodeStateMachine()
             var turn = turn(pair.random, now: pair.now)
             #expect(fresh.load(armed, now: pair.now).isEmpty != isScheduled)
@@ -362,7 +359,7 @@ import Testing
                 #expect(fresh.conversations.count == 1)
                 #expect(!fresh.explodeDue(&turn).contains { if case .explode = $0 { true } else { false } })
             }
-            // The tombstone alone, with or without the inbox: it is gone, and its members are told.
+            // With the tombstone alone, with or without the inbox, it is gone, and its members are told.
             fresh = NodeStateMachine()
             #expect(fresh.load(tombstone, now: pair.now).isEmpty)
             #expect(fresh.load(record, key: pair.keys[0], turn) == [.destroy(record.client)])
@@ -385,7 +382,6 @@ import Testing
         let actions = fresh.advance(&turn)
         let isArmed = actions.contains { if case .armExplosion(client, _, _) = $0 { true } else { false } }
         #expect(isArmed)
-        // Told once only, and at rest afterwards.
         #expect(!actions.contains { if case .notify = $0 { true } else { false } })
         #expect(fresh.record(client) == record)
     }
@@ -415,7 +411,6 @@ import Testing
         pair.step(1) { core, turn in core.receive(right, for: client, &turn) }
         #expect(pair.nodes[1].joins.first?.record.state == .joinFailed(.conversationExpired))
         #expect(pair.events[1].last == .joinFailed(.conversationExpired, invite.invite.tag))
-        // Once.
         let count = pair.events[1].count
         pair.step(1) { core, turn in core.receive(right, for: client, &turn) }
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: true, &turn) }

@@ -15,7 +15,7 @@ extension LifetimeTerms {
     static let thirtyDays = LifetimeTerms(.thirtyDays)
 }
 
-/// The two machines of one conversation and what is on its way between them, in order.
+/// The two machines of one conversation and the messages in flight, in order.
 struct Negotiation {
     enum Side: Int, CaseIterable {
         case one, two
@@ -29,12 +29,10 @@ struct Negotiation {
     let keys: [IdentityKey]
     var machines: [LifetimeStateMachine]
     var policies: [LifetimePolicy] = [.ask, .ask]
-    /// Frames to each side.
     var wires: [[LifetimeMessage]] = [[], []]
-    /// What each machine has said, without what it sent.
+    /// Actions of each machine, without the messages that it sent.
     var told: [[Action]] = [[], []]
     var now = noon
-    /// How far the clock of the second side is ahead.
     var skew: Milliseconds = 0
 
     init(seed: UInt64 = 1) {
@@ -108,7 +106,6 @@ struct Negotiation {
         return actions
     }
 
-    /// Delivers the next message to `side`, if there is one.
     @discardableResult mutating func deliver(_ side: Side) -> [Action] {
         guard !wires[side.rawValue].isEmpty else { return [] }
         return receive(wires[side.rawValue].removeFirst(), side)
@@ -123,7 +120,7 @@ struct Negotiation {
 
     mutating func loseAll() { wires = [[], []] }
 
-    /// A link opens and both say where they stand.
+    /// A link opens and both sides exchange session starts.
     /// - Parameter heard: whether each side hears the other before the link breaks again.
     mutating func session(resets: [Bool] = [false, false], heard: [Bool] = [true, true]) {
         loseAll()
@@ -138,7 +135,7 @@ struct Negotiation {
         if heard != [true, true] { loseAll() }
     }
 
-    /// Time passes until one side's clock shows `now`.
+    /// Advances one side's clock to `now`.
     mutating func renewIfDue(_ side: Side, at now: Timestamp) {
         let index = side.rawValue
         self.now = self.now + (now - time(side))
@@ -146,7 +143,6 @@ struct Negotiation {
         perform(actions, by: side)
     }
 
-    /// A machine that starts again from its record.
     mutating func restart(_ side: Side) {
         let index = side.rawValue
         machines[index] = LifetimeStateMachine(
@@ -165,7 +161,7 @@ struct Negotiation {
         deliverAll()
     }
 
-    /// A proposal of `side` as it would make one, with fields of one's choice.
+    /// A proposal of `side`, with any fields.
     mutating func proposal(
         by side: Side, _ lifetime: Lifetime = .oneDay, terms: LifetimeTerms? = nil, conversation: ConversationID? = nil,
         membership: UInt64 = 2, epoch: UInt64 = 1, at: Timestamp? = nil

@@ -3,10 +3,9 @@ import Messaging
 import TestSupport
 import Testing
 
-/// The table of the page Frames, "A conversation", for frames of a member: what counts before both have said where they
-/// stand, after it, and over a link whose place another has taken.
+/// The table of the page Frames, "A conversation": frames that count before both session starts, after them, and on a
+/// replaced link.
 @Suite("Frames by the state of their link") struct FrameStateTests {
-    /// Which link a frame comes by.
     enum State: Int, CaseIterable {
         case notEstablished = 1
         case established
@@ -29,7 +28,6 @@ import Testing
     private let victim = 1
     private let member = 2
 
-    /// The cells of a row, as the page has them.
     private func cells(_ row: Row) throws -> [String] {
         let line = try #require(
             VectorPage("Frames").text.split(separator: "\n").first { $0.hasPrefix("| \(row.rawValue) | ") },
@@ -54,10 +52,10 @@ import Testing
         let old = try #require(all.machine(victim)?.link(to: all.keys[member].publicKey))
         var link = old
         if state != .established {
-            // Late enough to take the place of the other one, whoever dialled.
+            // Late enough to replace the other link, whichever side dialled.
             let fresh = LinkID(1_000)
             all.links[fresh] = [member, victim]
-            // We close the other one; until the transport says that it is gone, what still comes by it is read.
+            // The link is being closed. Its frames are read until the transport reports the end.
             let ends = all.links.removeValue(forKey: old)
             let client = all.clients[victim]
             let remote = all.keys[member].publicKey
@@ -78,7 +76,6 @@ import Testing
         all.step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
     }
 
-    /// - Returns: whether the frame has had its effect.
     private func sends(_ row: Row, on link: LinkID, _ message: MessageID, _ all: inout Assembly) throws -> Bool {
         let own = all.keys[member]
         let sent = all.sent.count
@@ -122,7 +119,6 @@ import Testing
         }
     }
 
-    /// The first of a member.
     private func firstStart(of node: Int, _ all: Assembly) throws -> SessionStart {
         let key = all.keys[node].publicKey
         let starts = all.sent.compactMap { frame -> SessionStart? in
@@ -141,7 +137,7 @@ import Testing
         expected.run = said.run
         #expect(said == expected && said.run != 0)
 
-        // A third one enters under what the two have agreed on.
+        // A third member joins under an existing agreement.
         var all = Assembly(3)
         let client = all.clients[0]
         all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
@@ -156,9 +152,9 @@ import Testing
         let start = try firstStart(of: 2, all)
         #expect(!start.reset && start.inForce == agreement.id && start.open == nil && start.undelivered == 0)
         #expect(start.head?.id == agreement.id && start.head?.isSigned(by: all.keys[2].publicKey) == true)
-        // The agreement is of an earlier member list: no epoch of it counts under this one.
+        // The agreement belongs to an earlier member list, whose epochs do not count under this one.
         #expect(start.epoch == 0 && start.member == all.machine(2)?.record.own)
-        // Nobody has asked for a standing policy.
+        // No standing policy was requested.
         #expect(start.renewable == nil)
         let accepts = all.sent.contains {
             if case .lifetime(.accept(let accept)) = $0 { accept.acceptor == all.keys[2].publicKey } else { false }

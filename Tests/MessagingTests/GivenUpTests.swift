@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// Copies of our messages that are given up for one member, and what is forgotten when a member is gone.
+/// Copies that are given up for one member, and state that is dropped with a member.
 @Suite struct GivenUp {
     private func count(_ kind: Event.Kind, _ all: Assembly) -> Int { all.events[0].count { $0 == kind } }
 
@@ -11,7 +11,6 @@ import Testing
         all.run()
         all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
         all.isolate(1)
-        // It is handed to the link of the third, and no answer comes.
         all.cut.insert([0, 2])
         let id = try all.say("to both", from: 0)
         all.run(for: .minute + 1)
@@ -26,7 +25,7 @@ import Testing
         #expect(all.archive[0][id]?.deliveries.first { $0.member == other }?.state == .delivered)
         #expect(all.archive[0][id]?.state == .expiredUndelivered)
         #expect(all.machine(0)?.record.undelivered == [gone: 1])
-        // After a restart the same member is not waited for again.
+        // After a restart the sender does not wait for the same member again.
         let record = try #require(all.nodes[0].record(all.clients[0]))
         let node = NodeStateMachine()
         let turn = turn(all.random, now: all.now)
@@ -79,7 +78,6 @@ import Testing
         _ = before.receive(
             .proposal(proposal), from: others[0], policy: .ask, now: pair.now, key: pair.keys[1], random: &pair.random)
         _ = try before.accept(now: pair.now, key: pair.keys[1], random: &pair.random)
-        // After a restart nothing is open.
         #expect(before.record.accepted != nil)
         var machine = machine(before.record)
         let sent = machine.sessionStart(reset: true, policy: .ask)

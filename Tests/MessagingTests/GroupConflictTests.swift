@@ -2,10 +2,10 @@ import Crypto
 import Messaging
 import Testing
 
-/// A creator that signs two states of one version, or a member that signs two descriptions of one: by intent, or because
-/// its home was restored from a copy. All members end with the same one, and are told.
+/// Conflicts: two states of one version by the creator, or two descriptions of one version by a member, by intent or
+/// from a restored home. All members end with the same one, and are told.
 @Suite struct GroupConflicts {
-    /// Two states of one version, told to different members while those have no link to each other.
+    /// Two states of one version, each told to another member while the members have no link.
     private func split(_ all: inout Assembly, _ change: (inout GroupState.Unsigned, _ second: Bool) -> Void) throws
         -> [GroupState]
     {
@@ -34,7 +34,7 @@ import Testing
         let states = try split(&all) { state, second in
             if isLocked { state.isLocked = second } else { state.name = second ? "one" : "other" }
         }
-        // The two members hear different ones, and learn of it from each other alone.
+        // The two members hear different states, and learn of the other state only from each other.
         all.isolate(1, from: [2])
         for (state, node) in zip(states, [1, 2]) { tell(state, node, &all) }
         #expect(all.machine(1)?.record.group == states[0] && all.machine(2)?.record.group == states[1])
@@ -46,7 +46,7 @@ import Testing
         let winner = states.min { $0.digest.lexicographicallyPrecedes($1.digest) }
         #expect(all.machine(1)?.record.group == winner && all.machine(2)?.record.group == winner)
         #expect(conflicts(1, all) + conflicts(2, all) >= 1)
-        // The creator, whose home was restored from a copy, takes it over too.
+        // The restored creator takes it over, too.
         all.heal()
         all.run(for: .minute)
         for node in 0..<3 {
@@ -61,7 +61,7 @@ import Testing
             all.run()
             all.agree(on: .oneDay)
             let keys = all.keys.map(\.publicKey)
-            // Of one number, without one member or without another.
+            // Two states of one version, each without another member.
             let states = try split(&all) { state, second in
                 state.membership += 1
                 state.members = [keys[0], keys[1], second ? keys[2] : keys[3]]

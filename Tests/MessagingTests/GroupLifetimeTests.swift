@@ -25,11 +25,11 @@ import Testing
         council.propose(.oneDay, 0)
         council.deliver(0, 1)
         council.accept(1)
-        // The accept of the second overtakes the proposal to the third.
+        // The accept of the second member overtakes the proposal to the third.
         council.deliver(1, 2)
         council.deliverAll()
         for index in council.present { #expect(unsigned(index) == [keys[2], keys[3]]) }
-        // A link that opens now brings who has signed.
+        // A new link carries the signatures so far.
         council.unlink(0, 3)
         council.unlink(1, 3)
         council.unlink(2, 3)
@@ -54,7 +54,7 @@ import Testing
         council.propose(.oneDay, 0)
         council.deliver(0, 1)
         council.accept(1)
-        // The third answers that it does not know the proposal; the proposer alone could take it back.
+        // The third member does not know the proposal. Only the proposer could withdraw it.
         council.deliver(1, 2)
         council.deliver(2, 1)
         council.deliverAll()
@@ -140,7 +140,7 @@ import Testing
         council.accept(2)
         council.deliver(1, 0)
         council.deliver(2, 0)
-        // All have signed; the bundle to the third is lost with its link, and the proposer stays away.
+        // All have signed. The bundle to the third member is lost with its link, and the proposer stays away.
         council.unlink(0, 2)
         council.unlink(1, 2)
         council.deliverAll()
@@ -162,14 +162,14 @@ import Testing
             council.unlink(0, 1)
             council.unlink(0, 2)
             council.deliverAll()
-            // The proposer leaves; one of the two that are left knows of it, or both.
+            // The proposer leaves, and one or both of the remaining members know.
             council.leave(2)
             council.learn(1)
             if isHeardOf { council.learn(0) }
             council.link(0, 1)
             council.deliverAll()
             council.heal()
-            // Who has heard that the proposer left before it saw the bundle has taken its accept back: then there is none.
+            // A member that hears of the departure before the bundle takes its accept back, so no agreement exists.
             #expect(council.isAgreed && council.terms == (isHeardOf ? .ephemeral : .oneDay))
             #expect(council.unsigned.isEmpty)
         }
@@ -187,7 +187,7 @@ import Testing
             council.unlink(0, 1)
             council.unlink(0, 2)
             if isEnded {
-                // It is in force with two; the proposer starts again, and the third is on its way back.
+                // The agreement is in force at two members. The proposer restarts, and the third returns.
                 council.deliverAll()
                 council.restart(1)
                 council.link(1, 2)
@@ -372,8 +372,8 @@ import Testing
     }
 }
 
-/// Every message in every state, with three and four members: nothing comes into force by one message of one member, nothing
-/// crashes, and what is in force stays unless it is ended.
+/// Each message in each state, with three and four members. One message of one member puts nothing into force and
+/// crashes nothing. An agreement stays in force unless it is ended.
 @Suite struct GroupLifetimeCells {
     private func start(_ state: String, _ count: Int) -> Council {
         var council = Council(count)
@@ -432,7 +432,6 @@ import Testing
             #expect(isQuiet, "\(state), \(name)")
             if name == "forged proposal" { #expect(actions == [.forged], "\(state)") }
             if name == "our own name" { #expect(actions == [.dropped], "\(state)") }
-            // Of somebody who is no member.
             var stranger = council
             let key = makeKey(&random)
             let answer = stranger.machines[0].receive(
@@ -440,7 +439,7 @@ import Testing
                 key: stranger.keys[0], random: &stranger.random)
             #expect(answer == [.dropped])
         }
-        // Signed by all, us included: that is an agreement, wherever it comes from.
+        // A bundle with all signatures, ours included, is an agreement, whichever member sends it.
         var talk = council
         talk.receive(.agreement(whole), from: 2, 0)
         #expect(talk.machines[0].terms == .sevenDays, "\(state)")
@@ -481,8 +480,8 @@ import Testing
     }
 }
 
-/// Random runs: messages that are late, links that break and come back, restarts, members that come and go. When all is
-/// healed, all agree, and what is in force carries every current member's signature.
+/// Random runs with late messages, broken links, restarts, joins and departures. After healing all members agree, and
+/// the agreement in force has every current member's signature.
 @Suite struct GroupLifetimeExploration {
     private func step(_ council: inout Council, _ trace: inout [String]) {
         func roll(_ bound: Int) -> Int { Int(council.random.next() % UInt64(bound)) }

@@ -68,7 +68,6 @@ import Testing
         all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("later", &turn) }
         all.command(1) { (machine, turn) throws(CommandError) in try machine.setProfile("uno", &turn) }
         all.run()
-        // Now the creator goes, and the one that was away comes back.
         all.heal()
         all.isolate(0)
         all.run(for: 90_000)
@@ -78,7 +77,7 @@ import Testing
 
     @Test func `a member that moved is found again through another member`() throws {
         var all = try Assembly.joined(3)
-        // 1 and 2 lose each other; 2 moves; 1 learns where it is from the creator.
+        // Members 1 and 2 lose their link and 2 moves. Member 1 learns the new address from the creator.
         all.isolate(1, from: [2])
         all.endpoints[2] = "elsewhere"
         all.step(2) { core, turn in core.endpointsChanged(&turn) }
@@ -97,7 +96,7 @@ import Testing
         all.endpoints[0] = "elsewhere"
         all.step(0) { core, turn in core.endpointsChanged(&turn) }
         all.heal()
-        // A link opens; what crosses it one way arrives, and the other way is lost with it.
+        // A link opens that carries frames in one direction only.
         all.command(0) { (machine, turn) throws(CommandError) in machine.retry(&turn) }
         for frame in all.wire where frame.to == 0 {
             all.step(0) { core, turn in core.receive(frame.frame, on: frame.link, verify: { _ in nil }, &turn) }
@@ -153,13 +152,13 @@ import Testing
         all.agree(on: .oneDay)
         func lifetimes() -> [Lifetime?] { (0..<3).map { all.machine($0)?.lifetime } }
         #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
-        // One link of two is lost for long.
+        // One of two links is lost for long.
         all.isolate(1, from: [2])
         all.run(for: 10 * .minute)
         all.heal()
         all.run(for: 2 * .minute)
         #expect(all.isOnline(1, 2) && lifetimes() == [.oneDay, .oneDay, .oneDay])
-        // All links are, for a short time.
+        // All links are lost for a short time.
         all.isolate(2)
         all.run(for: 10 * .second)
         all.heal()
@@ -310,7 +309,7 @@ import Testing
         fields = good.unsigned
         fields.version += 1
         fields.name = "true"
-        // So many that do not hold: nobody listens to its bearer for a while.
+        // After so many invalid states the link is not read for a while.
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good)
         all.run(for: 2 * Limits.forgeryPause)
@@ -341,7 +340,7 @@ import Testing
                 &all)
         }
         #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
-        // Of those that came too fast the newest counts, when the rate allows it.
+        // Above the rate limit the newest description counts, once the rate allows it.
         all.now = all.now + (Limits.profileInterval - 1)
         all.step(1) { core, turn in core.advance(&turn) }
         #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
@@ -370,14 +369,14 @@ import Testing
         for one in good.prefix(8) {
             all.step(1) { core, turn in core.receive(.profile(one), on: links[0], verify: { _ in nil }, &turn) }
         }
-        // By another member: the genuine one counts, the forged one does not.
+        // Passed on by another member: the genuine description counts, the forged one does not.
         let forged = Member(key: key, profile: "x", endpointTexts: [], version: .max, signature: good[0].signature)
         for one in [good[9], forged, good[8]] {
             let update = GroupUpdate(state: nil, members: [one], departures: [])
             all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
         }
         #expect(all.names(1).contains("n\(Limits.profileBurst - 1)"))
-        // What comes too fast keeps nobody out who is behind it.
+        // A description above the rate limit does not hold up the next member's.
         let news = Member(profile: "news", endpoints: [], version: stamp + 1, key: all.keys[0], &all.random)
         let update = GroupUpdate(state: nil, members: [good[10], news], departures: [])
         all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
@@ -424,7 +423,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         let client = all.clients[1]
         #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
-        // The one that goes on is the conversation's, whichever was entered last.
+        // The living copy represents the conversation, whichever was entered last.
         let id = try #require(all.machine(1)?.conversation)
         #expect(all.nodes[1].client(of: id) == client)
         all.step(1) { core, turn in core.retry(earlier, &turn) }
@@ -451,7 +450,7 @@ import Testing
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
         #expect(Set(tombstone.confirmed.keys) == Set(keys))
         #expect(ExplodeStateMachine(record: tombstone).waiting.isEmpty)
-        // What the creator's knocks are answered with, should a receipt be lost.
+        // The answers to the creator's knocks, in case a receipt is lost.
         let earlier = try #require(all.exploded[1]?.earlierCopies)
         #expect(Set(earlier.map(\.receipt.member)) == Set(keys).subtracting([keys[1], keys[4]]))
         #expect(earlier.allSatisfy { $0.receipt.isSignatureValid })
@@ -505,7 +504,6 @@ import Testing
         all.run()
         #expect(all.armed[1]?.earlierCopies.map(\.receipt.member) == [keys[0]])
         let notice = try #require(all.armed[1]?.notice)
-        // The member's clock is ahead.
         let now = all.now
         all.now = end + .second
         all.step(1) { core, turn in core.explodeDue(&turn) }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Messaging
 
-/// Whoever has no business here of ours may speak, and keeps nobody out.
+/// Guests may speak, but cannot keep others out.
 @Suite struct GuestListTests {
     private static let noon = Timestamp(milliseconds: 1_795_262_400_000)
 
@@ -68,7 +68,7 @@ import Testing
             #expect(actions == (oldest >= 0 ? [.close(link(oldest))] : []))
             #expect(node.isGuest(link(number)))
         }
-        // Who was sent away has not become anybody's friend by that, and is not heard until the link is gone.
+        // A guest that was sent away gains nothing by it, and is ignored until its link is gone.
         func ping(_ number: Int) -> [NodeAction] {
             node.receive(.ping(7), on: link(number), verify: { _ in nil }, &turn)
         }

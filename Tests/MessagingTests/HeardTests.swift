@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import Testing
 
-/// Members that were heard on the same network.
 @Suite("Members heard on this network") struct HeardTests {
     private let keys: [PublicKey]
     private var random = Randomness.seeded(4)
@@ -16,7 +15,7 @@ import Testing
 
     // MARK: The link machine
 
-    @Test("idle: dialled now by the smaller key, 400 ms later by the larger one, never later than it was due")
+    @Test("idle: the smaller key dials at once, the larger 400 ms later, never later than the next due dial")
     func idle() {
         for isDialable in [true, false] {
             var small = machine(0, isDialable: isDialable)
@@ -31,7 +30,7 @@ import Testing
         #expect(late.nextDeadline == noon + Limits.redialYield)
     }
 
-    @Test("idle after many failures: dialled at once, and the waits begin again short") func failed() {
+    @Test("idle after many failures: dialled at once, and the backoff starts again") func failed() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         var now = noon
@@ -46,7 +45,7 @@ import Testing
         #expect(machine.nextDeadline.map { $0 - now <= Limits.redialFirst * 6 } == true)
     }
 
-    @Test("at rest: whoever says that it is there is dialled") func resting() {
+    @Test("at rest: a member that announces itself is dialled") func resting() {
         var machine = machine(0)
         machine.rest()
         #expect(!machine.isMissed(now: noon))
@@ -55,7 +54,7 @@ import Testing
         #expect(machine.isMissed(now: noon))
     }
 
-    @Test("dialling: another dial there, three at most; idle when the last of them has failed") func dialling() {
+    @Test("dialling: at most three dials run; the link is idle when the last has failed") func dialling() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         _ = machine.advance(now: noon)
@@ -71,8 +70,7 @@ import Testing
         #expect(machine.isMissed(now: noon))
     }
 
-    @Test("up: a link of 10 s or more is asked whether it is still good, and its member dialled if it does not answer")
-    func up() {
+    @Test("up: a link of 10 s or more is probed, and its member dialled if no answer comes") func up() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
         #expect(machine.found(now: noon + 9_999).isEmpty)
@@ -86,7 +84,7 @@ import Testing
         #expect(!answered.isMissed(now: asked + Limits.pingPatience))
         #expect(answered.found(now: asked + Limits.pingPatience) == [.ping(LinkID(1))])
         #expect(machine.found(now: asked + Limits.pingPatience) == [.dial])
-        // The link in use is what it was, until another one opens or its time is over.
+        // The link in use is unchanged until another one opens or its probe times out.
         var random = Randomness.seeded(2)
         machine.dialFailed(now: asked, random: &random)
         #expect(machine.link == LinkID(1))
@@ -97,7 +95,7 @@ import Testing
         #expect(machine.advance(now: noon + Limits.keepaliveTimeout) == [.drop(LinkID(1))])
     }
 
-    @Test("a link is asked once until it answers; nobody is asked where there is none") func asking() {
+    @Test("a link is probed once until it answers; without a link nothing is probed") func asking() {
         var machine = machine(0)
         #expect(machine.ask(now: noon).isEmpty)
         _ = machine.advance(now: noon)
@@ -110,8 +108,8 @@ import Testing
         #expect(machine.ask(now: noon + 2) == [.ping(LinkID(1))])
     }
 
-    @Test("our addresses have changed: a link answers in 3 s or is given up, and its member dialled at once")
-    func moved() {
+    @Test("our addresses changed: a link answers in 3 s or is given up, and its member is dialled at once") func moved()
+    {
         for side in [0, 1] {
             var silent = machine(side)
             _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
@@ -131,8 +129,7 @@ import Testing
         }
     }
 
-    @Test("our addresses have changed again: the link is asked again; the one that takes its place need not answer")
-    func movedTwice() {
+    @Test("our addresses changed again: the link is probed again; the link that replaces it is not") func movedTwice() {
         var machine = machine(0)
         var dials: ChangeDials? = ChangeDials()
         _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
@@ -144,8 +141,8 @@ import Testing
         #expect(machine.link == LinkID(2))
     }
 
-    @Test("our addresses have changed while there is no link: it is dialled now, unless nobody wants it")
-    func movedWithout() {
+    @Test("our addresses changed without a link: the member is dialled at once if a link is wanted") func movedWithout()
+    {
         var random = Randomness.seeded(1)
         var dials: ChangeDials? = ChangeDials()
         var machine = machine(0)
@@ -167,7 +164,7 @@ import Testing
         #expect(unknown.nextDeadline == nil)
     }
 
-    @Test("our addresses have changed, and none of them is new: who has no link waits on") func movedAway() {
+    @Test("our addresses changed to none that is new: a member without a link keeps its backoff") func movedAway() {
         var random = Randomness.seeded(1)
         var none: ChangeDials?
         var machine = machine(0)
@@ -180,12 +177,12 @@ import Testing
         #expect(machine.nextDeadline == noon)
     }
 
-    @Test("many changes a minute dial thirty absent members at one rate, all of them within eight seconds of the first")
+    @Test("frequent address changes: thirty absent members share one dial rate, each dialled within eight seconds")
     func manyChanges() {
         var random = Randomness.seeded(1)
         var dials: ChangeDials? = ChangeDials()
         var machines = (0..<30).map { _ in machine(0) }
-        // They have been absent for long, and wait the longest time between two dials.
+        // They have been absent for long, so their backoff is at its maximum.
         for index in machines.indices {
             for round in 0..<12 {
                 _ = machines[index].advance(now: machines[index].nextDeadline ?? noon)
@@ -195,7 +192,7 @@ import Testing
         var dialled = [Timestamp?](repeating: nil, count: machines.count)
         var count = 0
         for now in (0..<600).map({ noon + $0 * 100 }) {
-            // Forty pairs of virtual cables come and go.
+            // Forty pairs of virtual cables appear and disappear.
             if (now - noon) % 700 == 0 {
                 dials?.begin(now: now)
                 for index in machines.indices { _ = machines[index].addressesChanged(now: now, &dials) }
@@ -208,12 +205,11 @@ import Testing
             }
         }
         #expect(dialled.allSatisfy { $0.map { $0 - noon <= 8_000 } ?? false }, "\(dialled)")
-        // One every 250 ms because of the changes, and the waits of their own; it was 2,580.
+        // One dial per 250 ms for the changes, plus the regular ones; it was 2,580.
         #expect(count <= 4 + 240 + 30 * 6, "\(count)")
     }
 
-    @Test("the other of two links was closed, and the peer may have lost the one in use: it is asked for an answer")
-    func doubted() {
+    @Test("the peer closed the other of two links: the link in use is probed") func doubted() {
         var silent = machine(1)
         _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
         let now = noon + 1_000
@@ -221,7 +217,6 @@ import Testing
         #expect(silent.nextDeadline.map { $0 <= now } == true)
         #expect(silent.advance(now: now) == [.ping(LinkID(1))])
         #expect(silent.advance(now: now).isEmpty)
-        // However often it dials.
         _ = silent.opened(LinkID(3), dialer: keys[1], now: now + 1_000)
         #expect(silent.advance(now: now + 1_000).isEmpty)
         var answered = silent
@@ -234,7 +229,6 @@ import Testing
 
     // MARK: The conversation
 
-    /// A conversation of two whose link was cut, and which dials no more before `now`.
     private func cut() throws -> (all: Assembly, dials: [NodeAction.Dial]) {
         var all = try Assembly.joined(2)
         let open = all.links.keys.sorted()
@@ -249,7 +243,6 @@ import Testing
         all.step(0) { core, turn in
             let actions = body(&core, &turn)
             for case .dial(_, let dial) in actions { result.append(dial) }
-            // The dials themselves are not what is looked at.
             return actions.filter { if case .dial = $0 { false } else { true } }
         }
         return result
@@ -265,19 +258,19 @@ import Testing
         return dials(&all) { core, turn in core.advance(&turn) }
     }
 
-    @Test("it is dialled there first, then where it said that it would be") func order() throws {
+    @Test("a member is dialled first at the address where it was heard, then at its described ones") func order() throws
+    {
         var (all, _) = try cut()
         let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
         #expect(known.count == 1)
         #expect(found(&all, place).isEmpty)
         #expect(all.nodes[0].missedMembers(now: all.now).map(\.member) == [all.keys[1].publicKey])
         #expect(advance(&all, by: 500).map(\.endpoints) == [[place] + known])
-        // While that goes on it is heard elsewhere.
         let other = Endpoint(host: "fe80::1%7", port: 7_440)
         #expect(found(&all, other).map(\.endpoints) == [[other]])
     }
 
-    @Test("four places are remembered, the newest first, for ten minutes, each once") func bounds() throws {
+    @Test("four heard addresses are kept, newest first, each once, for ten minutes") func bounds() throws {
         var (all, _) = try cut()
         let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
         for place in places + [places[4]] { _ = found(&all, place) }
@@ -292,7 +285,7 @@ import Testing
         #expect(heard().isEmpty)
     }
 
-    @Test("where it was heard is not saved, and told to nobody") func silence() throws {
+    @Test("a heard address is neither saved nor sent to others") func silence() throws {
         var all = try Assembly.joined(3)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
@@ -304,14 +297,13 @@ import Testing
             let text = "\(String(describing: all.nodes[node].record(all.clients[node])))"
             #expect(!text.contains("10.0.0.7"))
         }
-        // They have met again, and told each other where they are.
+        // They have met again and exchanged their addresses.
         let sent = all.sent[sentBefore...]
         #expect(sent.contains { "\($0)".contains("n0") })
         #expect(!sent.contains { "\($0)".contains("10.0.0.7") })
     }
 
-    @Test("strangers, inboxes that sleep or are no conversation, and unknown ones are nothing") func strangers() throws
-    {
+    @Test("an announcement of a stranger, or for an unknown or sleeping inbox, is ignored") func strangers() throws {
         var (all, _) = try cut()
         let stranger = keys[0]
         let (client, member) = (all.clients[0], all.keys[1].publicKey)
@@ -334,7 +326,6 @@ import Testing
 @Suite("Creators heard on this network") struct HeardCreatorTests {
     private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
-    /// A joiner whose creator nobody reaches.
     private func joining() throws -> Assembly {
         var all = Assembly(2)
         all.cut = [[0, 1]]
@@ -356,9 +347,8 @@ import Testing
         return result
     }
 
-    @Test("a joiner looks for its creator until it has a link, and dials it first where it was heard") func found()
-        throws
-    {
+    @Test("a joiner looks for its creator until it has a link, and dials first where the creator was heard")
+    func found() throws {
         var all = try joining()
         let (client, creator, invite) = (all.clients[1], all.keys[0].publicKey, all.invites[0].invite)
         let missed = all.nodes[1].missedCreators(now: all.now)
@@ -379,7 +369,7 @@ import Testing
         #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
     }
 
-    @Test("only its creator is dialled, and nobody once the join has ended") func others() throws {
+    @Test("a joiner dials only its creator, and stops when the join has ended") func others() throws {
         var all = try joining()
         let (client, creator, place) = (all.clients[1], all.keys[0].publicKey, place)
         var random = Randomness.seeded(9)

@@ -3,8 +3,8 @@ import Messaging
 import Testing
 
 extension Assembly {
-    /// A frame of the attacker's own making arrives at `victim` over their link.
-    /// - Returns: `false` when there is none.
+    /// Delivers a frame of the attacker to `victim` over their link.
+    /// - Returns: `false` when there is no link.
     @discardableResult mutating func inject(_ frame: Frame, from attacker: Int, to victim: Int) -> Bool {
         guard let link = machine(victim)?.link(to: keys[attacker].publicKey) else { return false }
         step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
@@ -26,7 +26,6 @@ extension Assembly {
         run()
     }
 
-    /// A text as `attacker` may make it, with fields of its choice.
     mutating func text(
         _ text: String, id: MessageID? = nil, by attacker: Int, sentAt: Timestamp? = nil,
         lifetime: Lifetime = .ephemeral, agreement: AgreementID? = nil
@@ -38,9 +37,8 @@ extension Assembly {
     }
 }
 
-/// A member that follows no rule: 2 holds a real key in a conversation of 0, its creator, and 1. What it may do to
-/// itself is its own; the others keep what they have agreed on, stay reachable for each other, and work a bounded amount
-/// for it.
+/// A member that follows no rule: 2 holds a real key in a conversation of 0, its creator, and 1. The honest members
+/// keep their agreements, stay connected, and do a bounded amount of work for it.
 @Suite("A hostile member") struct HostileMembers {
     private let attacker = 2
 
@@ -51,7 +49,6 @@ extension Assembly {
         return all
     }
 
-    /// The honest two still talk.
     private func expectChat(_ all: inout Assembly, _ comment: Comment? = nil) throws {
         let id = try all.say("still here", from: 0)
         all.run()
@@ -76,7 +73,7 @@ extension Assembly {
                 }
             }
         }
-        // Under an agreement that nobody has made: in memory, and no longer than it says itself.
+        // Under a made-up agreement: kept in memory only, no longer than the content says.
         let alone = all.text("x", by: attacker, lifetime: .thirtyDays, agreement: .random(&all.random))
         all.inject(.content(alone, age: 0), from: attacker, to: 0)
         #expect(all.machine(0)?.agreement?.id == agreement)
@@ -85,7 +82,7 @@ extension Assembly {
 
     @Test func `another member's message id does not keep that member's message out`() throws {
         var all = try scene()
-        // The attacker sees the message before 1 does, and is faster.
+        // The attacker sees the message before member 1, and is faster.
         all.isolate(0, from: [1])
         let id = try all.say("the real one", from: 0)
         all.run()
@@ -130,7 +127,7 @@ extension Assembly {
             all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
         #expect(all.archive[1][content.id] == nil && all.archive[1][said]?.state == .delivered)
-        // The old state, in which it was a member, brings nothing back.
+        // Replaying the old state with its membership has no effect.
         try expectChat(&all)
         #expect(all.archive[attacker].values.allSatisfy { $0.content.displayText != "still here" })
     }
@@ -145,7 +142,7 @@ extension Assembly {
         let wish = LifetimeProposal.Unsigned(
             conversation: conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
             proposedAt: all.now, nonce: random.bytes(16))
-        // Of its own, in the creator's name, and accepted in everybody's name.
+        // A proposal of its own, one forged in the creator's name, and one accepted in all names.
         let own = wish.signed(by: all.keys[attacker], &random)
         let named = LifetimeProposal(wish, proposer: all.keys[0].publicKey, signature: own.signature)
         let accepts = (0..<3).map { node in
@@ -180,7 +177,7 @@ extension Assembly {
         all.inject(.lifetime(.proposal(old.proposal)), from: attacker, to: 1)
         for accept in old.accepts { all.inject(.lifetime(.accept(accept)), from: attacker, to: 0) }
         all.run()
-        // Showing an older one may cost the attacker the agreement that stands, never bring the longer one back.
+        // A replayed older agreement may cost the attacker the current one, but never restores the longer lifetime.
         for node in 0..<2 { #expect(all.machine(node)?.lifetime != .thirtyDays) }
         all.now = all.now + Limits.proposalInterval
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
@@ -204,7 +201,7 @@ extension Assembly {
         let first = template.signed(by: signer, &all.random)
         for number in 0..<10_000 {
             template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
-            // Beyond the rate nobody looks at the signature, so the attacker saves itself the work.
+            // Beyond the rate no signature is checked, so the attacker need not make one.
             let proposal =
                 number < 3
                 ? template.signed(by: signer, &all.random)
@@ -263,12 +260,11 @@ extension Assembly {
         let key = all.keys[attacker].publicKey
         let link = try #require(all.machine(1)?.link(to: key))
         for frame in frames {
-            // Straight to the core, as what was on its way when the link was closed.
+            // Directly to the core, as a frame in flight when the link was closed.
             all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
         #expect(all.machine(1)?.forgedCount ?? 0 <= Limits.forgeryBurst + 1, "a check each, and then none")
         if kind == "explosion" {
-            // One is enough to lose the link.
             #expect(all.machine(1)?.link(to: key) == nil)
         } else {
             #expect(all.isShunned(attacker, by: 1) && all.machine(1)?.link(to: key) == nil)
@@ -314,7 +310,7 @@ extension Assembly {
         var other = try scene()
         let foreign = Genesis(conversation: .random(&other.random), createdAt: noon, key: all.keys[0], &other.random)
         let notices = [
-            // By a member; by the creator, of another conversation; by a member, far ahead.
+            // By a member; by the creator, for another conversation; by a member, far ahead.
             ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &all.random),
             ExplodeNotice(genesis: foreign, expiresAt: all.now, key: all.keys[0], &all.random),
             ExplodeNotice(
@@ -345,7 +341,7 @@ extension Assembly {
         send(all.now + 2 * .day)
         let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
         #expect(end <= all.now + 2 * .day + .second)
-        // Replayed and later ones.
+        // Replayed and later notices.
         send(all.now + 36_500 * .day)
         send(all.now + 3 * .day)
         #expect(all.machine(1)?.record.schedule?.expiresAt == end)
@@ -369,12 +365,12 @@ extension Assembly {
         all.run(for: 2 * Limits.scheduleInterval)
         let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
         #expect(end <= begin + 2 * .hour - 999 * 5 * .second + .second)
-        // All come to the same end, whoever was asked to change its mind how often.
+        // All members end at the same time, whatever each was sent.
         all.run(for: end - all.now + .second)
         for node in 0..<3 { #expect(all.exploded[node] != nil, "\(node)") }
     }
 
-    /// The creator's word each time, which another member passes on.
+    /// The creator's successive notices, each passed on by another member.
     private func bringForward(_ delays: [Milliseconds], _ all: inout Assembly) throws {
         let genesis = try #require(all.machine(0)?.record.genesis)
         for delay in delays {
@@ -428,7 +424,7 @@ extension Assembly {
         _ = announce(&all, byteCount: 1 << 20)
         let client = all.clients[1]
         #expect(all.nodes[1].protection(client).contains(.undelivered))
-        // It keeps its link alive, and says nothing of the file.
+        // The sender keeps its link alive and sends nothing of the file.
         for number in 0..<6 {
             all.run(for: Limits.transferPatience / 5)
             all.inject(.ping(UInt64(number)), from: attacker, to: 1)
@@ -460,7 +456,7 @@ extension Assembly {
         var all = try scene()
         let id = announce(&all, byteCount: 100_000)
         let bomb = Deflate.compress([UInt8](repeating: 0, count: 60_000), level: 9)
-        // Of a file that nobody has named, and beyond the end.
+        // Chunks of an unknown file, and beyond the end.
         for chunk in [
             AttachmentChunk(message: .random(&all.random), index: 0, isDeflated: true, bytes: bomb),
             AttachmentChunk(message: id, index: 99, isDeflated: true, bytes: bomb),

@@ -2,15 +2,13 @@ import Crypto
 import Messaging
 import Testing
 
-/// What a member, 2, may send to another one, 1, as fast as it likes, and what changes nothing there.
+/// Frames without effect that member 2 may send to member 1 at any rate.
 private enum Idle: String, CaseIterable {
-    // Dropped.
     case later, pong, session, acknowledgement, foreign, receipt, chunk, gone, group, departure, joinCancelled
     case invitation, relayRequest, relayAnswer, punch, rejection, withdrawal, proposal, notice, description, crowded
-    // Answered, and nothing else.
+    // Answered, without another effect.
     case ping, known, late, request, oldDescription
 
-    /// The `number`th of them.
     func frame(_ number: Int, _ all: inout Assembly, known message: Content) throws -> Frame {
         let attacker = 2
         let own = all.keys[attacker]
@@ -43,7 +41,7 @@ private enum Idle: String, CaseIterable {
         case .rejection: return .lifetime(.reject(.random(&all.random), .userDeclined))
         case .withdrawal: return .lifetime(.withdraw(.random(&all.random)))
         case .proposal:
-            // Beyond the rate nobody looks at the signature.
+            // Beyond the rate no signature is checked.
             let wish = LifetimeProposal.Unsigned(
                 conversation: all.conversation, membership: machine.record.group.membership, epoch: UInt64(number),
                 previous: .none, terms: .oneDay, proposedAt: all.now, nonce: all.random.bytes(16))
@@ -63,7 +61,6 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    /// How many of them come to something before they come to nothing.
     var firstOnes: Int {
         switch self {
         case .proposal: Limits.proposalBurst
@@ -76,15 +73,14 @@ private enum Idle: String, CaseIterable {
     }
 }
 
-/// The limit on frames that change nothing (Links.md): who sends many is left unread for a while.
+/// The limit on frames without effect (Links.md): above it a link is left unread for a while.
 @Suite("Frames that change nothing") struct IdleFrameTests {
     private let victim = 1
     private let attacker = 2
-    /// The one with which a member is too fast, when all come at one time.
+    /// The number of frames, sent at one time, that exceeds the limit.
     private static let tooMany = Limits.idleFrameGroup * (Limits.idleFrameBurst + 1)
     private static let strangersTooMany = Limits.idleFrameGroup * (Limits.idleFrameStrangerBurst + 1)
 
-    /// Three members with a scheduled explosion, and a content of the attacker's that the victim has.
     private func scene() throws -> (all: Assembly, known: Content) {
         var all = try Assembly.joined(3)
         all.run()
@@ -112,7 +108,7 @@ private enum Idle: String, CaseIterable {
             if all.pauses[victim] != nil { first = number }
         }
         let pausedAt = try #require(first, "\(kind): \(most) at once and no pause")
-        // One or the other may have come as the members met.
+        // The members' first exchange may have used up a frame or two.
         #expect(pausedAt > Self.tooMany - Limits.idleFrameGroup, "\(kind): a burst is let through")
         #expect(!all.isShunned(attacker, by: victim))
     }
@@ -139,7 +135,6 @@ private enum Idle: String, CaseIterable {
         var (all, _) = try scene()
         for number in 1...Self.tooMany {
             all.inject(.ping(UInt64(number)), from: attacker, to: victim)
-            // Something new each time.
             all.inject(.content(all.text("\(number)", by: attacker), age: 0), from: attacker, to: victim)
         }
         #expect(all.pauses[victim] == 1)
@@ -156,7 +151,7 @@ private enum Idle: String, CaseIterable {
         let update = GroupUpdate(state: forged, members: [], departures: [])
         var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryBurst + 1)
         frames += Array(repeating: .ping(1), count: Self.tooMany)
-        // What closing the link comes to is yet to be: a peer may go on for some seconds.
+        // The close takes effect later: a peer may go on sending for some seconds.
         let core = all.nodes[victim]
         var turn = turn(all.random, now: all.now)
         let answers = frames.map { core.receive($0, on: link, verify: { _ in nil }, &turn) }
@@ -171,7 +166,7 @@ private enum Idle: String, CaseIterable {
             _ = try all.say("round \(round)", from: round % 3)
             all.run(for: 5)
         }
-        // Somebody was away, and all that was not acknowledged comes again.
+        // After an absence all unacknowledged messages come again.
         all.isolate(2)
         for round in 0..<200 { _ = try all.say("away \(round)", from: 0) }
         all.heal()
@@ -189,7 +184,6 @@ private enum Idle: String, CaseIterable {
             var now = noon
             var pauses = 0
             while now < noon + 2 * .second {
-                // As fast as it is read.
                 if let wait = frames.note(now: now) {
                     now = now + wait
                     pauses += 1
@@ -197,7 +191,7 @@ private enum Idle: String, CaseIterable {
                 passed += 1
                 #expect(pauses > 0 || passed < burst + Limits.idleFrameGroup)
             }
-            // What one pause more or less lets through.
+            // A tolerance of one pause.
             #expect(
                 abs(passed - burst - 2 * rate) <= 2 * Limits.idleFrameGroup, "\(passed) of \(burst) and 2 · \(rate)")
         }
@@ -289,7 +283,6 @@ private enum Idle: String, CaseIterable {
             for time in 0..<10_000 {
                 let now = noon + Milliseconds(time)
                 for link in 0..<count {
-                    // A patient one says what there is, at most.
                     while readAt[link] <= now {
                         passed[link] += 1
                         if let wait = frames.note(now: now) { readAt[link] = now + wait }
@@ -298,9 +291,9 @@ private enum Idle: String, CaseIterable {
             }
             let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
             let sum = passed.reduce(0, +)
-            // Each may have taken a group in advance.
+            // Each link may have taken a group in advance.
             #expect(abs(sum - burst - 20_000) <= (count + 1) * Limits.idleFrameGroup, "\(count): \(sum)")
-            // But for the burst, which whoever comes first may take.
+            // Except for the burst, which the first link may take.
             #expect(passed.dropFirst().allSatisfy { $0 >= 15_000 / count }, "\(passed)")
         }
     }
@@ -325,7 +318,7 @@ private enum Idle: String, CaseIterable {
 
     // MARK: Others than members
 
-    /// A node with a contact inbox that serves everybody as a rendezvous node.
+    /// A node with a contact inbox that is an open rendezvous node.
     private struct Contact {
         var random = Randomness.seeded(5)
         var node = NodeStateMachine()
@@ -379,7 +372,6 @@ private enum Idle: String, CaseIterable {
             step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
 
-        /// A stream from a guest to a holder.
         mutating func openStream() {
             open(holder, by: user.publicKey)
             say(.relayRequest(.reserve([Contact.label])), on: holder)
@@ -420,7 +412,7 @@ private enum Idle: String, CaseIterable {
                 }
             if contact.say(frame, on: contact.holder).pauses[contact.holder] != nil { first = number }
         }
-        // An invitation is new once; a reservation is an answer the first time, too.
+        // An invitation is new once. A reservation is an answer from the first time on.
         #expect(first == (kind == "invitation" ? Self.strangersTooMany + 1 : Self.strangersTooMany), "\(kind)")
     }
 
@@ -472,7 +464,7 @@ private enum Idle: String, CaseIterable {
                 switch kind {
                 case "data": .stream(.guest, .data([UInt8(truncatingIfNeeded: number)]))
                 case "credit": .stream(stream, .credit(1))
-                // Long ones to nobody are dropped, and cost as much.
+                // Long frames to an unknown stream are dropped, and cost as much.
                 default: .stream(stream, .data(full))
                 }
             let actions = contact.say(.relayRequest(frame), on: link)
@@ -521,7 +513,7 @@ private enum Idle: String, CaseIterable {
             contact.say(.relayRequest(.open(own)), on: guest)
             links.append(guest)
         }
-        // Nobody gives credit, so a stream passes a window on: a byte at a time, that is enough.
+        // Without credit a stream passes on one window, here a byte at a time.
         var readAt: [LinkID: Timestamp] = [:]
         let start = contact.now
         var passed = 0
@@ -550,7 +542,7 @@ private enum Idle: String, CaseIterable {
             contact.say(.relayRequest(.open(contact.reservation)), on: link)
         }
         for link in guests { for _ in 0..<4 { contact.say(.relayRequest(.stream(.guest, .data(full))), on: link) } }
-        // As much as was passed on, in pieces of a kilobyte, faster than any rate: more of them than small ones may come.
+        // Credit for the passed bytes in pieces of a kilobyte: more frames than the limit, each with an effect.
         var count = 0
         for number in guests.indices {
             for _ in 0..<64 {
@@ -600,7 +592,6 @@ private enum Idle: String, CaseIterable {
                 }
             }
         }
-        // 5 s.
         #expect(passed > 4 * Limits.relayedByteRate, "\(passed)")
     }
 
@@ -634,7 +625,6 @@ private enum Idle: String, CaseIterable {
 }
 
 extension [NodeAction] {
-    /// Links that are left unread, and how long.
     fileprivate var pauses: [LinkID: Milliseconds] {
         reduce(into: [:]) { if case .pauseReading(let link, let time) = $1 { $0[link] = time } }
     }

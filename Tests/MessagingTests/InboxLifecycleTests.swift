@@ -3,11 +3,10 @@ import Testing
 
 @testable import Messaging
 
-/// The rules of seed 001, one by one, on the machine alone.
+/// The rules of the inbox lifecycle (Delivery.md), on the machine alone.
 @Suite struct InboxLifecycle {
     typealias Machine = InboxLifecycleStateMachine
 
-    /// By their numbers.
     private let inboxes = (0..<16 as Range<UInt8>).map { number in
         InboxEntry(client: ClientID(unchecked: [UInt8](repeating: 0, count: 15) + [number]), createdAt: noon)
     }
@@ -16,7 +15,6 @@ import Testing
 
     private let free: (InboxEntry) -> InboxProtection = { _ in [] }
 
-    /// `count` inboxes, asleep; number n was last active n seconds after noon.
     private func asleep(_ count: UInt8, capacity: Int) -> Machine {
         var machine = Machine(capacity: capacity)
         for number in 0..<count { machine.track(inbox(number), lastActivity: noon + Int64(number) * .second) }
@@ -36,14 +34,12 @@ import Testing
 
     @Test func `not tracked, sleeping, awake: every event in every state`() throws {
         var machine = Machine(capacity: 2)
-        // Not tracked.
         #expect(!machine.isTracked(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
         #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(inbox(1), now: later, protection: free) }
         machine.active(inbox(1), at: later)
         machine.endDelivery(inbox(1))
         machine.remove(inbox(1))
         #expect(!machine.isTracked(inbox(1)))
-        // Sleeping.
         machine.track(inbox(1), lastActivity: noon)
         #expect(machine.isTracked(inbox(1)) && !machine.isAwake(inbox(1)) && machine.sleepingCount == 1)
         machine.track(inbox(1), lastActivity: later)
@@ -52,11 +48,10 @@ import Testing
         machine.endDelivery(inbox(1))
         machine.active(inbox(1), at: later)
         #expect(machine.lastActivity(inbox(1)) == later)
-        // Awake.
         wake(&machine, 1, .pushNotification)
         #expect(machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == .pushNotification)
         #expect(machine.awakeCount == 1 && machine.sleepingCount == 0)
-        // Woken again it keeps its reason, and nobody gives way for it.
+        // A second wake keeps the first reason and evicts nothing.
         #expect(wake(&machine, 1, .userInteraction, protection: { _ in .unread }).isEmpty)
         #expect(machine.wakeReason(inbox(1)) == .pushNotification)
         machine.track(inbox(1), lastActivity: nil)
@@ -65,10 +60,8 @@ import Testing
         #expect(machine.lastActivity(inbox(1)) == later)
         #expect(try machine.sleep(inbox(1), now: later, protection: free) == true)
         #expect(!machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
-        // Gone, from either.
         machine.remove(inbox(1))
         #expect(!machine.isTracked(inbox(1)))
-        // A new one is awake at once.
         wake(&machine, 2)
         #expect(machine.isAwake(inbox(2)))
         machine.remove(inbox(2))
@@ -98,7 +91,7 @@ import Testing
         #expect(wake(&machine, 1).isEmpty)
         #expect(wake(&machine, 2) == [inbox(1)])
         #expect(wake(&machine, 0) == [inbox(2)])
-        // Activity counts, not the moment of waking.
+        // The order follows activity, not the time of waking.
         machine.active(inbox(0), at: later)
         #expect(wake(&machine, 1) == [inbox(3)])
         #expect(machine.awakeCount == 2 && machine.sleepingCount == 2)
@@ -142,7 +135,6 @@ import Testing
         #expect(machine.awakeCount == 6 && machine.isOverCapacity)
         #expect(wake(&machine, 6, reason, protection: { $0 == inbox(6) ? [] : .unread }).isEmpty)
         #expect(machine.isAwake(inbox(6)))
-        // It gives way in its turn.
         #expect(wake(&machine, 7, reason, protection: { $0 == inbox(6) ? [] : .unread }) == [inbox(6)])
     }
 
@@ -153,11 +145,11 @@ import Testing
             #expect(wake(&machine, number, at: now, stay: 10 * .second).isEmpty)
         }
         #expect(machine.isStaying(inbox(0), now: later) && !machine.isStaying(inbox(0), now: later + 10 * .second))
-        // What has not done what it was woken for keeps its time, whoever asks.
+        // An inbox that has not done what it was woken for keeps its time, whatever the reason of the next wake.
         let early = later + Limits.inboxStayForToken - 1
         #expect(wake(&machine, 4, .pushNotification, at: early, stay: 10 * .second).isEmpty)
         let now = later + Limits.inboxStayForToken + 100
-        // What is woken to deliver can wait for the others.
+        // An inbox that is woken to deliver can wait for the others.
         #expect(wake(&machine, 5, .activityRanking, at: now, stay: 10 * .second).isEmpty)
         #expect(wake(&machine, 6, .userInteraction, at: now, stay: 10 * .second) == [inbox(0), inbox(1)])
         #expect(machine.awakeCount == 5)
@@ -218,7 +210,6 @@ import Testing
         wake(&machine, 2, at: later + .second, stay: 10 * .second)
         wake(&machine, 1, at: later + 2 * .second)
         #expect(inbox(0).retries == 1, "it gave way while it stayed")
-        // Its user wants it to sleep, whatever it has to deliver.
         #expect(try machine.sleep(inbox(1), now: later, protection: free))
         #expect(inbox(1).retries == 1)
     }
@@ -234,7 +225,6 @@ import Testing
         machine.apply(plan, now: later)
         for number in [7, 6] as [UInt8] { wake(&machine, number, .activityRanking) }
         #expect(machine.awakeCount == 3)
-        // In order, it changes nothing.
         #expect(machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] } == Machine.Plan())
     }
 

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite("Join rates") struct JoinRateTests {
-    @Test("Five refusals of one tag are said at once, then one every twelve seconds") func refusals() {
+    @Test("Five refusals of one tag are sent at once, then one every twelve seconds") func refusals() {
         var random = Randomness.seeded(1)
         let (tag, other) = (InviteTag.random(&random), InviteTag.random(&random))
         var rates = JoinRates()
@@ -18,7 +18,7 @@ import Testing
         #expect(rates.takesRefusal(tag, now: later) == false)
     }
 
-    @Test("Sixty requests by one invite are looked at at once, then one a second; strays share one such allowance")
+    @Test("Sixty requests by one invite are checked at once, then one a second; invalid requests share one allowance")
     func requests() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
@@ -29,11 +29,12 @@ import Testing
             #expect(rates.takesRequest(by: invite, now: noon + 1_000) == true)
             #expect(rates.takesRequest(by: invite, now: noon + 1_000) == false)
         }
-        // The holders of one invite keep nobody else out.
+        // The holders of one invite do not use up the allowance of others.
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("Only so many invites are counted; beyond that they share what strays have") func boundedRequests() {
+    @Test("The number of counted invites is bounded; the rest share the allowance of invalid requests")
+    func boundedRequests() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRequest(by: .random(&random), now: noon) == true) }
@@ -42,7 +43,7 @@ import Testing
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("Only so many tags are counted, and those that have been quiet make room") func bounded() {
+    @Test("The number of counted tags is bounded, and quiet tags make room") func bounded() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRefusal(.random(&random), now: noon) == true) }
@@ -51,7 +52,6 @@ import Testing
     }
 }
 
-/// A creator with one invite, and joiners that say what they like.
 private struct Door {
     var pair = Pair()
     private var nextLink: UInt64 = 1_000
@@ -60,7 +60,7 @@ private struct Door {
 
     var creator: ConversationStateMachine? { pair.machines[0] }
 
-    /// What the creator's node does with a first frame of `key`.
+    /// The creator's actions for a first frame of `key`.
     mutating func ask(_ key: IdentityKey, _ request: JoinRequest, verified: VerifiedInvite?) -> [NodeAction] {
         nextLink += 1
         let link = LinkID(nextLink)
@@ -70,7 +70,6 @@ private struct Door {
         _ = pair.nodes[0].linkOpened(link, client: pair.clients[0], remote: key.publicKey, weDialled: false, &turn)
         let actions = pair.nodes[0].receive(.joinRequest(request), on: link, verify: { _ in verified }, &turn)
         pair.random = turn.random
-        // The numbers of links are no part of an answer.
         return actions.map { action in
             switch action {
             case .close: .close(LinkID(0))
@@ -80,7 +79,6 @@ private struct Door {
         }
     }
 
-    /// Another invite of the same conversation.
     mutating func inviteAgain() throws -> VerifiedInvite {
         var made: Invite?
         pair.command(0) { (machine, turn) throws(CommandError) in
@@ -107,8 +105,9 @@ private struct Door {
 @Suite("Joins at the creator") struct CreatorTests {
     private static let silence: [NodeAction] = [.close(LinkID(0))]
 
-    @Test("Strangers learn nothing: every request without the secret or a valid invite is answered by the same silence")
-    func strangers() throws {
+    @Test("A request without the secret or a valid invite gets no answer, whatever is wrong with it") func strangers()
+        throws
+    {
         var door = try Door()
         var random = Randomness.seeded(9)
         let invite = try #require(door.pair.invite)
@@ -133,7 +132,7 @@ private struct Door {
         for answers in [open, locked, expired] { #expect(answers.allSatisfy { $0 == Self.silence }) }
     }
 
-    @Test("A flood of joiners with one invite: one gets in, five are told, the others hear nothing until later")
+    @Test("A flood of joiners with one invite: one gets in, five are refused, the others hear nothing until later")
     func flood() throws {
         var door = try Door()
         var random = Randomness.seeded(9)
@@ -154,12 +153,12 @@ private struct Door {
         #expect(door.creator?.currentMembers.count == 1 && door.creator?.droppedCount == 14)
         door.pair.now = door.pair.now + 12 * .second
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
-        // Whatever comes, the node looks at so many only: even the admitted joiner has to wait.
+        // The limit holds for all requests: even the admitted joiner has to wait.
         for _ in 0..<100 { _ = door.ask(makeKey(&random), try door.request(secret: []), verified: invite) }
         #expect(door.ask(makeKey(&random), try door.request(), verified: invite) == Self.silence)
     }
 
-    @Test("Who was removed does not come back by an invite of before with another key; by a new one whoever has it may")
+    @Test("A removed member cannot join by an old invite with another key; a new invite admits its holder")
     func removed() throws {
         var door = try Door(singleUse: false)
         var random = Randomness.seeded(9)
@@ -191,7 +190,7 @@ private struct Door {
         }
     }
 
-    @Test("An invite's route goes when its time is over and there is another, or a day later") func routes() throws {
+    @Test("An invite's route ends when it has expired and there is another, or a day later") func routes() throws {
         var all = try Assembly.joined(1)
         func invite(_ all: inout Assembly) {
             all.command(0) { (machine, turn) throws(CommandError) in
@@ -204,7 +203,6 @@ private struct Door {
             #expect(routes(all) == 3)
             all.now = all.now + 2 * .second
         }
-        // Who comes too late is told so.
         all.step(0) { core, turn in core.advance(&turn) }
         #expect(routes(all) == 3)
         all.now = all.now + Limits.joinLifetime
@@ -213,14 +211,13 @@ private struct Door {
         #expect(routes(all) == 0)
     }
 
-    @Test("The checks come in order: the first that does not hold is the answer") func order() throws {
+    @Test("The checks run in order: the first failure is the answer") func order() throws {
         var random = Randomness.seeded(9)
-        // Of a living conversation: only a consumed invite is said to be that, once nothing else is wrong with it.
+        // In a living conversation `consumed` is the answer only if all other checks pass.
         var door = try Door()
         let invite = try #require(door.pair.invite)
         _ = door.ask(makeKey(&random), try door.request(), verified: invite)
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
-        // Consumed and revoked: revocation decides.
         door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.revoke(invite.invite.id) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
         door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
@@ -238,7 +235,8 @@ private struct Door {
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
     }
 
-    @Test("A link that closes without an answer makes the next dial wait longer, up to 48 s") func waits() throws {
+    @Test("A link that closes without an answer doubles the wait before the next dial, up to 48 s") func waits() throws
+    {
         var pair = Pair()
         try joining(&pair)
         var waits: [Milliseconds] = []
@@ -255,7 +253,7 @@ private struct Door {
         #expect(waits[0] < 400 && waits[13] >= Limits.redialLongest / 2)
         #expect(waits.allSatisfy { $0 <= Limits.redialLongest * 3 / 2 })
         #expect(pair.nodes[1].joins.first?.attempts == 15)
-        // The user asks: at once, and from the beginning.
+        // The user asks: the dial is immediate and the backoff starts again.
         pair.connect(dialer: 1)
         pair.disconnect()
         let client = pair.clients[1]
@@ -264,12 +262,13 @@ private struct Door {
         #expect(pair.dials[1] != nil)
     }
 
-    @Test("A welcome on a link that another has replaced is not taken: the answer to the same request on that one is")
-    func replaced() throws {
+    @Test("A welcome on a replaced link is ignored; the repeated request on the new link is answered") func replaced()
+        throws
+    {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
-        // The creator answers, and before that has come there is another link.
+        // The creator answers, and another link opens before the answer arrives.
         let (_, first, request) = pair.wire.removeFirst()
         let invite = pair.invite
         pair.step(0) { core, turn in
@@ -283,7 +282,7 @@ private struct Door {
         for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
     }
 
-    @Test("A join that has failed is listed, and swept with its keys two days after it began") func swept() throws {
+    @Test("A failed join is listed, and swept with its keys two days after it began") func swept() throws {
         var pair = Pair()
         try joining(&pair)
         let start = pair.now
@@ -303,12 +302,12 @@ private struct Door {
         #expect(destroyed == [.destroy(pair.clients[1])] && pair.nodes[1].joins.isEmpty)
     }
 
-    @Test("A joiner that cancels after its admission gives its place back; the single use stays consumed")
-    func cancelled() throws {
+    @Test("A joiner that cancels after its admission frees its place; the single use stays consumed") func cancelled()
+        throws
+    {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
-        // The request arrives and is admitted; the welcome is still on its way.
         let invite = try #require(pair.invite)
         let request = pair.wire.removeFirst()
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
@@ -322,7 +321,7 @@ private struct Door {
         #expect(pair.machines[0]?.invites?.invites.first?.admitted == [pair.keys[1].publicKey])
     }
 
-    @Test("A conversation of another creator with the id of one that we have is not entered, be that awake or asleep")
+    @Test("A conversation with the id of one that we have, by another creator, is not entered, awake or asleep")
     func impostor() throws {
         for isAsleep in [false, true] {
             var pair = Pair()
@@ -359,7 +358,7 @@ private struct Door {
                 return answer
             }
             #expect(answer.prefix(3) == [.save(client), .transmit(link, .joinCancelled), .close(link)])
-            // It is listed as failed, like every other join that has, and swept like them.
+            // It is listed as failed and swept like any failed join.
             #expect(pair.nodes[1].joins.first { $0.client == client }?.record.state == .joinFailed(.genericFailure))
             #expect(pair.events[1].last == .joinFailed(.genericFailure, tag))
             #expect(pair.nodes[1].client(of: conversation) == victim)
@@ -367,7 +366,7 @@ private struct Door {
         }
     }
 
-    @Test("A joiner that cancels before its request is looked at leaves nothing behind") func cancelledEarly() throws {
+    @Test("A joiner that cancels before its request is processed leaves nothing behind") func cancelledEarly() throws {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
@@ -391,7 +390,7 @@ private struct Door {
 }
 
 @Suite("A blocked contact") struct BlockedContactTests {
-    @Test("Blocking forgets what waits for the peer and what it has sent, and closes the link") func blocked() throws {
+    @Test("Blocking drops what waits for the peer and what it has sent, and closes the link") func blocked() throws {
         var random = Randomness.seeded(3)
         let (own, peer) = (makeKey(&random), makeKey(&random))
         let card = ContactCard(
@@ -410,8 +409,8 @@ private struct Door {
         #expect(machine.nextDeadline == nil && !machine.isAwaited(peer.publicKey))
     }
 
-    @Test("A ping that is given up closes its link, which nothing else would; what else waits for the peer keeps it")
-    func unanswered() throws {
+    @Test("A ping that is given up closes its link, unless something else waits for the peer") func unanswered() throws
+    {
         for isInvited in [false, true] {
             var random = Randomness.seeded(3)
             let peer = makeKey(&random)

@@ -2,9 +2,9 @@ import Crypto
 import Messaging
 import Testing
 
-/// Signatures that come when an agreement is there already, one by one, and what is not one.
+/// Signatures that arrive after the agreement, one by one, and invalid ones.
 @Suite struct LaterSignatureTests {
-    /// Members who have agreed, of whom the first has learnt that another one is there, and nothing of its consent.
+    /// An agreement, after which the first member has learnt of a new member, but not of its consent.
     private func admit(_ count: Int, leaving: [Int] = []) -> (
         council: Council, agreement: Agreement, newcomer: IdentityKey
     ) {
@@ -67,7 +67,6 @@ import Testing
         let signed = council.machines[0].inForce
         #expect(signed?.accepts.count == Limits.memberCount - 1 && signed?.isSigned(by: newcomer.publicKey) == true)
         #expect(signed?.isSigned(by: council.key(9)) == false)
-        // Nobody is gone now.
         #expect(council.receive(.accept(unknown), from: 1, 0) == [.dropped])
         #expect(council.machines[0].inForce == signed)
     }
@@ -87,7 +86,7 @@ import Testing
             let shown = Agreement(proposal: other, accepts: accepts)
             let actions = council.receive(.agreement(shown), from: 1, 2)
             #expect(council.machines[2].inForce?.id == (isLater ? shown.id : ours.id))
-            // Who has the other one learns of ours.
+            // A member with the other agreement learns of ours.
             if !isLater { #expect(actions == [.dropped, .sendTo(council.key(1), .agreement(ours))]) }
         }
     }
@@ -103,7 +102,7 @@ import Testing
             random: &council.random)
         #expect(council.machines[0].inForce?.id == agreement.id)
         #expect(actions == [.sendTo(council.key(2), .agreement(agreement))])
-        // One that was there before ends with the session.
+        // An earlier agreement ends with the session.
         let later = council.machines[0].sessionStart(reset: false, policy: .ask)
         _ = council.machines[0].sessionEstablished(
             with: council.key(2), sent: later, received: received, now: council.now, key: council.keys[0],
@@ -130,7 +129,7 @@ import Testing
     @Test func `what members have taken back is remembered within bounds, that of those who are here first`() {
         var council = Council(3)
         var membership: UInt64 = 1
-        /// The first member agrees to what this one proposes, and it is taken back.
+        /// The first member accepts this one's proposal, which is then withdrawn.
         func takeBack(_ proposer: Int) {
             let proposal = LifetimeProposal.Unsigned(
                 conversation: council.conversation, membership: membership, epoch: membership, previous: .none,

@@ -59,7 +59,7 @@ import Testing
         talk.session(resets: [false, true])
         #expect(talk.agreements == [nil, nil])
         #expect(talk.told[0].last == .reset(previous: .oneDay, .away(talk.machines[1].own)))
-        // What was sent meanwhile under the old agreement may still be stored.
+        // A message sent meanwhile under the old agreement may still be stored.
         #expect(talk.machines[1].storable(under: old) == .oneDay)
         #expect(talk.propose(.oneDay, .one) == nil)
     }
@@ -76,7 +76,6 @@ import Testing
 }
 
 @Suite struct LifetimeCells {
-    /// Every message that a peer may send, by name.
     private func messages(_ talk: inout Negotiation) -> [(String, LifetimeMessage)] {
         let foreign = ConversationID.random(&talk.random)
         let valid = talk.proposal(by: .two, epoch: 100)
@@ -149,7 +148,7 @@ import Testing
         #expect(settled.withdraw(.one) == .noProposal)
         #expect(settled.propose(.ephemeral, .one) == .alreadyAgreed(.ephemeral))
         #expect(settled.propose(.oneDay, .one) == nil)
-        // Proposed: withdrawing, and proposing something else.
+        // Proposed: withdrawing, or another proposal.
         var proposed = settled
         #expect(proposed.accept(.one) == .noProposal)
         #expect(proposed.reject(.one) == .noProposal)
@@ -157,7 +156,7 @@ import Testing
         #expect(proposed.wires[1].count == 3)
         #expect(proposed.withdraw(.one) == nil)
         #expect(proposed.pending(.one) == nil)
-        // Asked: accepting, rejecting, answering with the same value or another.
+        // Asked: accepting, rejecting, or answering with the same or another value.
         settled.deliverAll()
         var asked = settled
         #expect(asked.withdraw(.two) == .noProposal)
@@ -246,7 +245,7 @@ import Testing
         talk.propose(.sevenDays, .two)
         talk.deliverAll()
         #expect(talk.pending(.one)?.proposal.id == talk.pending(.two)?.proposal.id)
-        // Whoever is asked answers with another value: the other is asked.
+        // The asked side answers with another value, so the other side is asked.
         let asked: Negotiation.Side = talk.pending(.one)!.isOurs ? .two : .one
         talk.propose(.oneHour, asked)
         talk.deliverAll()
@@ -334,7 +333,7 @@ import Testing
             if talk.receive(.proposal(proposal), .one).first == .dropped { dropped += 1 }
         }
         #expect(dropped == 997)
-        // One answer: an honest member would else wait for ever.
+        // One answer: without it an honest member would wait for ever.
         #expect(talk.wires[1].count == 1)
         guard case .reject(_, .rateLimited)? = talk.wires[1].first else {
             Issue.record("no answer to what came too fast")
@@ -396,7 +395,7 @@ import Testing
             var talk = Negotiation()
             talk.agree(on: .oneDay)
             talk.session(resets: resets, heard: heard)
-            // A side that heard has done its reset; one that did not says it again.
+            // A side whose reset was not heard repeats it.
             let again = (0..<2).map { resets[$0] && !heard[$0] }
             talk.session(resets: again)
             talk.deliverAll()
@@ -528,8 +527,8 @@ import Testing
     }
 }
 
-/// Every interleaving of a few operations, with messages lost when the link breaks. When all is quiet after a session
-/// both sides agree on what is in force, and it carries both signatures.
+/// Every interleaving of a few operations, with messages lost when the link breaks. After a session both sides agree on
+/// what is in force, and it has both signatures.
 @Suite struct LifetimeExploration {
     private enum Step: CaseIterable {
         case proposeOne, proposeTwo, acceptOne, acceptTwo, withdrawOne, withdrawTwo, deliverOne, deliverTwo
@@ -573,7 +572,7 @@ import Testing
 
     private func explore(_ talk: Negotiation, _ hasReset: [Bool], depth: Int, _ path: [Step], _ count: inout Int) {
         count += 1
-        // From here, everything in flight arrives and both sides must agree; or it is lost, and a session settles it.
+        // From here all messages in flight arrive and both sides agree, or they are lost and a session settles it.
         for isLost in [false, true] {
             var quiet = talk
             if isLost { quiet.session(resets: hasReset) }
@@ -613,7 +612,7 @@ import Testing
     }
 }
 
-/// What a hostile member tried in the review, each a way around consent.
+/// Attempts of a hostile member to get around consent, found in a review.
 @Suite struct LifetimeAttacks {
     @Test func `an agreement that its proposer has used cannot be taken back`() throws {
         var talk = Negotiation()
@@ -631,7 +630,7 @@ import Testing
         talk.propose(.oneHour, .one)
         talk.deliverAll()
         talk.accept(.two)
-        // The proposer says nothing of having it.
+        // The proposer does not say that it has the accept.
         talk.loseAll()
         let head = try #require(talk.machines[1].record.head)
         talk.now = talk.now + Limits.withdrawalWindow + 1

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// A member retires the link in use, for it has another one: the two may be noticed here in either order.
+/// A member retires the link in use for another one. The two events may arrive in either order.
 @Suite("A link that moves") struct LinkMoves {
     private var all: Assembly
 

@@ -2,15 +2,14 @@ import Crypto
 import Messaging
 import Testing
 
-/// A member that lies about epochs, in words that nobody signs and in proposals that it signs itself. What it says must
-/// not keep the honest members from agreeing with each other: not at all by unsigned words, and not beyond its removal by
-/// signed ones.
+/// A member that lies about epochs, in unsigned messages and in proposals of its own. Unsigned lies never keep the
+/// honest members from agreeing; signed ones do so at most until its removal.
 @Suite struct LyingMembers {
     private static let lies: [UInt64] = [
         0, 1, 1 << 19, 1 << 20, 1 << 21, 1 << 31, 1 << 32, 1 << 48, 1 << 63, .max - 1, .max,
     ]
 
-    /// Opens a link on which the liar names another epoch than it knows of.
+    /// Opens a link on which the liar claims a false epoch.
     private func lie(_ epoch: UInt64, by liar: Int, to one: Int, _ council: inout Council) {
         council.unlink(liar, one)
         council.link(liar, one)
@@ -21,7 +20,7 @@ import Testing
         council.deliverAll()
     }
 
-    /// Each honest member proposes, and all others must be asked. Signed by all, it must be in force.
+    /// Each honest member proposes and all others are asked. With all signatures the proposal is in force.
     private func expectAgreement(_ honest: [Int], _ council: inout Council, _ note: String) {
         for proposer in honest {
             council.now = council.now + 4 * Limits.proposalInterval
@@ -75,7 +74,7 @@ import Testing
         }
     }
 
-    /// A proposal of the liar's own with an epoch of its choice, shown to some.
+    /// A proposal of the liar with any epoch, shown to some.
     private func propose(_ epoch: UInt64, by liar: Int, to some: [Int], _ council: inout Council) -> LifetimeProposal {
         let proposal = LifetimeProposal.Unsigned(
             conversation: council.conversation, membership: council.membership, epoch: epoch, previous: .none,
@@ -114,7 +113,7 @@ import Testing
             council.leave(liar)
             for one in honest { council.restart(one) }
             #expect(council.heal() && council.isAgreed && council.unsigned.isEmpty, "seed \(seed)")
-            // Somebody who comes later has signed nothing of it.
+            // A later member has signed nothing.
             let newcomer = council.join()
             council.heal()
             expectAgreement(honest + [newcomer], &council, "seed \(seed)")
@@ -128,7 +127,7 @@ import Testing
         let accept = LifetimeAccept(proposal, at: council.now, by: council.keys[0], &council.random)
         council.receive(.agreement(Agreement(proposal: proposal, accepts: [accept])), from: 2, 0)
         #expect(council.machines[0].record.newest == Ballot() && council.machines[0].terms == .ephemeral)
-        // And the highest epoch there is neither traps nor lasts.
+        // The highest epoch neither traps nor lasts.
         var record = council.machines[0].record
         record.newest = Ballot(membership: council.membership, epoch: .max)
         council.machines[0] = LifetimeStateMachine(

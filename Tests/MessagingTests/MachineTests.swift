@@ -168,7 +168,7 @@ import Testing
             now = next
         }
         #expect(longest > Limits.redialLongest / 2 && longest <= Limits.redialLongest * 3 / 2)
-        // And 11 s for the dial itself: a member is dialled within a minute of its way being free.
+        // With 11 s for the dial itself: a member is dialled within a minute of its path being free.
         #expect(Limits.redialLongest * 3 / 2 + 11 * .second <= .minute)
         machine.dialFailed(now: now, random: &random)
         machine.hurry(now: now)
@@ -195,11 +195,10 @@ import Testing
             #expect(machine.advance(now: noon + 30 * .second - 1).isEmpty)
             #expect(!machine.isReaching(now: noon + 30 * .second - 1))
             #expect(machine.advance(now: noon + 30 * .second) == [.dial])
-            // After a failure, too.
             machine.dialFailed(now: noon + 30 * .second, random: &random)
             #expect(machine.nextDeadline == noon + .minute)
             #expect(machine.advance(now: noon + .minute) == [.dial])
-            // Its time is over.
+            // The announcement has expired.
             machine.dialFailed(now: noon + .minute, random: &random)
             #expect(machine.nextDeadline! < noon + .minute + 5 * .second)
         }
@@ -360,11 +359,11 @@ import Testing
         issuer.recordAdmission(of: first, by: verified.invite.id)
         #expect(decide(issuer, joiner: first, isMember: true, memberCount: 2) == .welcomeAgain)
         #expect(decide(issuer, joiner: second, memberCount: 2) == .refuse(.singleUseConsumed))
-        // After a restart from its record it says the same.
+        // A restart from its record gives the same answers.
         issuer = IssuerStateMachine(record: issuer.record)
         #expect(decide(issuer, joiner: first, isMember: true, memberCount: 2) == .welcomeAgain)
         #expect(decide(issuer, joiner: second) == .refuse(.singleUseConsumed))
-        // Somebody who has left is not admitted by the same invite again.
+        // A member that has left is not admitted by the same invite again.
         #expect(decide(issuer, joiner: first) == .refuse(.singleUseConsumed))
     }
 
@@ -384,7 +383,6 @@ import Testing
         locked.setLocked(false)
         #expect(decide(locked, joiner: joiner) == .admit)
         #expect(decide(issuer, joiner: joiner, now: verified.invite.expiresAt) == .refuse(.genericFailure))
-        // The conversation that the invite names is not here.
         #expect(decide(issuer, joiner: joiner, opensToken: false) == .refuse(.conversationExpired))
         #expect(decide(issuer, joiner: joiner, memberCount: Limits.memberCount) == .refuse(.genericFailure))
         let unknown = IssuerStateMachine(record: IssuerStateMachine.Record(tag: verified.invite.tag))
@@ -401,11 +399,11 @@ import Testing
         }
         for _ in 0..<Limits.inviteCount { #expect(issue(noon) == true) }
         #expect(issuer.prune(now: noon).isEmpty && issue(noon) == false)
-        // Their holders are told that they are too late, for a while.
+        // For a while holders of expired invites are told that they are late.
         var told = issuer
         #expect(told.prune(now: noon + .day, grace: .day).isEmpty)
         #expect(told.prune(now: noon + 2 * Milliseconds.day, grace: .day).count == Limits.inviteCount)
-        // Also those that were used, once nobody can still wait for its welcome.
+        // The same for used invites, once no joiner can still wait for its welcome.
         for invite in issuer.record.invites { issuer.recordAdmission(of: makeKey(&random).publicKey, by: invite.id) }
         let later = noon + Milliseconds.day + Limits.joinLifetime
         let over = issuer.record.invites.map(\.id)

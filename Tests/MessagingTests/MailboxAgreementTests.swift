@@ -24,11 +24,11 @@ import Testing
                 }
             }
         }
-        // Whoever has been away since before its end still puts into it: the box stays for a while.
+        // A member that was away since before the end still writes to the box, so it stays for a while.
         #expect(all.machine(0)?.boxUntil.map { $0 > all.now && $0 <= all.now + Limits.sliceHorizon } == true)
     }
 
-    @Test("where one of three says no, nothing is named and nothing is asked for") func refused() throws {
+    @Test("if one of three members rejects the mailbox, no box is named or claimed") func refused() throws {
         var all = try Assembly.joined(3)
         try all.giveMailboxes()
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.mailed, &turn) }
@@ -46,7 +46,7 @@ import Testing
         #expect(all.orders.isEmpty)
     }
 
-    @Test("a member without a mailbox names none, and nobody writes to one") func without() throws {
+    @Test("a member without a mailbox names no box, and no member writes to one") func without() throws {
         var all = try Assembly.joined(2)
         all.mailboxes[0] = try all.makeMailbox(of: 0)
         all.agree(on: .mailed)
@@ -59,7 +59,7 @@ import Testing
         #expect(all.orders[0] == nil && all.orders[1]?.map { $0.messages.map(\.id) } == [[id]])
     }
 
-    @Test("who joins later has a box and everybody's keys, and so have the others of it") func joined() throws {
+    @Test("a later member has a box and all keys, and the others have its keys") func joined() throws {
         var all = Assembly(3)
         let client = all.clients[0]
         all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p", &turn)) ?? [] }
@@ -74,7 +74,7 @@ import Testing
         }
     }
 
-    @Test("when a member is removed the others have other boxes, of which it hears nothing") func removed() throws {
+    @Test("when a member is removed the others change their boxes and do not tell it") func removed() throws {
         var all = try Assembly.mailing(3)
         let before = [all.box(0), all.box(1)]
         let removed = all.keys[2].publicKey
@@ -90,7 +90,7 @@ import Testing
         }
     }
 
-    @Test("keys are asked for under the agreement alone, above what is known, and only as often as is allowed")
+    @Test("keys are requested only under the agreement, only above the known ones, and within the rate limit")
     func wanted() throws {
         var all = try Assembly.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement?.id)
@@ -114,14 +114,14 @@ import Testing
         all.now = all.now + Limits.sliceRequestInterval
         #expect(makes(.mailbox(.want(agreement, above: nil))).count == 1)
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty)
-        // Without a box of our own there is nothing to give.
+        // Without a box of our own there are no keys to give.
         all.run(for: .minute)
         all.mailboxes[0] = nil
         all.step(0) { core, turn in core.endpointsChanged(&turn) }
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty)
     }
 
-    @Test("keys that nobody can have meant are dropped") func keys() throws {
+    @Test("keys that no honest owner would send are dropped") func keys() throws {
         var all = try Assembly.mailing(2)
         all.run(for: .minute)
         let agreement = try #require(all.machine(0)?.agreement)
@@ -139,11 +139,11 @@ import Testing
         #expect(!say(1, left: 1, AgreementID.none) && !say(Limits.sliceKeyCount + 1, left: 1))
         #expect(all.machine(0)?.savedRecord.mailbox == known)
         #expect(say(0, left: 1) && say(1, left: schedule.width) && say(Limits.sliceKeyCount, left: 1))
-        // Each is a write, and each key a point: they have a rate.
+        // Each key costs a write and a point multiplication, so keys are rate-limited.
         var taken = 0
         for _ in 0..<200 where say(1, left: 1) { taken += 1 }
         #expect(taken <= Limits.sliceFrameBurst)
-        // One that brings none for now leaves nothing to seal to.
+        // An answer without a present key leaves nothing to seal to.
         all = try Assembly.mailing(2)
         all.run(for: .minute)
         #expect(all.isMailable(1, by: 0))
@@ -151,15 +151,14 @@ import Testing
         #expect(!all.isMailable(1, by: 0), "all of them are over")
     }
 
-    @Test("a request for keys that is not answered is repeated each minute, and an answered one is not")
-    func unanswered() throws {
+    @Test("an unanswered request for keys is repeated each minute, an answered one is not") func unanswered() throws {
         var all = try Assembly.mailing(2)
         let link = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
         func requests(in time: Milliseconds) -> Int {
             all.sent = []
             let end = all.now + time
             while all.now < end {
-                // Nobody answers here, and a link on which nothing comes is given up.
+                // No member answers here, and a silent link is given up.
                 all.step(0) { core, turn in core.receive(.pong(0), on: link, verify: { _ in nil }, &turn) }
                 all.now = all.now + 10 * .second
                 all.step(0) { core, turn in core.advance(&turn) }
@@ -176,13 +175,13 @@ import Testing
             let said = SliceKeys(agreement: agreement.id, first: slice, present: slice, left: 1, keys: keys)
             all.step(0) { core, turn in core.receive(.mailbox(.keys(said)), on: link, verify: { _ in nil }, &turn) }
         }
-        // An answer without a key for now is none.
+        // An answer without a present key does not count.
         all.now = all.now + 8 * .day
         answer([])
         #expect(requests(in: 10 * .minute) == 10)
         answer([all.keys[1].publicKey])
         #expect(requests(in: 10 * .minute) == 0)
-        // Without a box there is nothing to ask for, and nothing to wake for.
+        // Without a box nothing is requested and no timer is set.
         all.now = all.now + schedule.horizon / 8
         let bare = Member(profile: nil, endpoints: [], version: .max, key: all.keys[1], &all.random)
         all.step(0) { core, turn in core.receive(.profile(bare), on: link, verify: { _ in nil }, &turn) }
@@ -192,14 +191,13 @@ import Testing
         #expect(deadline > all.now)
     }
 
-    @Test("keys that run out are asked for in time, above those that are known") func again() throws {
+    @Test("keys that run out are requested in time, above the known ones") func again() throws {
         var all = try Assembly.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement)
         let schedule = SliceSchedule(agreement.terms)
         let last = schedule.last(at: all.now)
         all.sent = []
         all.now = all.now + schedule.horizon / 8
-        // Somebody is there, so that no link is given up.
         for (one, other) in [(0, 1), (1, 0)] { _ = all.frame(.ping(1), from: one, to: other) }
         all.run(for: .second)
         let wants = all.sent.filter { $0 == .mailbox(.want(agreement.id, above: last)) }

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 extension Assembly {
-    /// Members that have agreed to these terms, each with a mailbox of its own.
+    /// Members under these terms, each with its own mailbox.
     static func mailing(_ count: Int, _ terms: LifetimeTerms = .mailed) throws -> Assembly {
         var all = try joined(count)
         try all.giveMailboxes()
@@ -21,7 +21,7 @@ extension Assembly {
         return try #require(MailboxPlace(card, own: keys[node]))
     }
 
-    /// What a node does when it is this time.
+    /// Runs the node's timers at this time.
     mutating func advance(_ node: Int, to time: Timestamp) -> [NodeAction] {
         now = max(now, time)
         var seen: [NodeAction] = []
@@ -33,7 +33,7 @@ extension Assembly {
         return seen
     }
 
-    /// Whether a node comes to rest: nothing is due for ever.
+    /// Whether the node comes to rest: no timer is due for ever.
     mutating func settles(_ node: Int) -> Bool {
         for _ in 0..<50 {
             guard let due = nodes[node].nextDeadline, due <= now else { return true }
@@ -59,7 +59,6 @@ extension Assembly {
             conversation: try #require(machine(one) ?? machine(other)).conversation, own: keys[one])
     }
 
-    /// The next order of a node, when it comes.
     mutating func order(of node: Int, within time: Milliseconds = 10 * .second) throws -> MailOrder {
         let before = orders[node]?.count ?? 0
         run(for: time)
@@ -67,7 +66,7 @@ extension Assembly {
         return try #require(orders[node]?.last)
     }
 
-    /// An order's frames, as its owner finds them.
+    /// The frames of an order, as its owner reads them.
     func frames(of order: MailOrder, from node: Int) -> [Frame] {
         let contents = order.messages.compactMap { one in
             archive[node][one.id].map { AgedContent($0.content, age: one.age) }
@@ -93,7 +92,7 @@ extension Assembly {
         return result
     }
 
-    /// The order is sealed, put, taken and opened.
+    /// Seals, puts, takes and opens the order.
     @discardableResult mutating func deliver(_ order: MailOrder, from one: Int, to owner: Int, dwell: Milliseconds = 0)
         throws -> Bool
     {
@@ -117,7 +116,6 @@ extension Assembly {
 
     func box(_ node: Int) -> BoxID? { machine(node)?.record.own.mailbox?.box }
 
-    /// The box of a member as another knows it.
     func box(_ node: Int, as other: Int) -> BoxID? {
         machine(other)?.record.members.first { $0.key == keys[node].publicKey }?.mailbox?.box
     }

@@ -98,13 +98,13 @@ import Testing
         talk.policies[1] = .acceptUpTo(.thirtyDays)
         #expect(talk.propose(terms: Self.memory, .one) == nil)
         talk.deliverAll()
-        // The standing policy names no mailbox: the user is asked.
+        // The standing policy allows no mailbox, so the user is asked.
         #expect(talk.pending(.two)?.isOurs == false && talk.agreements == [nil, nil])
         #expect(talk.accept(.two) == nil)
         talk.deliverAll()
         #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == Self.memory })
         #expect(talk.propose(terms: Self.memory, .two) == .alreadyAgreed(.ephemeral))
-        // Terms without a mailbox are another agreement, and end it.
+        // Terms without a mailbox are another agreement, which ends this one.
         talk.policies[1] = .ask
         #expect(talk.propose(.ephemeral, .one) == nil)
         talk.deliverAll()
@@ -182,7 +182,7 @@ import Testing
         }
     }
 
-    // MARK: What is shown
+    // MARK: Display
 
     @Test func `system messages say what a mailbox may do`() throws {
         var pair = Pair()

@@ -3,16 +3,13 @@ import Testing
 
 @testable import Messaging
 
-@Suite("Mailbox: what is put for a member that is away") struct MailboxOrderTests {
-    @Test("nothing is put without an agreement, without keys, to who is linked, or while locked") func nothing() throws
-    {
-        // Without a mailbox in the terms.
+@Suite("Mailbox: orders for an absent member") struct MailboxOrderTests {
+    @Test("no order is made without an agreement or keys, for a linked member, or while locked") func nothing() throws {
         var all = try Assembly.mailing(2, .oneDay)
         all.isolate(1)
         _ = try all.say("text", from: 0)
         all.run(for: 2 * .minute)
         #expect(all.orders.isEmpty)
-        // Without keys.
         all = try Assembly.joined(2)
         try all.giveMailboxes()
         all.withoutSlices = [0, 1]
@@ -21,16 +18,14 @@ import Testing
         _ = try all.say("text", from: 0)
         all.run(for: 2 * .minute)
         #expect(all.orders.isEmpty && !all.isMailable(1, by: 0))
-        // To who is linked, whether it answers or not.
+        // For a linked member, whether it answers or not.
         all = try Assembly.mailing(2)
         all.cut = [[0, 1]]
         _ = try all.say("text", from: 0)
         all.run(for: 30 * .second)
         #expect(all.orders.isEmpty && all.machine(0)?.isOnline(all.keys[1].publicKey) == true)
-        // Then its link is given up.
         all.run(for: .minute)
         #expect(all.orders[0]?.count == 1)
-        // While locked; afterwards it goes.
         all = try Assembly.mailing(2)
         all.isolate(1)
         _ = try all.say("text", from: 0)
@@ -40,14 +35,13 @@ import Testing
         all.locked = []
         all.run(for: 2 * .minute)
         #expect(all.orders[0]?.count == 1)
-        // When nothing is to be said.
         all = try Assembly.mailing(2)
         all.isolate(1)
         all.run(for: 5 * .minute)
         #expect(all.orders.isEmpty)
     }
 
-    @Test("after two seconds without a link, in the order in which it was said, and numbers are durable first")
+    @Test("an order comes after two seconds without a link, in sending order, and its numbers are durable first")
     func put() throws {
         for terms in [LifetimeTerms.mailed, .inMemory, LifetimeTerms(.sevenDays, unopened: .hour, mailbox: .ram)] {
             var all = try Assembly.mailing(2, terms)
@@ -70,15 +64,15 @@ import Testing
             #expect(order.key == all.slices[1]?[order.slice]?.publicKey)
             let next = all.machine(0)?.savedRecord.mailbox.outgoing[order.member]?.next
             #expect(next == UInt64(Limits.mailSlotCount), "before any of them is used")
-            // While it is under way there is no other, however long it takes.
+            // One order at a time, however long it takes.
             _ = try all.say("more", from: 0)
             all.run(for: 10 * .minute)
             #expect(all.orders[0]?.count == 1)
         }
     }
 
-    @Test("ephemeral texts are never put on a mailbox's disk, whatever files may be") func ephemeral() throws {
-        // Terms that keep texts in memory alone have no disk of a mailbox.
+    @Test("ephemeral texts are never put on a mailbox's disk, even if files are") func ephemeral() throws {
+        // Terms without stored texts allow no mailbox on a disk.
         #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
         var all = try Assembly.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
         all.isolate(1)
@@ -87,7 +81,7 @@ import Testing
         #expect(all.orders[0]?.isEmpty == false && all.orders[0]?.allSatisfy { $0.kind == .memory } == true)
     }
 
-    @Test("what the mailbox has is mailed, and is not put again; what comes later is") func mailed() throws {
+    @Test("a message that the mailbox holds is `mailed` and not put again; a later one is put") func mailed() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -102,7 +96,7 @@ import Testing
         all.run(for: .hour)
         #expect(all.orders[0]?.count == 2)
         #expect(all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message) == [id, later])
-        // Over a link they go once more, and only their receiver says that they are there.
+        // A link carries them once more, and only the receiver confirms delivery.
         #expect(all.state(id, at: 0) != .delivered)
         all.heal()
         all.run(for: 2 * .minute)
@@ -111,7 +105,7 @@ import Testing
         #expect(all.machine(0)?.outboxCount == 0)
     }
 
-    @Test("a message is mailed when every member that has not acknowledged it has it in its box") func three() throws {
+    @Test("a message is `mailed` when each member without its acknowledgement has it in a box") func three() throws {
         var all = try Assembly.mailing(3)
         all.isolate(1)
         all.isolate(2)
@@ -125,7 +119,6 @@ import Testing
         #expect(all.events[0].contains(.messageDelivery(id, orders[0].member, .mailed)))
         all.end(orders[1], of: 0)
         #expect(all.state(id, at: 0) == .mailed)
-        // One has it, the other is waited for.
         all.heal()
         all.isolate(2)
         all.run(for: 2 * .minute)
@@ -134,7 +127,7 @@ import Testing
         all.run(for: 2 * .minute)
         #expect(all.state(id, at: 0) == .delivered)
 
-        // Who is there does not keep it from being mailed.
+        // A linked member does not keep the message from being mailed.
         all = try Assembly.mailing(3)
         all.isolate(2)
         let other = try all.say("two", from: 0)
@@ -144,8 +137,7 @@ import Testing
         #expect(all.state(other, at: 0) == .mailed)
     }
 
-    @Test("a mailbox that does not take it is tried again after four seconds, eight, and so on to a quarter of an hour")
-    func retries() throws {
+    @Test("a mailbox that refuses is tried again after 4 s, 8 s and so on, up to 15 min") func retries() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         _ = try all.say("one", from: 0)
@@ -161,7 +153,7 @@ import Testing
             #expect(all.orders[0]?.count == count + 1)
             order = try #require(all.orders[0]?.last)
         }
-        // Once it has taken something the waits begin anew.
+        // A success resets the backoff.
         all.end(order, of: 0)
         _ = try all.say("two", from: 0)
         order = try all.order(of: 0)
@@ -170,7 +162,7 @@ import Testing
         let count = try #require(all.orders[0]?.count)
         _ = all.advance(0, to: failed + Limits.mailRetryFirst)
         #expect(all.orders[0]?.count == count + 1)
-        // So they do when it takes some of an order, and says then that puts come too fast.
+        // A partial success does, too, even if it ends with `too fast`.
         let third = try all.say("three", from: 0)
         for step in 0..<6 {
             order = try #require(all.orders[0]?.last)
@@ -205,21 +197,20 @@ import Testing
         }
     }
 
-    @Test("a start gives numbers of its own, whatever number was saved: an old copy of a home gives none again")
-    func runs() {
+    @Test("each start uses new numbers whatever number was saved, so an old copy of a home repeats none") func runs() {
         let (early, late) = (Timestamp(milliseconds: 1_700_000_000_000), Timestamp(milliseconds: 1_700_000_000_001))
         let first = SlotRun.next(after: 0, startedAt: early)
         #expect(SlotRun.next(after: first, startedAt: early) == first)
         #expect(SlotRun.next(after: first + 500, startedAt: early) == first + 500, "the same run goes on")
         let second = SlotRun.next(after: first + 500, startedAt: late)
         #expect(second > first + 500 && SlotRun.next(after: first, startedAt: late) == second)
-        // The system's clock was set back since: the numbers are others all the same.
+        // The system's clock was set back: the numbers are new all the same.
         #expect(SlotRun.next(after: second + 10, startedAt: Timestamp(milliseconds: 1_600_000_000_000)) < first)
         #expect(SlotRun.next(after: second + 10, startedAt: Timestamp(milliseconds: -5)) == 0)
         #expect(SlotRun.next(after: 0, startedAt: .latest) <= UInt64(1) << 63)
     }
 
-    @Test("an owner that goes to another mailbox and comes back gets no number twice") func boxes() throws {
+    @Test("an owner that changes its mailbox and returns gets no number twice") func boxes() throws {
         var all = try Assembly.mailing(2)
         let places = [try #require(all.mailboxes[1]), try all.makeMailbox(of: 1)]
         var next: [BoxID: UInt64] = [:]
@@ -239,7 +230,7 @@ import Testing
         }
     }
 
-    @Test("what no slot holds waits for a link, and keeps nothing else back") func tooLarge() throws {
+    @Test("a message too large for a slot waits for a link and holds up no other message") func tooLarge() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try ["large", "small"].map { try all.say($0, from: 0) }
@@ -251,7 +242,7 @@ import Testing
         #expect(all.state(ids[0], at: 0) == .queued)
     }
 
-    @Test("more than one order holds goes in several, one after the other") func many() throws {
+    @Test("messages beyond the size of one order go in several orders, in sequence") func many() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try (0..<(Limits.mailOrderCount + 10)).map { try all.say("text \($0)", from: 0) }
@@ -262,19 +253,18 @@ import Testing
         #expect(second.messages.map(\.id) == Array(ids.dropFirst(Limits.mailOrderCount)))
     }
 
-    @Test("an order that has come to nothing is not begun anew at the same moment") func noProgress() throws {
+    @Test("an order that failed is not retried in the same moment") func noProgress() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         _ = try all.say("gone from the archive", from: 0)
         let order = try all.order(of: 0)
-        // The shell has found nothing to put, and says that it is through.
+        // The shell found nothing to put and reports the order complete.
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true))
         _ = all.advance(0, to: all.now)
         #expect(all.orders[0]?.count == 1)
     }
 
-    @Test("an order that fails when there is a link by then leaves nothing due for ever") func linkedMeanwhile() throws
-    {
+    @Test("an order that fails after a link has opened leaves no timer behind") func linkedMeanwhile() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -287,9 +277,7 @@ import Testing
         #expect(all.settles(0) == true)
     }
 
-    @Test("an order that fails when we have been removed by then leaves nothing due for ever") func removedMeanwhile()
-        throws
-    {
+    @Test("an order that fails after we were removed leaves no timer behind") func removedMeanwhile() throws {
         var all = try Assembly.mailing(3)
         all.isolate(2)
         _ = try all.say("one", from: 1)
@@ -303,7 +291,7 @@ import Testing
         #expect(all.settles(1) == true)
     }
 
-    @Test("an agreement on mailboxes that is over leaves nothing due for ever") func agreementOver() throws {
+    @Test("the end of an agreement on mailboxes leaves no timer behind") func agreementOver() throws {
         var all = try Assembly.mailing(2)
         all.agree(on: .oneDay)
         try #require(all.machine(0)?.usesMailbox == false)
@@ -312,7 +300,7 @@ import Testing
         for node in 0..<2 { #expect(all.settles(node) == true) }
     }
 
-    @Test("after a start what was mailed is known to be, and what was not is put") func restored() throws {
+    @Test("after a restart mailed messages are still mailed, and the others are put") func restored() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let first = try all.say("one", from: 0)

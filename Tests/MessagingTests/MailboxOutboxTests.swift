@@ -22,7 +22,7 @@ import Testing
         outbox.unmailed(limit: limit, now: now).map(\.id)
     }
 
-    @Test("what a mailbox has stays, in its order, and is not put again") func mailed() {
+    @Test("a mailed message stays in its order and is not put again") func mailed() {
         var outbox = outbox(1...4)
         #expect(unmailed(outbox) == (1...4).map(id) && unmailed(outbox, limit: 2) == [id(1), id(2)])
         #expect(outbox.unmailed(limit: 1, now: noon + 7).map(\.age) == [7])
@@ -38,7 +38,7 @@ import Testing
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }
 
-    @Test("what is mailed goes over a link all the same, in the old order, and again over the next") func linked() {
+    @Test("a mailed message also goes over a link, in the old order, and again over the next link") func linked() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4)
         _ = outbox.mailed([id(2)])
@@ -50,13 +50,13 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("what is past its time is not put") func expired() {
+    @Test("an expired message is not put") func expired() {
         let outbox = outbox(1...2, deadline: noon + 10)
         #expect(unmailed(outbox, at: noon + 9).count == 2 && unmailed(outbox, at: noon + 10).isEmpty)
         #expect(outbox.hasUnmailed(now: noon + 9) && !outbox.hasUnmailed(now: noon + 10))
     }
 
-    @Test("it is restored as it was") func restored() {
+    @Test("a mailed message is restored as mailed") func restored() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4, mailed: [1, 3])
         #expect(outbox.all.map(\.isMailed) == [true, false, true, false])
@@ -64,7 +64,7 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("what a mailbox has may have arrived: it is not given up before its own time, as if it had never left")
+    @Test("a mailed message may have arrived, so it is not given up early as a message that never left")
     func mayHaveArrived() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
@@ -78,8 +78,8 @@ import Testing
         #expect(outbox[id(1)]?.deadline == noon + .day)
     }
 
-    /// Each question looks at the first name alone: with a look at all of them this takes minutes.
-    @Test("neither a tick nor an order looks at what the mailbox has", .timeLimit(.minutes(1))) func many() {
+    /// Each query looks at the first name only. A look at all of them would take minutes.
+    @Test("neither a tick nor an order looks at mailed messages", .timeLimit(.minutes(1))) func many() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         let ids = (0..<Limits.outboxCount).map { _ in MessageID.random(&random) }
@@ -95,7 +95,7 @@ import Testing
         }
         #expect(put == ids.count)
         for _ in 0..<100_000 where outbox.hasUnmailed(now: noon) { Issue.record("all are mailed") }
-        // Nor does time look at what has its end later.
+        // Time does not look at messages that expire later, either.
         #expect(outbox.advance(now: noon + .minute, isLinked: false, random: &random).expired == [ids[0]])
         for second in 0..<100_000 as Range<Int64> {
             outbox.rest()
@@ -106,7 +106,7 @@ import Testing
         #expect(!outbox.holdsMemoryOnly)
     }
 
-    @Test("one message that is never acknowledged does not keep the names of those that follow") func stuck() {
+    @Test("one message that is never acknowledged does not keep the slot names of later messages") func stuck() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...1)
         for _ in 0..<4 * Limits.inFlightCount {

@@ -14,7 +14,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
 
     private enum State: CaseIterable { case unused, idle, dialling, asked, granted, pinged }
 
-    /// All at noon; `pinged` has asked at its keepalive.
+    /// All states at noon; `pinged` has sent its keepalive.
     private func machine(_ state: State) -> Machine {
         var machine = Machine(now: noon)
         if state == .unused { return machine }
@@ -31,7 +31,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         return machine
     }
 
-    @Test("how each state looks from outside") func standings() {
+    @Test("the public status of each state") func standings() {
         let all: [(State, Machine.Standing, LinkID?, Bool, Timestamp?)] = [
             (.unused, .unused, nil, false, nil), (.idle, .unreachable, nil, false, noon + Limits.mailboxRedialFirst),
             (.dialling, .unreachable, nil, false, nil),
@@ -47,7 +47,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         }
     }
 
-    @Test("events that a state does not know change nothing, and a link that nobody has dialled is closed")
+    @Test("an event that does not fit the state changes nothing, and a link that the owner did not dial is closed")
     func ignored() {
         for state in State.allCases {
             let before = machine(state)
@@ -62,7 +62,6 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
                 #expect(machine == before, "\(state)")
                 #expect(machine.opened(other, now: noon) == [.close(other)] && machine == before, "\(state)")
             }
-            // Before anything is due.
             if let due = machine.nextDeadline {
                 #expect(machine.advance(now: due - 1).isEmpty && machine == before, "\(state)")
             } else {
@@ -71,7 +70,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         }
     }
 
-    @Test("what is due in each state") func due() {
+    @Test("the next deadline of each state") func due() {
         var machine = machine(.idle)
         #expect(machine.advance(now: noon + Limits.mailboxRedialFirst) == [.dial])
         machine = self.machine(.asked)
@@ -97,18 +96,18 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         }
         #expect(machine.nextDeadline == due && machine.advance(now: due - 1).isEmpty)
         #expect(machine.advance(now: due) == [.claim(link, labels)])
-        // Nothing is claimed once more before the answer; this time all are granted.
+        // No second claim before the answer, which grants all boxes.
         machine.heard(link, now: due)
         #expect(machine.advance(now: due).isEmpty)
         machine.granted(grant, on: link, now: due)
         #expect(machine.nextDeadline == due + Limits.mailboxKeepalive)
-        // A link that ends takes the plan with it.
+        // A lost link cancels the planned claim.
         machine.granted(MailboxGrant(boxCount: 0, slotCount: 256, byteCount: 1, longest: .day), on: link, now: due)
         machine.closed(link, now: due)
         #expect(machine.nextDeadline == due + Limits.mailboxRedialFirst)
     }
 
-    @Test("whatever comes over the link is a sign of life, and it is asked once") func keepalive() {
+    @Test("any frame on the link is a sign of life; a silent link is pinged once") func keepalive() {
         var machine = machine(.granted)
         machine.heard(link, now: noon + 30 * .second)
         #expect(machine.nextDeadline == noon + 30 * .second + Limits.mailboxKeepalive)
@@ -118,7 +117,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         machine.heard(link, now: noon + 91 * .second)
         #expect(machine.nextDeadline == noon + 91 * .second + Limits.mailboxKeepalive)
         #expect(machine.isGranted)
-        // The mailbox gives a holder up later than the holder asks.
+        // The mailbox's timeout for a holder is longer than the holder's keepalive.
         #expect(Limits.mailboxSilence >= 2 * Limits.mailboxKeepalive + Limits.reservationPatience)
     }
 
@@ -141,7 +140,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
     }
 
-    @Test("waits double from a second to five minutes, and begin anew after a grant that lasted") func backoff() {
+    @Test("the backoff doubles from one second to five minutes and restarts after a grant that lasted") func backoff() {
         var machine = machine(.unused)
         var now = noon
         var waits: [Milliseconds] = []
@@ -171,8 +170,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
     }
 
-    @Test("a refusal is shown until boxes are granted, and a mailbox that refuses is left in peace for longer")
-    func refused() {
+    @Test("a refusal is shown until boxes are granted, and makes the wait longer") func refused() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.refused(.full, on: link, now: noon) == [.close(link)])
@@ -209,8 +207,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
 
     // MARK: Boxes
 
-    @Test("boxes that come later are claimed, those that are not wanted any more are dropped, once each") func changes()
-    {
+    @Test("each new box is claimed once, and each unwanted box dropped once") func changes() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want(labels, now: noon).isEmpty)
@@ -228,7 +225,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.nextDeadline == noon + Limits.mailboxRedialFirst)
     }
 
-    @Test("boxes that are to be kept are not dropped") func keeping() {
+    @Test("kept boxes are not dropped") func keeping() {
         var machine = machine(.granted)
         #expect(machine.want([label(2)], keeping: [label(1)], now: noon).isEmpty)
         #expect(machine.want([label(1), label(2)], now: noon) == [.claim(link, [label(1)])])
@@ -236,7 +233,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.standing == .unused)
     }
 
-    @Test("when nothing is wanted any more the link goes, and nothing is dialled until something is") func unused() {
+    @Test("when no box is wanted the link is closed, and no dial follows until one is") func unused() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want([], now: noon) == [.drop(link, labels), .close(link)])
@@ -252,14 +249,14 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.nextDeadline == nil)
     }
 
-    @Test("a link for which nothing is wanted by now is not held") func late() {
+    @Test("a link for which no box is wanted by now is closed") func late() {
         var machine = machine(.dialling)
         _ = machine.want([], now: noon)
         #expect(machine.opened(link, now: noon) == [.close(link)])
         #expect(machine.link == nil && machine.standing == .unused && machine.nextDeadline == nil)
     }
 
-    @Test("no more labels are claimed than one claim may have") func bounded() {
+    @Test("a claim names no more labels than its limit") func bounded() {
         var machine = machine(.unused)
         let many = (0..<200).map { label(UInt8($0)) }
         _ = machine.want(many, now: noon)

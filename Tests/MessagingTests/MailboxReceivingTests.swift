@@ -2,8 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-@Suite("Mailbox: what a member has put for us") struct MailboxReceivingTests {
-    /// A message of 0 to 1, which is away, and its order.
+@Suite("Mailbox: frames taken from our boxes") struct MailboxReceivingTests {
     private func away(_ terms: LifetimeTerms = .mailed) throws -> (Assembly, MessageID, MailOrder) {
         var all = try Assembly.mailing(2, terms)
         all.isolate(1)
@@ -12,7 +11,7 @@ import Testing
     }
 
     @Test(
-        "two that are never there at the same time talk, and acknowledge, by their boxes",
+        "two members that are never online together talk and acknowledge through their boxes",
         arguments: [LifetimeTerms.mailed, .inMemory]) func apart(terms: LifetimeTerms) throws
     {
         var (all, id, order) = try away(terms)
@@ -26,7 +25,6 @@ import Testing
             return
         }
         #expect(said.stored + said.held == [id] && answer.frames.count == 1)
-        // What comes meanwhile goes with it.
         let text = try all.say("hello yourself", from: 1)
         all.end(answer, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
         let both = try all.order(of: 1)
@@ -45,11 +43,11 @@ import Testing
         #expect(all.orders.values.reduce(0) { $0 + $1.count } == count, "an acknowledgement is not acknowledged")
     }
 
-    @Test("what comes by the box while there is a link is acknowledged over the link") func linked() throws {
+    @Test("a message from the box is acknowledged over the link if there is one") func linked() throws {
         var (all, id, order) = try away()
         all.cut = []
         all.heal()
-        // The link is there, and what was on its way by the box comes first.
+        // The link opens while the box's frames are in flight, and those come first.
         let link = all.nextLink
         all.run(for: .minute)
         try #require(all.isOnline(0, 1) && all.nextLink > link)
@@ -65,7 +63,7 @@ import Testing
         #expect(all.orders[1] == nil && all.state(id, at: 0) == .delivered)
     }
 
-    @Test("by the box, and then over a link: shown once, and delivered; what was not said yet is said at once")
+    @Test("a message that comes by box and then by link is shown once and delivered; unsent messages go at once")
     func both() throws {
         var (all, id, order) = try away()
         #expect(try all.deliver(order, from: 0, to: 1))
@@ -73,7 +71,6 @@ import Testing
         #expect(all.shown(id, at: 1) == 1 && all.orders[1] == nil)
         all.sent = []
         all.heal()
-        // Before its box is written to.
         all.command(1) { (machine, turn) throws(CommandError) in machine.retry(&turn) }
         all.run(for: .second)
         #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
@@ -83,7 +80,7 @@ import Testing
         #expect(all.orders[1] == nil, "it is said")
     }
 
-    @Test("a slot that was taken is known to be, an earlier one that was left out is not") func numbers() throws {
+    @Test("a taken slot is recorded as taken, an earlier one that was left out is not") func numbers() throws {
         var (all, _, _) = try away()
         for number in [5, 3, 5, 6] as [UInt64] {
             let result = all.receive([], number: number, from: 0, at: 1)
@@ -92,7 +89,7 @@ import Testing
         }
         let taken = all.incoming(0, at: 1)
         #expect((0..<9).filter { taken.hasTaken($0) } == [3, 5, 6])
-        // Those that were left out long ago count as taken.
+        // Numbers far below the newest count as taken.
         let far = UInt64(3 * Limits.slotGapCount)
         _ = all.receive([], number: far, from: 0, at: 1)
         let later = all.incoming(0, at: 1)
@@ -103,14 +100,14 @@ import Testing
         }
     }
 
-    @Test("the taken slots of 64 runs of a sender's node are kept, and those of older runs count as taken") func runs()
+    @Test("the taken slots of 64 runs of a sender's node are kept; slots of older runs count as taken") func runs()
         throws
     {
         var (all, _, _) = try away()
         func number(_ run: Int, _ place: UInt64) -> UInt64 {
             SlotRun.next(after: 0, startedAt: Timestamp(milliseconds: Int64(run))) + place
         }
-        // A run that began earlier may be heard of later.
+        // An earlier run may be heard of later.
         for run in [9, 7, 8] { all.receive([], number: number(run, 1), from: 0, at: 1) }
         for run in [7, 8, 9] {
             #expect(!all.incoming(0, at: 1).hasTaken(number(run, 0)) && all.incoming(0, at: 1).hasTaken(number(run, 1)))
@@ -120,13 +117,13 @@ import Testing
         for run in [1, 7, 99] { #expect(taken.hasTaken(number(run, 5)), "\(run)") }
         for run in [100, 163] { #expect(taken.hasTaken(number(run, 0)) && !taken.hasTaken(number(run, 1)), "\(run)") }
         #expect(!taken.hasTaken(number(164, 0)))
-        // Their gaps have one bound in all.
+        // The gaps of all runs have one bound.
         for run in 200..<(200 + Limits.slotRunCount) { all.receive([], number: number(run, 100), from: 0, at: 1) }
         let full = all.incoming(0, at: 1)
         #expect(full.hasTaken(number(200, 0)) && !full.hasTaken(number(263, 0)) && !full.hasTaken(number(263, 99)))
     }
 
-    @Test("frames that a box is not for come to nothing, whoever has put them") func forbidden() throws {
+    @Test("frames that do not belong in a box are ignored") func forbidden() throws {
         var (all, _, _) = try away()
         var frames: [String: Frame] = [:]
         for frame in all.sent { frames[String("\(frame)".prefix { $0 != "(" })] = frame }
@@ -152,7 +149,7 @@ import Testing
         }
     }
 
-    @Test("nothing comes from who is no member, nor for an inbox that is not there") func strangers() throws {
+    @Test("slots of a non-member, or for an inbox that does not exist, are ignored") func strangers() throws {
         var (all, id, order) = try away()
         let frames = all.frames(of: order, from: 0)
         let stranger = makeKey(&all.random).publicKey
@@ -168,7 +165,9 @@ import Testing
         #expect(all.shown(id, at: 1) == 0)
     }
 
-    @Test("the age is that at the deposit and the time in the box, and no younger than its slice") func ages() throws {
+    @Test("the age is that at the deposit plus the time in the box, and at least the age of its slice") func ages()
+        throws
+    {
         let ages: [(deposit: Milliseconds, dwell: Milliseconds, least: Milliseconds, sum: Milliseconds)] = [
             (0, 0, 0, 0), (.hour, 2 * .hour, 0, 3 * .hour), (.hour, -5 * .hour, 0, .hour), (.hour, .min, 0, .hour),
             (-.hour, .hour, 0, .hour), (.min, 0, 0, 0), (.min, .min, .min, 0), (.hour, 0, 5 * .hour, 5 * .hour),
@@ -198,7 +197,7 @@ import Testing
         }
     }
 
-    @Test("over by a doubtful age is dropped, alive is kept for the rest of its time; neither is acknowledged")
+    @Test("with a doubtful age an expired content is dropped, a living one kept for its rest; neither is acknowledged")
     func doubtfulAge() throws {
         var (all, id, _) = try away()
         let content = try #require(all.archive[0][id]).content
@@ -210,13 +209,13 @@ import Testing
         #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
         let kept = all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message)
         #expect(kept == [id], "its sender keeps it for a link")
-        // The next slot has it again, with another word on its age.
+        // The next slot repeats the frame with another age.
         all.receive([frame], number: 1, from: 0, at: 1, age: SlotAge(dwell: 22 * .hour, isDoubtful: true))
         #expect(all.archive[1][id]?.expiresAt == all.now + .hour)
         #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
     }
 
-    @Test("a description that comes too fast stays in the box until it is taken over") func fastDescriptions() throws {
+    @Test("a description above the rate limit stays in the box until it is accepted") func fastDescriptions() throws {
         var (all, _, _) = try away()
         let stamp = UInt64(all.now.milliseconds) + 1_000
         func receive(_ count: Int) -> Bool {
@@ -232,14 +231,14 @@ import Testing
         #expect(receive(0), "an older one is of no use")
     }
 
-    @Test("contents without a lifetime stay in memory, whatever age they have") func ephemeral() throws {
+    @Test("contents without a lifetime stay in memory, whatever their age") func ephemeral() throws {
         var (all, id, order) = try away(.inMemory)
         let frames = all.frames(of: order, from: 0)
         all.receive(frames, from: 0, at: 1, age: SlotAge(dwell: .max, least: .max))
         #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
     }
 
-    @Test("more contents than a frame may have come to nothing") func tooMany() throws {
+    @Test("a frame with too many contents is ignored") func tooMany() throws {
         var (all, id, order) = try away()
         let content = try #require(all.archive[0][id]).content
         let many = [AgedContent](repeating: AgedContent(content, age: 0), count: Limits.contentsCount + 1)
@@ -249,9 +248,9 @@ import Testing
         _ = order
     }
 
-    @Test("what has no room here stays in the box") func noRoom() throws {
+    @Test("a content without room in memory stays in the box") func noRoom() throws {
         var (all, _, _) = try away(.inMemory)
-        // Unread contents fill what one inbox holds in memory.
+        // Unread contents fill the memory of one inbox.
         let text = String(repeating: "x", count: Limits.textByteCount)
         var refused: [MessageID] = []
         for step in 0..<(Limits.memoryByteCount / Limits.textByteCount + 2) {
@@ -275,7 +274,7 @@ import Testing
 
     // MARK: Addresses
 
-    @Test("two that have both moved find each other by their boxes") func moved() throws {
+    @Test("two members that have both moved find each other through their boxes") func moved() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         for node in 0..<2 {
@@ -296,7 +295,7 @@ import Testing
         all.heal()
         all.run(for: .minute)
         #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
-        // It has been said once. The session has ended meanwhile, and the agreement with it.
+        // The description was sent once. The session and the agreement have ended since.
         all.agree(on: .mailed)
         all.isolate(1)
         _ = try all.say("two", from: 0)
@@ -316,7 +315,7 @@ import Testing
 
     // MARK: The end
 
-    @Test("a creator leaves notices for all that name a box, before its keys go; a member for those without a link")
+    @Test("a creator leaves notices in all boxes before its keys are destroyed; a member where it has no link")
     func notices() throws {
         var all = try Assembly.mailing(3)
         all.isolate(2)
@@ -339,7 +338,7 @@ import Testing
         #expect(notice.address.box == box && notice.tag == theirs.noticeTag && notice.body.count == 1_024)
         let sealed = try #require(SlotSealing.notice(in: notice.body, theirs, box: box))
         #expect(sealed.count == Limits.noticeByteCount)
-        // It ends the conversation there, and the answer is for the creator.
+        // The notice ends the conversation there, and the answer goes to the creator.
         let result = all.receive([.explosion(sealed)], number: nil, from: 0, at: 2)
         #expect(result.isTaken && all.machine(2) == nil && all.exploded[2] != nil)
         let receipt = try #require(all.exploded[2]?.receipt)
@@ -348,13 +347,12 @@ import Testing
         #expect(SlotSealing.answer(in: answer, key: SecretBytes(copying: notice.answerKey), box: box) == receipt)
         all.step(0) { core, turn in core.receiveReceipt(receipt, for: conversation, &turn) }
         #expect(all.nodes[0].tombstone(conversation)?.confirmed[all.keys[2].publicKey] != nil)
-        // The other member hears of it over its link, and owes a word to who is away.
+        // The other member hears of it over its link, and leaves a notice for the absent member.
         all.run(for: .minute)
         #expect(all.machine(1) == nil && all.notices[1]?.map(\.member) == [all.keys[2].publicKey])
     }
 
-    @Test("a member leaves none where it has a link, nobody does when it is to leave no trace, nor without boxes")
-    func noNotices() throws {
+    @Test("no notice is left where there is a link, with `--no-trace`, or without boxes") func noNotices() throws {
         var all = try Assembly.mailing(3)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
         all.run()
@@ -368,21 +366,21 @@ import Testing
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 
-    @Test("a notice that is nobody's, or not the creator's, ends nothing") func forgedNotice() throws {
+    @Test("a notice that does not open, or not by the creator, ends nothing") func forgedNotice() throws {
         var (all, _, _) = try away()
         for bytes in [[], [UInt8](repeating: 0, count: Limits.noticeByteCount), all.random.bytes(512)] {
             let result = all.receive([.explosion(bytes)], number: nil, from: 0, at: 1)
             #expect(!result.actions.contains { if case .explode = $0 { true } else { false } })
             #expect(!result.actions.contains { if case .close = $0 { true } else { false } })
         }
-        // In the creator's name, by another member.
+        // Forged by another member in the creator's name.
         let genesis = try #require(all.machine(0)?.record.genesis)
         let foreign = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[1], &all.random)
         #expect(all.receive([.explosion(foreign.sealed(&all.random))], number: nil, from: 0, at: 1).isTaken)
         #expect(all.machine(1) != nil)
     }
 
-    @Test("what is behind the end in one slot is nothing: nothing is kept or saved of a conversation that is gone")
+    @Test("frames behind an end in the same slot are ignored: nothing of an ended conversation is kept or saved")
     func behindTheEnd() throws {
         var (all, id, order) = try away()
         let genesis = try #require(all.machine(0)?.record.genesis)
@@ -399,9 +397,7 @@ import Testing
         #expect(all.machine(1) == nil && all.shown(id, at: 1) == 0)
     }
 
-    @Test("a schedule that comes by the box is kept, and its time is not moved by whoever repeats it") func schedule()
-        throws
-    {
+    @Test("a schedule from the box is kept, and a repeat does not move its time") func schedule() throws {
         var (all, _, _) = try away()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let end = all.now + .hour

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import Testing
 
-/// A sender, an owner and one of the owner's slices.
 private struct SealedPair {
     var random = Randomness.seeded(7)
     let sender: IdentityKey
@@ -45,7 +44,7 @@ private struct SealedPair {
 
     private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 1) } }
 
-    @Test("frames of every length around each size class open as they were, in the smallest body that holds them")
+    @Test("frames around the limit of each size class open unchanged, in the smallest body that holds them")
     func sizes() throws {
         var lengths = [1, 2, 100]
         for size in SlotSize.byteCounts {
@@ -67,22 +66,21 @@ private struct SealedPair {
         #expect(SlotSize.holding(SlotSize.largest) == SlotSize.largest && SlotSize.holding(SlotSize.largest + 1) == nil)
     }
 
-    @Test("many frames come in their order; none is nothing") func frames() throws {
+    @Test("several frames keep their order; a body without frames is valid") func frames() throws {
         let frames = (1...40).map { bytes($0) }
         #expect(pair.open(try #require(pair.seal(frames))) == frames)
         #expect(pair.open(try #require(pair.seal([]))) == [])
-        // Full to the last byte, and one more.
+        // Full to the last byte, and one byte more.
         let half = SlotSealing.capacity / 2 - 4
         let rest = SlotSealing.capacity - half - 8
         #expect(pair.open(try #require(pair.seal([bytes(half), bytes(rest)]))) == [bytes(half), bytes(rest)])
         #expect(pair.seal([bytes(half), bytes(rest + 1)]) == nil)
-        // Fewer bytes are left than a length has.
         for left in 1...3 {
             #expect(pair.open(try #require(pair.seal([bytes(half), bytes(rest - left)])))?.count == 2)
         }
     }
 
-    @Test("a body of which one bit is another does not open, wherever it is") func changed() throws {
+    @Test("a body with one changed bit does not open, wherever the bit is") func changed() throws {
         let frame = bytes(400)
         let body = try #require(pair.seal([frame]))
         #expect(body.count == 1_024 && pair.open(body) == [frame])
@@ -96,8 +94,9 @@ private struct SealedPair {
         }
     }
 
-    @Test("it opens for nobody and nowhere else: another number, box, slice, sender, owner, conversation or direction")
-    func bound() throws {
+    @Test("a body opens only with its own number, box, slice, sender, owner, conversation and direction") func bound()
+        throws
+    {
         let body = try #require(pair.seal([bytes(10)]))
         var random = Randomness.seeded(99)
         let stranger = makeKey(&random)
@@ -118,7 +117,7 @@ private struct SealedPair {
             !opens(
                 SlotSecret(
                     sender: stranger.publicKey, owner: owner, box: box, conversation: conversation, own: stranger)))
-        // A member that has the slice's public key, and the owner's, cannot write in another's name.
+        // A member with the slice's public key, and the owner's, cannot write in another's name.
         let forged = SlotSealing.seal(
             [bytes(10)], to: pair.slice.publicKey, pair.hint, number: 3,
             SlotSecret(sender: stranger.publicKey, owner: owner, box: box, conversation: conversation, own: stranger),
@@ -126,8 +125,7 @@ private struct SealedPair {
         #expect(pair.open(try #require(forged)) == nil)
     }
 
-    @Test("owner and sender derive the same, and each direction, number, box and purpose has its own tags") func tags()
-    {
+    @Test("owner and sender derive the same tags, distinct for each direction, number, box and purpose") func tags() {
         let (ours, theirs) = (pair.secret(), pair.secret(own: pair.owner))
         var random = Randomness.seeded(5)
         let others = [pair.secret(isReversed: true), pair.secret(box: BoxID.random(&random))]
@@ -137,7 +135,7 @@ private struct SealedPair {
             #expect(ours.tag(number) == theirs.tag(number))
             #expect(seen.insert(ours.tag(number)).inserted)
             for other in others { #expect(seen.insert(other.tag(number)).inserted) }
-            // The owner reads the sender and the number off the name; a name of another sender, box or slot says nothing.
+            // The owner reads sender and number from the name. The name of another sender, box or slot reveals nothing.
             let id = SlotID(ours.tag(number))
             #expect(theirs.number(of: id) == number)
             for other in others { #expect(other.number(of: id) == nil) }
@@ -153,16 +151,16 @@ private struct SealedPair {
         #expect(key(ours) == key(theirs) && key(ours) != key(others[0]))
     }
 
-    @Test("a mailbox that sees the name of a slot cannot make its tag: it is a hash of it") func names() {
+    @Test("a mailbox cannot make the tag of a slot from its name, which is a hash of the tag") func names() {
         let tag = pair.secret().tag(1)
         let hash = BLAKE2b.hash(Array(tag.bytes.prefix(24)), byteCount: 16).prefix(8)
         #expect(SlotID(tag).bytes == hash + tag.bytes.suffix(8))
-        // The number that the name holds cannot be seen: names of neighbours have nothing in common.
+        // The number in the name is hidden: names of neighbouring numbers have nothing in common.
         let next = SlotID(pair.secret().tag(2)).bytes
         #expect(zip(next, SlotID(tag).bytes).count { $0 == $1 } < 4)
     }
 
-    @Test("two bodies of the same have nothing in common, and the hint is not to be seen") func fresh() throws {
+    @Test("two bodies of the same frames have nothing in common, and the hint cannot be seen") func fresh() throws {
         let bodies = try (0..<4).map { try #require(pair.seal([bytes(50)], number: UInt64($0))) }
         let plain = pair.hint.agreement + [1, 2, 3, 4]
         for (index, body) in bodies.enumerated() {
@@ -185,7 +183,7 @@ private struct SealedPair {
         #expect(hint.agreement == Array(agreement.bytes.prefix(8)) && hint.slice == .max)
     }
 
-    @Test("a body that was cut short anywhere, or is longer, does not open and does not trap") func truncated() throws {
+    @Test("a truncated or longer body does not open and does not trap") func truncated() throws {
         let body = try #require(pair.seal([bytes(400)]))
         for count in 0..<body.count { #expect(pair.open(Array(body.prefix(count))) == nil) }
         for more in [1, 100, 3_072] { #expect(pair.open(body + [UInt8](repeating: 0, count: more)) == nil) }
@@ -197,7 +195,7 @@ private struct SealedPair {
 
     // MARK: Notices
 
-    @Test("a notice and its answer open for those two alone, in that box") func notices() throws {
+    @Test("a notice and its answer open only for their two parties, in that box") func notices() throws {
         let notice = bytes(Limits.noticeByteCount)
         let receipt = bytes(180)
         let theirs = pair.secret(own: pair.owner)
@@ -227,11 +225,11 @@ private struct SealedPair {
         for count in 0..<answer.count {
             #expect(SlotSealing.answer(in: Array(answer.prefix(count)), key: key, box: pair.box) == nil)
         }
-        // The one is not to be taken for the other.
+        // A notice is not mistaken for an answer.
         #expect(SlotSealing.answer(in: body, key: key, box: pair.box) == nil)
     }
 
-    @Test("one notice that is sealed for two boxes has nothing in common") func unlinkable() {
+    @Test("the same notice sealed for two boxes has nothing in common") func unlinkable() {
         var random = Randomness.seeded(6)
         let notice = bytes(Limits.noticeByteCount)
         let other = BoxID.random(&random)
@@ -240,13 +238,13 @@ private struct SealedPair {
         let two = SlotSealing.seal(
             notice: notice, pair.secret(box: other), box: other, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         #expect(one.count == two.count)
-        // Of 1,024 random bytes four in a row are the same by chance once in four million.
+        // In 1,024 random bytes four equal bytes in a row occur once in four million.
         for start in 0..<(one.count - 4) { #expect(one[start..<(start + 4)] != two[start..<(start + 4)]) }
     }
 }
 
 @Suite("Mailbox: addresses of boxes") struct MailboxAddressTests {
-    @Test("an address is read as it was written, and nothing else is read") func text() throws {
+    @Test("a written address is read back, and malformed text is refused") func text() throws {
         var random = Randomness.seeded(2)
         let key = makeKey(&random).publicKey
         for host in ["192.0.2.1", "2001:db8::1", "hub.example"] {
@@ -254,7 +252,7 @@ private struct SealedPair {
                 host: host, port: 7_440, key: key, routingSecret: random.bytes(32), box: BoxID.random(&random))
             let text = address.text
             #expect(MailboxAddress(text) == address && address.endpoint == Endpoint(host: host, port: 7_440))
-            // Endpoints of others are not taken for it, and it is skipped where endpoints are read.
+            // The address of a box is not read as an endpoint, and skipped in a list of endpoints.
             #expect(Endpoint(text) == nil && Endpoint.isOfUnknownKind(text))
             for wrong in [
                 String(text.dropLast()), text + "A", text + "=", "tcp" + text.dropFirst(7),
@@ -264,7 +262,8 @@ private struct SealedPair {
         }
     }
 
-    @Test("owner and mailbox name a box alike, no other owner does, and each mailbox is told another label")
+    @Test(
+        "owner and mailbox derive the same box, another owner derives none of it, and each mailbox sees another label")
     func boxes() throws {
         var random = Randomness.seeded(8)
         let (mailbox, owner, another) = (makeKey(&random), makeKey(&random), makeKey(&random))
@@ -282,7 +281,7 @@ private struct SealedPair {
         let other = MailboxSecret(mailbox: mailbox.publicKey, owner: another.publicKey, own: mailbox)
         #expect(other.box(label) != theirs.box(label) && other.proof(of: link) != theirs.proof(of: link))
         #expect(seed.boxLabel(at: another.publicKey) != label && label.bytes != seed.label(at: mailbox.publicKey).bytes)
-        // A mailbox is reached directly or not at all.
+        // A mailbox is reached directly, never through a relay.
         let bare = ContactCard(key: mailbox.publicKey, routingSecret: card.routingSecret, endpoints: [])
         #expect(MailboxPlace(bare, own: owner) == nil)
     }

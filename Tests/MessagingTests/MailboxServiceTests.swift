@@ -13,7 +13,6 @@ private func refused(_ link: Int, _ refusal: MailboxRefusal) -> NodeAction {
     .forward(LinkID(UInt64(link)), .mailboxAnswer(.refused(refusal)))
 }
 
-/// Whether these actions keep one body and say so.
 private func isKept(_ actions: [NodeAction]) -> Bool {
     guard case .mailbox(.keep(let box, let slot, _)) = actions.first, actions.count > 1,
         case .transmit(_, .mailboxAnswer(let answer)) = actions[1]
@@ -37,7 +36,7 @@ private func put(_ number: Int, _ kind: SlotKind = .disk, _ keeping: SlotKeeping
         body: [UInt8](repeating: UInt8(number & 0xff), count: size))
 }
 
-/// A mailbox's machine, and what its shell does: it keeps, erases and gives bodies.
+/// A mailbox's machine, and a shell that keeps, erases and returns bodies.
 private struct Mailbox {
     let key = IdentityKey(SecretKey.generate())
     let owner = IdentityKey(SecretKey.generate())
@@ -47,13 +46,11 @@ private struct Mailbox {
     var peers: Set<PublicKey> = []
     var isLocked = false
     var hasRoom = true
-    /// The disk says nothing.
     var isSilent = false
-    /// Slots that the disk does not give.
     var refused: Set<SlotID> = []
     var sources: [Int: UInt64] = [:]
     var kept: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
-    /// Keys of links, other than the random ones that each has.
+    /// Keys of links; other links have random ones.
     private(set) var linkKeys: [Int: PublicKey] = [:]
 
     init(_ change: (inout MailboxTerms) -> Void = { _ in }) {
@@ -79,7 +76,7 @@ private struct Mailbox {
             })
     }
 
-    /// Whether the owner would be given the first slot of its first box: it comes over a new link, to a copy of the machine.
+    /// Whether the owner would get the first slot of its first box: over a new link, on a copy of the machine.
     func taken(_ id: SlotID, at now: Timestamp) -> Bool {
         var copy = self
         copy.now = now
@@ -98,7 +95,6 @@ private struct Mailbox {
         return perform(machine.receive(request, from: remote, on: LinkID(UInt64(link)), client: client, own: key, turn))
     }
 
-    /// A link's own key.
     private mutating func remote(_ link: Int) -> PublicKey {
         if let known = linkKeys[link] { return known }
         let key = SecretKey.generate().publicKey
@@ -113,7 +109,7 @@ private struct Mailbox {
 
     func box(_ number: Int = 1, of owner: IdentityKey? = nil) -> BoxID { secret(of: owner).box(label(number)) }
 
-    /// - Parameter proof: that of another link.
+    /// - Parameter proof: the link whose proof is shown.
     @discardableResult mutating func claim(
         _ numbers: [Int] = [1], _ link: Int = 1, as owner: IdentityKey? = nil, proof: PublicKey? = nil
     ) -> [NodeAction] {
@@ -155,7 +151,7 @@ private struct Mailbox {
             id: put.id, kind: put.kind, isAnswer: false, byteCount: put.body.count, keptAt: time, until: time + longest)
     }
 
-    /// What the machine says that there is, and what the shell has.
+    /// The machine's account and the shell's store agree.
     func expectAgreement(_ comment: Comment = "") {
         let counts = machine.counts
         let slots = kept.values.flatMap(\.values)
@@ -168,18 +164,16 @@ private struct Mailbox {
     }
 }
 
-@Suite("Mailbox: the node that keeps") struct MailboxServiceTests {
+@Suite("Mailbox: the node that stores") struct MailboxServiceTests {
     private let holder = 1
     private let guest = 2
 
-    /// With a box of its peer's.
     private func claimed(_ change: (inout MailboxTerms) -> Void = { _ in }) -> Mailbox {
         var mailbox = Mailbox(change)
         #expect(mailbox.claim().last == told(holder, .granted(mailbox.grant(boxes: mailbox.machine.terms.boxCount))))
         return mailbox
     }
 
-    /// And with a slot in it.
     private func filled(_ change: (inout MailboxTerms) -> Void = { _ in }) -> Mailbox {
         var mailbox = claimed(change)
         let box = mailbox.box()
@@ -189,13 +183,13 @@ private struct Mailbox {
 
     // MARK: Admission
 
-    @Test("who is no named peer, shows no proof, or comes to a locked or wiped node, gets no box") func refusals() {
+    @Test("a stranger, a claim without proof, and a locked or wiped node get no box") func refusals() {
         let stranger = IdentityKey(SecretKey.generate())
         var mailbox = Mailbox { $0.isServing = false }
         #expect(mailbox.claim() == [refused(1, .notServing)])
         mailbox = Mailbox()
         #expect(mailbox.claim(as: stranger) == [refused(1, .unknownPeer)])
-        // A proof of another link, or none: a peer's name alone gives nothing.
+        // A missing proof, or that of another link: a peer's key alone is not enough.
         #expect(mailbox.claim(proof: stranger.publicKey) == [refused(1, .unknownPeer)])
         for count in [0, 31, 32, 33] {
             let proof = [UInt8](repeating: 0, count: count)
@@ -211,18 +205,18 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.refused == 8 && mailbox.machine.nextDeadline == nil)
     }
 
-    @Test("a proof that does not hold takes nothing from who is there") func wrongProof() {
+    @Test("an invalid proof does not replace the owner's link") func wrongProof() {
         var mailbox = filled()
         let stranger = SecretKey.generate().publicKey
         #expect(mailbox.claim([1, 2], 5, proof: stranger) == [refused(5, .unknownPeer)])
         #expect(mailbox.machine.serves(LinkID(1)) && !mailbox.machine.serves(LinkID(5)))
         #expect(mailbox.machine.records.map(\.box) == [mailbox.box()])
-        // A holder that names another owner is against the protocol, with whatever proof.
+        // A holder that names another owner breaks the protocol, whatever the proof.
         #expect(mailbox.claim([1], holder, as: mailbox.second) == [close(holder)])
         #expect(mailbox.machine.counts.owners == 1)
     }
 
-    @Test("a box that is granted is durable before its owner hears of it, and is the same ever after") func durable() {
+    @Test("a granted box is durable before its owner hears of it, and stays the same") func durable() {
         var mailbox = Mailbox()
         let grant = mailbox.grant(boxes: Limits.boxCount)
         #expect(mailbox.claim([1, 2]) == [.save(client), told(1, .granted(grant))])
@@ -256,7 +250,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("a holder is told once that something waits, and again when it has listed the box") func announced() {
+    @Test("a holder is notified once of waiting slots, and again after it has listed the box") func announced() {
         var mailbox = claimed()
         let box = mailbox.box()
         let waiting = told(holder, .waiting(box))
@@ -270,8 +264,7 @@ private struct Mailbox {
         #expect(mailbox.claim([1], 7).last == told(7, .waiting(box)), "a new link is told at once")
     }
 
-    @Test("boxes of an owner that stays linked are saved once a day, and are there after a restart 60 days later")
-    func linked() {
+    @Test("the boxes of a linked owner are saved once a day, and exist after a restart 60 days later") func linked() {
         var mailbox = claimed()
         var saved = mailbox.machine.records
         let link = LinkID(UInt64(holder))
@@ -283,7 +276,7 @@ private struct Mailbox {
         #expect(mailbox.now - saved[0].seenAt <= .day)
         mailbox.machine = MailboxServiceStateMachine(saved)
         #expect(mailbox.advance(to: mailbox.now + .minute).isEmpty && mailbox.machine.counts.boxes == saved.count)
-        // So are those of an owner that comes once in less than an hour.
+        // The same for an owner that returns within the hour.
         var other = Mailbox()
         other.claim()
         var count = 0
@@ -295,7 +288,7 @@ private struct Mailbox {
         #expect(count == 5)
     }
 
-    @Test("a notice is answered once: another answer changes nothing, and is no write") func answeredOnce() {
+    @Test("a notice is answered once: a second answer changes and writes nothing") func answeredOnce() {
         var mailbox = claimed()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2, .notice)), guest)
@@ -310,7 +303,7 @@ private struct Mailbox {
         #expect(mailbox.say(.take(mailbox.box(), [tag(1), tag(1), tag(1)]), guest).count == 1)
     }
 
-    @Test("boxes are as many as the mailbox has; the first that are named are granted") func boxes() {
+    @Test("boxes are granted up to the mailbox's limit, in the order of the claim") func boxes() {
         var mailbox = Mailbox { $0.boxCount = 3 }
         #expect(mailbox.claim([1, 2]).last == told(1, .granted(mailbox.grant(boxes: 3))))
         #expect(mailbox.claim([1, 2], 5, as: mailbox.second).last == told(5, .granted(mailbox.grant(boxes: 1))))
@@ -323,7 +316,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.boxes == 3)
     }
 
-    @Test("lists are as long as the protocol lets them be, and no longer") func lists() {
+    @Test("lists are as long as the protocol allows, and no longer") func lists() {
         var mailbox = claimed()
         let box = mailbox.box()
         let labels = (0...Limits.boxLabelCount).map(label)
@@ -351,12 +344,11 @@ private struct Mailbox {
 
     // MARK: Cells
 
-    @Test("what a holder alone may do ends a guest's link, and an owner may do it with its own boxes alone")
-    func cells() {
+    @Test("a guest that sends a holder's request loses its link; an owner may act only on its own boxes") func cells() {
         for isOther in [false, true] {
             var mailbox = filled()
             let box = mailbox.box()
-            // Nobody's link, and that of another owner.
+            // A stranger's link, and that of another owner.
             if isOther { mailbox.claim([1], 3, as: mailbox.second) }
             let before = mailbox.machine.records
             #expect(mailbox.say(.list(box), 3) == [close(3)])
@@ -364,7 +356,6 @@ private struct Mailbox {
             let dropped = mailbox.say(.drop([label(2)]), 3)
             #expect(dropped == (isOther ? [] : [close(3)]))
             #expect(mailbox.machine.records == before)
-            // What all may.
             #expect(isKept(mailbox.say(.put(box, put(2)), 3)))
             #expect(
                 mailbox.say(.take(box, [tag(1)]), 3) == [told(3, .absent(box, put(1).id))], "a content is the owner's")
@@ -397,7 +388,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("a put says what becomes of it: in each case once, and nothing is kept but for stored") func outcomes() {
+    @Test("a put is answered with its outcome in each case, and only `stored` keeps something") func outcomes() {
         func outcome(_ mailbox: inout Mailbox, _ slot: SlotPut, _ box: BoxID? = nil) -> PutOutcome? {
             let actions = mailbox.say(.put(box ?? mailbox.box(), slot), guest)
             let outcomes = actions.compactMap { action -> PutOutcome? in
@@ -430,7 +421,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.put == 5 && mailbox.machine.counts.refused == 5)
     }
 
-    @Test("a body of no known size, or a class that is not of its kind, ends the link") func shapes() {
+    @Test("a body of unknown size, or of the wrong class for its kind, ends the link") func shapes() {
         var mailbox = claimed()
         let box = mailbox.box()
         for size in SlotSize.byteCounts {
@@ -450,7 +441,7 @@ private struct Mailbox {
 
     // MARK: Slots
 
-    @Test("a put that is repeated is stored, and changes nothing") func repeated() {
+    @Test("a repeated put is stored once") func repeated() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + .hour
@@ -460,13 +451,12 @@ private struct Mailbox {
         #expect(mailbox.kept[box]?.values.map(\.slot) == [mailbox.slot(put(1), at: start)])
         #expect(mailbox.machine.counts.put == 1)
         mailbox.expectAgreement()
-        // Also where the mailbox has started again meanwhile.
         mailbox.machine = MailboxServiceStateMachine(mailbox.machine.records)
         _ = mailbox.configure(filled().machine.terms)
         #expect(mailbox.say(.put(box, put(1)), 3) == [told(3, .put(box, put(1).id, .stored))])
     }
 
-    @Test("the owner takes what it shows the tag of; a guess finds nothing, and may discard nothing") func takes() {
+    @Test("the owner takes a slot by its tag; a guessed tag finds nothing and discards nothing") func takes() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + 1_234
@@ -475,13 +465,13 @@ private struct Mailbox {
             mailbox.say(.take(box, [tag(2), tag(1)]), holder) == [
                 told(holder, .absent(box, put(2).id)), .mailbox(.give(LinkID(UInt64(holder)), box, slot, dwell: 1_234)),
             ])
-        // The name of the slot, which whoever has seen the put knows, is no tag.
+        // The name of the slot, known from the put, is not its tag.
         let guess = SlotTag(unchecked: put(1).id.bytes + put(1).id.bytes)
         #expect(mailbox.say(.take(box, [guess]), holder) == [told(holder, .absent(box, SlotID(guess)))])
         #expect(mailbox.say(.discard(box, [guess], answer: []), 9) == [told(9, .discarded(box, []))])
         #expect(
             mailbox.say(.take(mailbox.box(2), [tag(1)]), holder) == [told(holder, .absent(mailbox.box(2), put(1).id))])
-        // A clock that was set back: it has not been there for less than no time.
+        // The clock was set back: the dwell time is not negative.
         var back = filled()
         back.now = start - .hour
         #expect(
@@ -490,7 +480,6 @@ private struct Mailbox {
             ])
         #expect(mailbox.say(.take(box, [tag(1)]), holder).count == 1)
         #expect(mailbox.machine.counts.taken == 2)
-        // Taking leaves it; discarding does not.
         mailbox.expectAgreement()
         #expect(mailbox.say(.discard(box, [tag(1), tag(2)], answer: []), holder).count == 2)
         #expect(mailbox.say(.take(box, [tag(1)]), holder) == [told(holder, .absent(box, put(1).id))])
@@ -498,7 +487,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("an answer takes the place of a notice, and of a notice alone; its time stays") func answers() throws {
+    @Test("an answer replaces only a notice, and keeps its time") func answers() throws {
         var mailbox = filled()
         let box = mailbox.box()
         #expect(isKept(mailbox.say(.put(box, put(2, .notice)), guest)))
@@ -513,10 +502,10 @@ private struct Mailbox {
                 told(holder, .discarded(box, [put(2).id])),
             ])
         mailbox.expectAgreement()
-        // Its owner has nothing to fetch there; who has put the notice has.
+        // Its owner has nothing to fetch there; the notice's sender has.
         #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, [put(1).id]))])
         #expect(mailbox.say(.take(box, [tag(2)]), 8) == [.mailbox(.give(LinkID(8), box, answer, dwell: .hour))])
-        // Of contents there is none: they are gone.
+        // An answer to contents is refused: they are gone.
         #expect(
             mailbox.say(.discard(box, [tag(1)], answer: [1]), holder) == [
                 .mailbox(.erase(box, [put(1).id])), told(holder, .discarded(box, [put(1).id])),
@@ -531,7 +520,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("a locked mailbox does not say of anything on its disk that it was overwritten", arguments: [false, true])
+    @Test("a locked mailbox does not confirm that a slot on its disk was overwritten", arguments: [false, true])
     func discardsLocked(isPurge: Bool) {
         var mailbox = filled()
         let box = mailbox.box()
@@ -541,7 +530,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.slots == 1)
     }
 
-    @Test("a slot is there until exactly its time, of each class; the mailbox's own bound shortens it, but no notice")
+    @Test("a slot of each class lives until exactly its time; the mailbox's own bound shortens it, but no notice")
     func expiry() {
         for longest in [SlotKeeping.thirtyDays.milliseconds, 2 * .hour] {
             for keeping in SlotKeeping.allCases {
@@ -556,7 +545,7 @@ private struct Mailbox {
                 #expect(mailbox.machine.nextDeadline == min(end, start + Limits.boxSilence))
                 mailbox.advance(to: end - 1)
                 #expect(mailbox.taken(slot.id, at: end - 1))
-                // Time has passed, and nobody has looked yet.
+                // The time has passed, and no timer has run yet.
                 mailbox.now = end
                 #expect(!mailbox.taken(slot.id, at: end))
                 #expect(mailbox.advance(to: end) == [.mailbox(.erase(box, [slot.id]))])
@@ -567,7 +556,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("slots of many boxes end in their order, each once") func expiries() {
+    @Test("slots of many boxes expire in order, each once") func expiries() {
         var mailbox = Mailbox()
         mailbox.claim([1, 2])
         mailbox.say(.put(mailbox.box(1), put(1, .disk, .oneHour)), guest)
@@ -585,8 +574,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.expired == 3 && mailbox.machine.counts.slots == 0)
     }
 
-    @Test("what is in memory counts again, and ends in time, when the machine begins anew with its record") func anew()
-    {
+    @Test("slots in memory count again and expire in time when the machine restarts with its record") func anew() {
         var mailbox = claimed()
         let box = mailbox.box()
         mailbox.say(.put(box, put(1, .memory, .oneHour)), guest)
@@ -603,7 +591,7 @@ private struct Mailbox {
 
     // MARK: Bounds
 
-    @Test("slots, bytes, bytes in memory and notices of a box are counted, and notices have places of their own")
+    @Test("slots, bytes, bytes in memory and notices of a box are limited, and notices have their own quota")
     func quotas() {
         var mailbox = claimed {
             $0.slotCount = 3
@@ -626,7 +614,7 @@ private struct Mailbox {
         mailbox.claim([2])
         #expect(outcome(put(4, .memory), mailbox.box(2)) == .full)
         #expect(outcome(put(4)) == .stored && outcome(put(5)) == .full)
-        // Notices have room whatever else is there.
+        // Notices have room, however full the box is.
         for number in 0..<Limits.noticeCount { #expect(outcome(put(100 + number, .notice)) == .stored) }
         #expect(outcome(put(99, .notice)) == .full)
         mailbox.expectAgreement()
@@ -636,7 +624,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("what one request names twice is one slot") func twice() {
+    @Test("a slot named twice in one request counts once") func twice() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2)), guest)
@@ -667,8 +655,7 @@ private struct Mailbox {
         #expect(stored == Limits.boxByteCount / SlotSize.largest)
     }
 
-    @Test("bytes on the disk have a rate, though their slots are discarded; bytes in memory have none")
-    func rateOfBytes() {
+    @Test("bytes on the disk have a rate limit even if discarded; bytes in memory have none") func rateOfBytes() {
         var mailbox = claimed()
         let box = mailbox.box()
         func stored(_ kind: SlotKind, in count: Int) -> Int {
@@ -681,7 +668,7 @@ private struct Mailbox {
             }
             return stored
         }
-        // One more than fits, since a put is taken when there is room for its first KiB.
+        // One more than fits: a put is accepted when its first KiB has room.
         let passed = 1_000 * (Limits.putInterval + 1)
         let kibibytes = Limits.putKibibyteBurst + Int(passed / Limits.putKibibyteInterval)
         let most = kibibytes / (SlotSize.largest / 1_024) + 1
@@ -694,7 +681,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("puts have a rate: into one box from wherever, and from one network into whatever box") func rates() {
+    @Test("puts have a rate limit: per box over all sources, and per network over all boxes") func rates() {
         func puts(_ mailbox: inout Mailbox, _ count: Int, _ box: (Int) -> BoxID, from source: (Int) -> UInt64?) -> Int {
             var taken = 0
             for index in 0..<count {
@@ -717,13 +704,13 @@ private struct Mailbox {
         let count = puts(&mailbox, 2 * Limits.putSourceBurst, { boxes[$0 % 8] }, from: { _ in 5 })
         #expect(count == Limits.putSourceBurst)
         #expect(puts(&mailbox, 5, { boxes[$0 % 8] }, from: { _ in 6 }) == 5, "another network is not concerned")
-        // Guesses of boxes do not count against those that are there.
+        // Guessed boxes do not count against existing ones.
         let missing = mailbox.box(77)
         mailbox = claimed()
         for _ in 0..<(2 * Limits.putBurst) { mailbox.say(.put(missing, put(1)), guest) }
         #expect(puts(&mailbox, 5, { _ in box }, from: { _ in nil }) == 5)
 
-        // The list of networks is bounded; who is not on it has to wait.
+        // The list of networks is bounded; an unlisted one has to wait.
         mailbox = Mailbox { $0.boxCount = 64 }
         mailbox.claim(Array(1...64))
         let many = (1...64).map { mailbox.box($0) }
@@ -735,7 +722,7 @@ private struct Mailbox {
         #expect(puts(&mailbox, 5, { many[$0 % 64] }, from: { _ in .max }) == 5)
     }
 
-    @Test("takes have a rate: of bytes by one owner, and of notices by the guests of one network") func ratesOfTakes() {
+    @Test("takes have a rate limit: bytes per owner, notices per network of guests") func ratesOfTakes() {
         func given(_ mailbox: inout Mailbox, _ count: Int, _ number: Int, on link: (Int) -> Int) -> Int {
             let box = mailbox.box()
             var given = 0
@@ -750,13 +737,13 @@ private struct Mailbox {
         mailbox.say(.put(mailbox.box(), put(2, .notice)), 10)
         let units = SlotSize.largest / Limits.takeUnit
         let whole = Limits.takeBurst / units
-        // One more than fits, since a body is given when there is room for its first unit.
+        // One more than fits: a body is given when its first unit has room.
         #expect([whole, whole + 1].contains(given(&mailbox, 2 * whole, 1, on: { _ in holder })))
         #expect(mailbox.say(.list(mailbox.box()), holder).count == 1)
         mailbox.now = mailbox.now + .second
         let more = given(&mailbox, 200, 1, on: { _ in holder })
         #expect(abs(more - 1_000 / units) <= 2, "\(more)")
-        // Of another box of this owner, nothing either: the rate is the owner's.
+        // Also from another box of this owner: the rate is per owner.
         mailbox.claim([1, 2], holder)
         mailbox.say(.put(mailbox.box(2), put(5)), 10)
         #expect(
@@ -768,7 +755,7 @@ private struct Mailbox {
         mailbox.now = mailbox.now + 3 * Limits.takeSourceInterval
         #expect(given(&mailbox, 20, 2, on: { 10 + 2 * $0 }) == 3)
 
-        // The list of networks is bounded; who is not on it has to wait, and who is of no network is one of them.
+        // The list of networks is bounded; an unlisted one has to wait, and clients without a network share one entry.
         mailbox = claimed()
         mailbox.say(.put(mailbox.box(), put(2, .notice)), 9)
         for link in 10..<5_000 { mailbox.sources[link] = UInt64(link) }
@@ -780,7 +767,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("new boxes of an owner have a rate, and those that it has do not") func ratesOfBoxes() {
+    @Test("new boxes of an owner have a rate limit, and existing boxes do not") func ratesOfBoxes() {
         var mailbox = claimed()
         var made = 0
         for _ in 0..<(2 * Limits.boxBurst) {
@@ -789,7 +776,6 @@ private struct Mailbox {
             mailbox.claim([1, 2], holder)
             made += mailbox.machine.records.count - before
         }
-        // The first of all has taken one.
         #expect(made == Limits.boxBurst - 1)
         let grant = mailbox.claim([1, 2], holder)
         #expect(
@@ -807,7 +793,7 @@ private struct Mailbox {
 
     // MARK: Ends
 
-    @Test("a peer that is none any more loses its boxes, with all that is in them") func revoked() {
+    @Test("a peer that is removed loses its boxes with all contents") func revoked() {
         var mailbox = filled()
         mailbox.claim([1], 4, as: mailbox.second)
         let other = mailbox.box(1, of: mailbox.second)
@@ -823,7 +809,7 @@ private struct Mailbox {
         #expect(mailbox.machine.records.map(\.box) == [other] && !mailbox.machine.serves(LinkID(1)))
         #expect(mailbox.machine.serves(LinkID(4)) && mailbox.machine.counts.memoryByteCount == 1_024)
         mailbox.expectAgreement()
-        // Nothing is kept for a box that is gone.
+        // A removed box keeps nothing.
         let box = mailbox.box()
         #expect(mailbox.say(.put(box, put(9)), guest) == [told(guest, .put(box, put(9).id, .unknownBox))])
         #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, put(1).id))])
@@ -831,7 +817,7 @@ private struct Mailbox {
         #expect(mailbox.kept[box] == nil)
         mailbox.advance(to: start + 2 * .day)
         mailbox.expectAgreement()
-        // Serving no more keeps boxes, for when it serves again.
+        // A node that stops serving keeps its boxes for later.
         #expect(mailbox.configure(MailboxTerms()).isEmpty)
         #expect(mailbox.machine.records.map(\.box) == [other])
     }
@@ -847,8 +833,7 @@ private struct Mailbox {
         #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, []))])
     }
 
-    @Test("holders that fall silent are closed, and boxes whose owner has not come for long are destroyed")
-    func silence() {
+    @Test("silent holders are closed, and boxes of long absent owners are destroyed") func silence() {
         var mailbox = filled()
         mailbox.machine.heard(LinkID(1), now: start + .second)
         let silent = start + .second + Limits.mailboxSilence
@@ -858,7 +843,7 @@ private struct Mailbox {
         mailbox.machine.heard(LinkID(1), now: silent)
         #expect(!mailbox.machine.serves(LinkID(1)))
         mailbox.advance(to: start + 2 * .day)
-        // The owner was here until it was last heard.
+        // The owner counts as present until it was last heard.
         let end = start + .second + Limits.boxSilence
         #expect(mailbox.machine.nextDeadline == end)
         #expect(mailbox.advance(to: end - 1).isEmpty)
@@ -867,7 +852,7 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("an owner whose link stays for longer than that keeps its box") func present() {
+    @Test("an owner whose link lasts longer than that limit keeps its box") func present() {
         var mailbox = claimed()
         let end = start + Limits.boxSilence + .day
         var now = start
@@ -883,8 +868,7 @@ private struct Mailbox {
 
     // MARK: After a start
 
-    @Test("what is in a box is asked of the disk once, when somebody wants it; a disk that is silent is asked again")
-    func lazily() {
+    @Test("a box is read from the disk once, on the first request; a failed read is retried") func lazily() {
         var mailbox = filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2)), guest)
@@ -900,12 +884,12 @@ private struct Mailbox {
         #expect(mailbox.say(.put(box, put(3)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
         #expect(mailbox.say(.put(box, put(3, .memory)), guest) == [told(guest, .put(box, put(3).id, .unavailable))])
         #expect(mailbox.say(.discard(box, [tag(1)], answer: []), guest) == [close(guest)])
-        // It is granted, since the box is there; that something waits is not known.
+        // The box exists, so it is granted; its waiting slots are not known yet.
         #expect(mailbox.claim() == [told(1, .granted(mailbox.grant(boxes: Limits.boxCount)))])
         #expect(mailbox.say(.list(box), holder) == [close(holder)])
         #expect(mailbox.say(.purge(box, [put(1).id]), holder) == [close(holder)])
         mailbox.isSilent = false
-        // It was asked a moment ago.
+        // A moment ago the disk refused.
         mailbox.now = start + Limits.rereadFirst - 1
         #expect(mailbox.claim() == [told(1, .granted(mailbox.grant(boxes: Limits.boxCount)))])
         mailbox.now = start + Limits.rereadFirst
@@ -914,7 +898,7 @@ private struct Mailbox {
         #expect(mailbox.machine.occupancy.map(\.slotCount) == [2] && mailbox.machine.counts.unreadBoxes == 0)
         mailbox.expectAgreement()
 
-        // Each request is enough.
+        // Each request triggers the read.
         let requests: [MailboxRequest] = [.put(box, put(1)), .take(box, [tag(1)]), .discard(box, [tag(8)], answer: [])]
         for request in requests {
             restart()
@@ -923,7 +907,7 @@ private struct Mailbox {
             #expect(mailbox.machine.nextDeadline == start + .day, "and they end at their time")
             mailbox.expectAgreement()
         }
-        // Those that are over are not given, and are counted as gone.
+        // Expired slots are not returned, and count as expired.
         restart()
         mailbox.now = start + .day
         #expect(mailbox.say(.take(box, [tag(1)]), guest) == [told(guest, .absent(box, put(1).id))])
@@ -932,13 +916,12 @@ private struct Mailbox {
         mailbox.expectAgreement()
     }
 
-    @Test("slots that the disk gives late are listed as soon as it does, and the owner hears of them by itself")
-    func late() {
+    @Test("slots that the disk returns late are listed at once, and the owner is notified") func late() {
         for isSilent in [false, true] {
             var mailbox = claimed()
             let box = mailbox.box()
             for number in 1...3 { mailbox.say(.put(box, put(number)), 10) }
-            // The next start: the disk gives nothing, or all but one slot.
+            // After a restart the disk returns nothing, or all but one slot.
             mailbox.machine = MailboxServiceStateMachine(mailbox.machine.records)
             var terms = MailboxTerms()
             terms.isServing = true
@@ -950,7 +933,7 @@ private struct Mailbox {
             let first = [put(1).id, put(3).id].sorted()
             #expect(mailbox.say(.list(box), 5) == [isSilent ? close(5) : told(5, .slots(box, first))])
             #expect(mailbox.machine.nextDeadline == start + Limits.rereadFirst)
-            // Asked again without end, but ever more seldom; a locked storage is not asked.
+            // The read is retried for ever with growing waits; a locked storage is not asked.
             var asked = 0
             while let due = mailbox.machine.nextDeadline, due < start + 10 * .minute {
                 #expect(mailbox.advance(to: due).isEmpty)
@@ -971,7 +954,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("an owner hears of slots that come to light at the request of somebody else, once") func lateForOthers() {
+    @Test("an owner is notified once of slots that another client's request reveals") func lateForOthers() {
         for isTake in [false, true] {
             var mailbox = claimed()
             let box = mailbox.box()
@@ -994,7 +977,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("tens of thousands of requests at random keep every bound, and leave nothing behind") func flood() {
+    @Test("tens of thousands of random requests keep every bound and leave nothing behind") func flood() {
         var mailbox = Mailbox {
             $0.boxCount = 4
             $0.slotCount = 8

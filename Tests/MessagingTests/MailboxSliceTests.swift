@@ -11,7 +11,6 @@ import Testing
         return (0..<32).map { _ in makeKey(&random).publicKey }
     }()
 
-    /// The key of a slice.
     private func key(_ slice: UInt32) -> PublicKey { Self.points[Int(slice % 32)] }
 
     private func message(
@@ -25,7 +24,7 @@ import Testing
 
     // MARK: The owner's side
 
-    @Test("the age of a slot's contents is the mailbox's word, bounded from below by the slice, and doubtful before it")
+    @Test("the age of a slot's contents comes from the mailbox, is bounded below by the slice, and doubtful before it")
     func ages() {
         let schedule = SliceSchedule(.oneHour)
         let start = schedule.end(of: 999)
@@ -33,7 +32,6 @@ import Testing
         func age(_ dwell: Milliseconds, since: Milliseconds) -> SlotAge {
             schedule.age(in: 1_000, dwell: dwell, now: start + since)
         }
-        // Within the slice.
         #expect(age(0, since: 0) == SlotAge(dwell: 0))
         #expect(age(.minute, since: .minute) == SlotAge(dwell: .minute))
         #expect(age(-1, since: .minute) == SlotAge(dwell: 0))
@@ -42,11 +40,11 @@ import Testing
         let doubtful = SlotAge(dwell: .minute + tolerance + 1, isDoubtful: true)
         #expect(age(.minute + tolerance + 1, since: .minute) == doubtful)
         #expect(age(.max, since: .minute) == SlotAge(dwell: .max, isDoubtful: true))
-        // After it.
+        // After the slice.
         #expect(age(0, since: .hour) == SlotAge(dwell: 0, least: 45 * .minute))
         #expect(age(.hour, since: .hour) == SlotAge(dwell: .hour, least: 45 * .minute))
         #expect(age(2 * .hour, since: .hour) == SlotAge(dwell: 2 * .hour, least: 45 * .minute, isDoubtful: true))
-        // Before it: somebody's clock was stepped.
+        // Before the slice: a clock was stepped.
         #expect(age(0, since: -.hour) == SlotAge(dwell: 0))
         #expect(age(tolerance, since: -.hour) == SlotAge(dwell: tolerance))
         #expect(age(tolerance + 1, since: -.hour) == SlotAge(dwell: tolerance + 1, isDoubtful: true))
@@ -58,15 +56,15 @@ import Testing
             (.oneHour, 15 * .minute, .hour, .day, .oneHour), (.sixHours, .hour, 6 * .hour, 7 * .day, .sixHours),
             (.oneDay, 3 * .hour, .day, 7 * .day, .oneDay), (.sevenDays, 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
             (.thirtyDays, 12 * .hour, 30 * .day, 7 * .day, .thirtyDays),
-            // What waits longest counts, and what is not kept does not.
+            // The longest lifetime counts; a content that is not kept does not.
             (LifetimeTerms(.oneHour, attachment: .sevenDays), 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
             (LifetimeTerms(.sevenDays, attachment: .ephemeral), 12 * .hour, 7 * .day, 7 * .day, .sevenDays),
             (LifetimeTerms(.ephemeral, attachment: .oneHour), 15 * .minute, .hour, .day, .oneHour),
-            // Unopened contents go earlier.
+            // Unopened contents expire earlier.
             (LifetimeTerms(.sevenDays, unopened: .hour), 15 * .minute, .hour, .day, .oneHour),
             (LifetimeTerms(.sevenDays, unopened: .hour + 1), .hour, .hour + 1, 7 * .day, .sixHours),
             (LifetimeTerms(.oneHour, unopened: 7 * .day), 15 * .minute, .hour, .day, .oneHour),
-            // From reading: they wait as long as they may.
+            // Timed from reading: they wait as long as they may.
             (LifetimeTerms(.oneHour, timer: .read), 12 * .hour, 30 * .day, 7 * .day, .thirtyDays),
             (LifetimeTerms(.oneHour, unopened: .day, timer: .read), 3 * .hour, .day, 7 * .day, .oneDay),
         ]
@@ -96,7 +94,7 @@ import Testing
         }
         let schedule = SliceSchedule(.oneHour)
         #expect(schedule.slice(at: Timestamp(milliseconds: 0)) == 0)
-        // Far off nothing traps.
+        // Times far in the future do not trap.
         #expect(schedule.slice(at: .latest) == schedule.last(at: .latest))
         #expect(schedule.end(of: .max) == .latest && schedule.keyEnd(of: .max) == .latest)
     }
@@ -111,8 +109,7 @@ import Testing
         return found.slice
     }
 
-    @Test("the key is that of the owner's slice, before, at and after the end of each, by the sender's clock")
-    func lookup() {
+    @Test("the sender's clock picks the key of the owner's slice, before, at and after the end of each") func lookup() {
         let known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
         #expect(known.last == 20 && known.agreement == Self.agreement)
         for step in 0..<10 as Range<Int64> {
@@ -123,31 +120,30 @@ import Testing
         #expect(slice(known, noon + 300 + 10 * width - 1) == 20)
         #expect(slice(known, noon + 300 + 10 * width) == nil, "the owner has made none for so late")
         #expect(slice(known, noon + 30 * .day) == nil && known.key(now: .latest, width: 1) == nil)
-        // A clock that was set back: the first slice that is known, whose key ends no sooner.
+        // The clock was set back: the first known slice, whose key ends no sooner.
         #expect(slice(known, noon - .day) == 10)
-        // Contents of before the first key that is known go to the first.
+        // Contents from before the first known key use the first.
         let later = KnownSlices(message(12...14, present: 10, left: 300), now: noon)
         #expect(slice(later, noon) == 12 && slice(later, noon + 300) == 12 && slice(later, noon + 2_300) == 13)
         #expect(KnownSlices(message(nil, present: 3), now: noon).last == nil)
         #expect(KnownSlices(message(nil, present: 3), now: noon).key(now: noon, width: width) == nil)
     }
 
-    @Test("keys come in steps, and each step is the newer word on the time") func steps() {
+    @Test("keys arrive in steps, and each step carries a newer time") func steps() {
         var known = KnownSlices(message(10...13, present: 10, left: 1_000), now: noon)
         known.add(message(14...17, present: 10, left: 900), now: noon + 100)
         #expect(known.last == 17 && slice(known, noon + 999) == 10 && slice(known, noon + 1_000) == 11)
-        // The owner's clock is ahead of what we thought.
+        // The owner's clock is ahead of our estimate.
         known.add(message(18...18, present: 12, left: 1), now: noon + 200)
         #expect(known.last == 18 && slice(known, noon + 200) == 12 && slice(known, noon + 201) == 13)
-        // One without keys is the word on the time alone.
+        // A frame without keys only carries the time.
         known.add(message(nil, present: 15, left: 500), now: noon + 300)
         #expect(known.last == 18 && slice(known, noon + 799) == 15 && slice(known, noon + 800) == 16)
         known.add(message(nil, present: 11, left: 500), now: noon + 300)
         #expect(known.last == 18 && slice(known, noon + 300) == 11, "also when it goes back")
     }
 
-    @Test("what does not follow takes the place of what was known: a gap, a repeat, another agreement") func replaced()
-    {
+    @Test("keys that do not follow replace the known ones: a gap, a repeat, another agreement") func replaced() {
         let first = KnownSlices(message(10...13, present: 10), now: noon)
         for slices in [15...16, 10...13, 12...14, 1...2] as [ClosedRange<UInt32>] {
             var known = first
@@ -164,7 +160,7 @@ import Testing
         #expect(known.last == 15 && slice(known, noon) == 14)
     }
 
-    @Test("keys of slices that are over are forgotten, but for the last") func pruned() throws {
+    @Test("keys of past slices are forgotten, except the last") func pruned() throws {
         var known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
         let whole = known
         known.prune(now: noon + 299, width: width)
@@ -181,7 +177,7 @@ import Testing
         #expect(none.last == nil)
     }
 
-    @Test("it comes back from its record as it was") func coded() throws {
+    @Test("known slices survive their record unchanged") func coded() throws {
         for known in [
             KnownSlices(message(10...20, present: 11, left: 300), now: noon),
             KnownSlices(message(nil, present: 11, left: 300), now: noon),
@@ -192,7 +188,7 @@ import Testing
         }
     }
 
-    @Test("as many keys are kept as two frames hold: the newest") func bounded() {
+    @Test("at most two frames of keys are kept: the newest") func bounded() {
         let step = UInt32(Limits.sliceKeyCount)
         var known = KnownSlices(message(0...(step - 1), present: 0), now: noon)
         known.add(message(step...(2 * step - 1), present: 0), now: noon)
@@ -205,8 +201,8 @@ import Testing
         #expect(slice(known, noon) == step + 1)
     }
 
-    @Test("numbers at the end of what a slice can be do not trap") func extremes() {
-        // The wire lets no key have a number beyond these.
+    @Test("numbers at the limit of a slice do not trap") func extremes() {
+        // The wire allows no slice number beyond these.
         var known = KnownSlices(message((.max - 3)...(.max - 1), present: .max - 2, left: 10), now: noon)
         let last = UInt32.max - 1
         #expect(known.last == last && slice(known, noon) == last - 1 && slice(known, noon + 10) == last)

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// Two nodes back to back in memory: every action is performed at once, every frame arrives in order.
+/// Two nodes back to back in memory. Actions are performed at once and frames arrive in order.
 struct Pair {
     var random = Randomness.seeded(1)
     var nodes = [NodeStateMachine(), NodeStateMachine()]
@@ -11,7 +11,6 @@ struct Pair {
     var now = noon
     var isLocked = [false, false]
     var sessionGrace = Limits.sessionGrace
-    /// Frames on their way: to which node, on which link.
     var wire: [(to: Int, LinkID, Frame)] = []
     var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
     var events: [[Event.Kind]] = [[], []]
@@ -23,12 +22,10 @@ struct Pair {
     var invite: VerifiedInvite?
     var nextLink: UInt64 = 1
     var keyOf: [ClientID: IdentityKey] = [:]
-    /// What the disk has of each inbox.
     var records: [ClientID: InboxRecord] = [:]
     var saved: [InboxRecord?] { clients.map { records[$0] } }
-    /// Of files, at each node.
     var chunks: [[MessageID: [Int: AttachmentChunk]]] = [[:], [:]]
-    /// Largest file that each node takes, and whether it says what its user has read.
+    /// Each node's file limit, and whether it sends read receipts.
     var fileLimit = [Limits.attachmentByteCount, Limits.attachmentByteCount]
     var hasRoom = [true, true]
     var readReceipts = [false, false]
@@ -38,7 +35,7 @@ struct Pair {
         takeFreshInboxes()
     }
 
-    /// What follows is about another conversation; those before go on.
+    /// Switches to a new conversation; the earlier ones go on.
     mutating func takeFreshInboxes() {
         clients = []
         keys = []
@@ -202,7 +199,6 @@ struct Pair {
         return try #require(id)
     }
 
-    /// A link between the two, dialled by `dialer`.
     mutating func connect(dialer: Int) {
         let link = LinkID(nextLink)
         nextLink += 1
@@ -269,7 +265,7 @@ struct Pair {
         #expect(pair.archive[0][fleeting]?.keeping == .memory && pair.archive[1][fleeting]?.keeping == .memory)
         #expect(pair.archive[0][fleeting]?.message.state == .delivered)
 
-        // With one it does, at both, with its end.
+        // Under one it does, at both, with its expiry.
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
@@ -295,7 +291,7 @@ struct Pair {
         pair.connect(dialer: 0)
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-        // It was sent under an agreement that the other holds, and ends when it would have ended.
+        // The other side holds the agreement it was sent under, so it expires as it would have.
         #expect(pair.archive[1][between]?.keeping == .disk(.oneDay))
         #expect(pair.archive[1][between]?.message.expiresAt == pair.archive[0][between]?.message.expiresAt)
 
@@ -356,7 +352,6 @@ struct Pair {
         #expect(pair.lifetimes() == (isRenewed ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]))
     }
 
-    /// What the node itself says in the conversation, at each of the two.
     private func lines(_ pair: Pair) -> [Set<String>] {
         pair.archive.map { archive in
             Set(archive.values.map(\.message.content).filter { $0.type == .systemMessage }.compactMap(\.displayText))
@@ -376,7 +371,6 @@ struct Pair {
         pair.connect(dialer: 1)
         pair.run()
         pair.now = pair.now + 4 * pair.sessionGrace
-        // The second one before anything has come over the first.
         for _ in 0..<2 { pair.connect(dialer: dialer) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
@@ -438,7 +432,6 @@ struct Pair {
         let invite = try #require(pair.invite)
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
         pair.connect(dialer: 1)
-        // The request arrives; the welcome is lost.
         let request = pair.wire.removeFirst()
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
         pair.disconnect()
@@ -627,7 +620,6 @@ struct Pair {
         #expect(total <= Limits.memoryTotalByteCount && total > Limits.memoryTotalByteCount - text.utf8.count - 1_024)
         #expect(held[0] > 900_000 && held[..<16].allSatisfy { $0 == held[0] } && held[17] == 0)
         #expect(pair.machines[0]?.outboxCount == 40)
-        // Where one is read the others have room.
         let client = try #require(pair.nodes[1].clients.first)
         pair.nodes[1].releaseMemory(client)
         _ = try pair.send(text, from: 0)
@@ -657,7 +649,6 @@ struct Pair {
             fallback: "", shouldPush: true, payload: [65])
         pair.step(0) { core, turn in core.receive(.content(content, age: -5), on: link, verify: { _ in nil }, &turn) }
         #expect(pair.archive[0][id]?.keeping == .memory)
-        // The same again is acknowledged and not kept twice.
         pair.wire.removeAll()
         pair.step(0) { core, turn in core.receive(.content(content, age: .max), on: link, verify: { _ in nil }, &turn) }
         #expect(pair.wire.count == 1)

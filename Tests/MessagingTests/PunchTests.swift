@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// What two members say over a relayed link to make a way through their NATs: every event in every state.
+/// Messages of two members on a relayed link for hole punching: each event in each state.
 @Suite struct PunchStateMachineTests {
     private typealias Action = PunchStateMachine.Action
     private static let noon = Timestamp(milliseconds: 1_000_000_000)
@@ -14,7 +14,6 @@ import Testing
         -> PunchMessage
     { PunchMessage(step: step, nonce: nonce, candidates: candidates) }
 
-    /// The offering side in `offered`.
     private func offered() throws -> (PunchStateMachine, PunchNonce) {
         var machine = PunchStateMachine(offers: true)
         var random = Randomness.seeded(1)
@@ -100,7 +99,7 @@ import Testing
         let offered = waiting
         _ = waiting.receive(Self.message(.answer, nonce, Self.theirs), now: Self.noon)
         let idle = PunchStateMachine(offers: true)
-        // With the wrong nonce nothing fits anywhere; with the right one, only what is awaited.
+        // A wrong nonce fits in no state; the right one only with the awaited message.
         for machine in [idle, gathering, offered, waiting, answered()] {
             for step in [PunchMessage.Step.answer, .go] {
                 var changed = machine

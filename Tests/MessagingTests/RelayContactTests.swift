@@ -12,21 +12,20 @@ import Testing
         keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
     }
 
-    /// With a relayed link that this side has dialled.
     private func up(_ side: Int = 0) -> LinkStateMachine {
         var machine = LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: true, now: noon)
         #expect(machine.opened(relayed, dialer: keys[side], isRelayed: true, now: noon) == [.use(relayed)])
         return machine
     }
 
-    @Test("a direct way is looked for soon, then later each time, and the link stays") func looks() {
+    @Test("a direct path is tried soon, then with growing waits, and the link stays") func looks() {
         var random = Randomness.seeded(1)
         var machine = up()
         var now = noon
         var waits: [Milliseconds] = []
         for _ in 0..<12 {
             var due = machine.nextDeadline ?? .latest
-            // Its silence is asked about meanwhile; the other side answers.
+            // A silent link is probed meanwhile; the other side answers.
             while !machine.advance(now: due).contains(.upgrade) {
                 machine.heard(relayed, now: due)
                 due = machine.nextDeadline ?? .latest
@@ -42,20 +41,20 @@ import Testing
         #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 - 5 * .second <= $1 || $1 >= Limits.upgradeLongest })
         #expect(
             waits.allSatisfy { $0 <= Limits.upgradeLongest * 5 / 4 + .second } && waits[11] >= Limits.upgradeLongest)
-        // Somebody has moved: at once. While a dial is under way there is no second one.
+        // A move triggers a dial at once, but no second one while a dial is under way.
         machine.seekDirect(now: now)
         #expect(machine.advance(now: now) == [.upgrade])
         machine.seekDirect(now: now)
         #expect(machine.advance(now: now).isEmpty)
     }
 
-    @Test("a direct link takes the place of a relayed one at any time, whoever dialled") func replaces() {
+    @Test("a direct link replaces a relayed one at any time, whichever side dialled") func replaces() {
         for dialer in keys {
             for age in [0, Limits.simultaneousDialWindow, .hour] {
                 var machine = up()
                 let actions = machine.opened(direct, dialer: dialer, now: noon + age)
                 #expect(actions == [.use(direct), .retire(relayed)])
-                // It is direct: there is nothing to look for.
+                // It is direct, so no upgrade is due.
                 #expect(machine.nextDeadline == noon + age + Limits.keepaliveInterval)
                 let wasInUse = machine.closed(relayed, now: noon + age)
                 #expect(!wasInUse && machine.link == direct)
@@ -63,8 +62,8 @@ import Testing
         }
     }
 
-    @Test("a relayed link that was dialled at the same time gives way; a later one replaces a direct link that is lost")
-    func givesWay() {
+    @Test("a relayed link dialled at the same time gives way; a later one replaces a lost direct link") func givesWay()
+    {
         for dialer in keys {
             var machine = LinkStateMachine(own: keys[0], remote: keys[1], isDialable: true, now: noon)
             #expect(machine.opened(direct, dialer: keys[1], now: noon) == [.use(direct)])
@@ -76,14 +75,14 @@ import Testing
         }
     }
 
-    @Test("both sides keep the same one of any two, in any order") func agreement() {
+    @Test("both sides keep the same one of any two links, in any order") func agreement() {
         for dialers in [[0, 0], [0, 1], [1, 0], [1, 1]] {
             for kinds in [[true, false], [true, true], [false, false]] {
                 let links = [LinkID(1), LinkID(2)]
                 var kept: Set<LinkID?> = []
                 for side in 0..<2 {
                     for order in [[0, 1], [1, 0]] {
-                        // The same dialer's later one replaces its earlier one: that order is its own.
+                        // The same dialer's later link replaces its earlier one: the dialer sets that order.
                         if dialers[0] == dialers[1], kinds[0] == kinds[1], order == [1, 0] { continue }
                         var machine = LinkStateMachine(
                             own: keys[side], remote: keys[1 - side], isDialable: true, now: noon)
@@ -99,7 +98,7 @@ import Testing
         }
     }
 
-    @Test("a member that is heard on this network is dialled there when only a relay reaches it, one dial at a time")
+    @Test("a member heard on this network is dialled there when only a relay reaches it, one dial at a time")
     func near() {
         var random = Randomness.seeded(1)
         var machine = up()
@@ -113,7 +112,7 @@ import Testing
         #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
     }
 
-    @Test("a link that is lost, or rests, has nothing to upgrade") func ends() {
+    @Test("a lost or resting link looks for no direct path") func ends() {
         var random = Randomness.seeded(1)
         var lost = up()
         let wasInUse = lost.closed(relayed, now: noon)
@@ -172,7 +171,7 @@ import Testing
             contact.linkOpened(link, to: card.key, weDialled: true, now) == [
                 .forward(link, .relayRequest(.reserve([cardLabel])))
             ])
-        // That it is granted is remembered for the next start.
+        // The granted place is saved for the next start.
         #expect(
             contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now) == [
                 .save(contact.client), .endpointsMayHaveChanged,
@@ -180,12 +179,12 @@ import Testing
         #expect(contact.record.granted == [ContactRecord.Granted(rendezvous: card.key, grant: grant)])
     }
 
-    @Test("both compute the same reservation, and nobody else") func derivation() {
+    @Test("user and rendezvous node compute the same reservation, and no other node can") func derivation() {
         let key = contact.key
         let ours = RelaySecret(rendezvous: card.key, user: key.publicKey, own: key).reservation(cardLabel)
         let theirs = RelaySecret(rendezvous: card.key, user: key.publicKey, own: rendezvous).reservation(cardLabel)
         #expect(ours == theirs)
-        // Who serves whom is in it, and who is served.
+        // The secret covers both the rendezvous node and the user.
         #expect(ours != RelaySecret(rendezvous: key.publicKey, user: card.key, own: key).reservation(cardLabel))
         var random = random
         let another = makeKey(&random)
@@ -193,7 +192,7 @@ import Testing
             ours != RelaySecret(rendezvous: card.key, user: another.publicKey, own: rendezvous).reservation(cardLabel))
     }
 
-    @Test("labels: of each inbox, generation and rendezvous node another; a card's is no conversation's")
+    @Test("labels differ by inbox, generation and rendezvous node, and a card's from a conversation's")
     mutating func labels() {
         let key = makeKey(&random)
         let seeds = (0..<3).map { RelaySeed(key: key, generation: $0) } + [RelaySeed(card: key), contact.cardSeed]
@@ -203,7 +202,7 @@ import Testing
         #expect(seeds[0] == RelaySeed(key: key, generation: 0))
     }
 
-    @Test("each inbox has endpoints of its own, and a stream says whose it is") mutating func several() {
+    @Test("each inbox has its own endpoints, and a stream names its inbox") mutating func several() {
         reserve()
         let now = turn(random)
         let seeds = (0..<3).map { RelaySeed(key: rendezvous, generation: $0) }
@@ -216,12 +215,12 @@ import Testing
         #expect(Set(endpoints.flatMap { $0.compactMap(\.relay?.reservation) }).count == 3)
         #expect(endpoints.allSatisfy { $0.map(\.host) == ["192.0.2.1", "2001:db8::1"] })
         for seed in seeds[0..<2] { #expect(contact.seed(of: reservation(seed), at: card.key) == seed) }
-        // It is full now: whoever is the fourth has none.
+        // The limit is reached: a fourth inbox has no place.
         #expect(places.endpoints(of: seeds[2]).isEmpty)
         _ = contact.want(seeds)
         #expect(contact.relayPlaces.endpoints(of: seeds[2]).isEmpty)
         #expect(contact.seed(of: reservation(seeds[2]), at: card.key) == nil)
-        // When another goes, it has; and all hear of it.
+        // When another inbox goes, it gets its place, and all members are told.
         let moved = contact.want([seeds[0], seeds[2]])
         #expect(
             moved == [
@@ -230,13 +229,13 @@ import Testing
             ])
         #expect(contact.seed(of: reservation(seeds[1]), at: card.key) == nil)
         #expect(contact.relayPlaces.endpoints(of: seeds[2]).count == 2)
-        // A new one is advertised before it was asked for, where there is room.
+        // A new place is advertised before it is requested, if there is room.
         _ = contact.want([seeds[0]])
         #expect(contact.relayPlaces.endpoints(of: seeds[1]).first?.relay?.reservation == reservation(seeds[1]))
         _ = now
     }
 
-    @Test("after a start everything is advertised as it was, before the rendezvous node has answered")
+    @Test("after a start everything is advertised as before, even before the rendezvous node has answered")
     mutating func remembered() {
         reserve()
         let before = contact.relayPlaces.endpoints(of: contact.cardSeed)
@@ -245,17 +244,16 @@ import Testing
         #expect(again.use(rendezvous: [card], turn(random)).isEmpty)
         #expect(again.relayPlaces.endpoints(of: again.cardSeed) == before && before.count == 2)
         #expect(again.standing(at: card.key) == .unreachable)
-        // One that was not used before has to answer first.
+        // A rendezvous node without an earlier grant has to answer first.
         var other = card
         other.key = makeKey(&random).publicKey
         _ = again.use(rendezvous: [other], turn(random))
         #expect(again.relayPlaces.isEmpty && again.record.granted.isEmpty)
     }
 
-    /// As the card names them.
     private var relayed: [Endpoint] { contact.relayPlaces.endpoints(of: contact.cardSeed) }
 
-    @Test("a reservation is advertised as endpoints of the rendezvous node, and taken back when it is given up")
+    @Test("a reservation is advertised as endpoints of the rendezvous node, and withdrawn when it is given up")
     mutating func advertised() throws {
         #expect(relayed.isEmpty)
         reserve()
@@ -276,7 +274,7 @@ import Testing
         #expect(relayed.isEmpty && contact.standing(at: card.key) == nil)
     }
 
-    @Test("the link is kept, asked and dialled again, and what was reserved is advertised for ten minutes")
+    @Test("the link is kept, probed and redialled, and its reservations are advertised for ten minutes")
     mutating func kept() {
         reserve()
         var now = turn(random, now: noon + Limits.keepaliveInterval)
@@ -321,7 +319,7 @@ import Testing
         #expect(dials(at: now + .second), "a link that lasted is dialled again at once")
     }
 
-    @Test("streams of a rendezvous node without a reservation are dropped, and answers of any other node end its link")
+    @Test("streams of a rendezvous node without a reservation are dropped, and answers of another node end its link")
     mutating func strangers() {
         let stranger = makeKey(&random).publicKey
         let now = turn(random)
@@ -336,7 +334,7 @@ import Testing
         let incoming = RelayAnswer.incoming(RelayStreamID(1), reservation(contact.cardSeed))
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now) == [.relayed(link, incoming)])
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: LinkID(9), now).isEmpty, "not this link")
-        // It cannot have us advertised under the reservation of another, nor make us change our mind over and over.
+        // It can neither have us advertised under another's reservation nor make our places flap.
         var other = grant
         other.reservationCount = 1
         #expect(contact.receive(.relayAnswer(.reserved(other)), from: card.key, on: link, now).isEmpty)
@@ -350,9 +348,7 @@ import Testing
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now).isEmpty)
     }
 
-    @Test("a guest of the contact inbox that has a stream may stay, one that has none may not") mutating func guests()
-        throws
-    {
+    @Test("a guest of the contact inbox with a stream may stay, one without may not") mutating func guests() throws {
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
@@ -387,7 +383,6 @@ import Testing
         #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1), id)))])
         var later = now(noon + Limits.guestStay, isPeer: false)
         #expect(node.advance(&later) == [.close(links[2])])
-        // The user's link is lost: so is the stream.
         let closed = node.linkClosed(links[0], &later)
         #expect(closed.contains(.close(links[1])))
         #expect(node.contact?.relay.isIdle == true)
@@ -405,7 +400,7 @@ import Testing
         return grant
     }
 
-    @Test("whom we serve is asked, invited and used over the link that is there, which stays afterwards")
+    @Test("a user that we serve is pinged, invited and used over its existing link, which stays afterwards")
     mutating func asked() {
         var now = serving()
         var terms = RelayTerms()
@@ -423,14 +418,12 @@ import Testing
         #expect(contact.use(rendezvous: [card], now) == [.forward(link, .relayRequest(.reserve([cardLabel])))])
         #expect(contact.use(rendezvous: [], now) == [.forward(link, .relayRequest(.release))])
         #expect(contact.relay.serves(link) && !contact.isAwaited(card.key))
-        // Without such a link it is dialled.
         #expect(contact.linkClosed(link, to: card.key, now).isEmpty)
         let dialled = contact.ping(card, nonce: 7, &now)
         #expect(dialled.contains { if case .dial = $0 { true } else { false } })
     }
 
-    @Test("a request that was on its way over the other one of two links takes no reservation back")
-    mutating func crossed() throws {
+    @Test("a late request on the replaced link does not move the reservation back") mutating func crossed() throws {
         var now = serving()
         var terms = RelayTerms()
         terms.isServing = true
@@ -447,7 +440,7 @@ import Testing
         #expect(contact.linkClosed(retired, to: card.key, now).isEmpty && contact.relay.serves(kept))
     }
 
-    @Test("two nodes may be rendezvous nodes for each other over one link, and nobody mistakes whose stream it is")
+    @Test("two nodes may be rendezvous nodes for each other over one link, and their streams are not confused")
     mutating func mutual() {
         let cards = [contact.key, rendezvous].map {
             ContactCard(key: $0.publicKey, routingSecret: card.routingSecret, endpoints: card.endpoints)
@@ -483,7 +476,8 @@ import Testing
             nodes[index].relayPlaces.endpoints(of: nodes[index].cardSeed).first?.relay?.reservation
         }
         #expect(reservation(0) != nil && reservation(0) != reservation(1))
-        // A stranger opens a stream to the second one, at the first: number 1. And one to the first, at the second: 1, too.
+        // A stranger opens stream 1 to the second node at the first, and another to the first node at the second, also
+        // stream 1.
         let guest = LinkID(7)
         let stranger = makeKey(&random).publicKey
         for index in 0..<2 {
@@ -493,7 +487,7 @@ import Testing
         }
         let piece = RelayStreamFrame.data([1])
         for index in 0..<2 {
-            // What the other says as our rendezvous node is for our end; what it says as our user is for the guest.
+            // Frames of the peer as our rendezvous node are for our end; those of it as our user are for the guest.
             let asUser = nodes[index].receive(
                 .relayAnswer(.stream(RelayStreamID(1), piece)), from: cards[1 - index].key, on: link, now)
             #expect(asUser == [.relayed(link, .stream(RelayStreamID(1), piece))])
@@ -503,7 +497,7 @@ import Testing
         }
     }
 
-    @Test("relayed endpoints: text, bounds, and what is no endpoint") mutating func endpoints() {
+    @Test("relayed endpoints: text, bounds, and invalid ones") mutating func endpoints() {
         let relay = RelayAddress(key: card.key, routingSecret: card.routingSecret, reservation: .random(&random))
         for host in ["192.0.2.7", "2001:db8::7", "host.example"] {
             let endpoint = Endpoint(host: host, port: 1, relay: relay)
@@ -520,7 +514,7 @@ import Testing
         #expect(Endpoint(Endpoint(host: String(repeating: "h", count: 200), port: 1, relay: relay).description) == nil)
         #expect(Endpoint.isOfUnknownKind("later://x") && !Endpoint.isOfUnknownKind("tcp://x:y"))
         #expect(!Endpoint.isOfUnknownKind("x") && !Endpoint.isOfUnknownKind("://x") && !Endpoint.isOfUnknownKind(whole))
-        // A card passes over what it does not know, and a description keeps one way of each kind.
+        // A card skips unknown endpoints, and a description keeps one endpoint of each kind.
         let later = ContactCard(
             key: card.key, routingSecret: card.routingSecret,
             endpoints: [Endpoint(host: "h", port: 1), Endpoint(host: "h", port: 1, relay: relay)])

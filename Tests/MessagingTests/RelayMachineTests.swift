@@ -9,7 +9,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
 
     private func stream(_ state: State) -> RelayedStream {
         var stream = RelayedStream()
-        // Both sides have sent, and neither has had credit for it.
+        // Both sides have sent, and neither has received credit for it.
         #expect(stream.receive(.data([1, 2, 3]), from: .guest) == .forward)
         #expect(stream.receive(.data([1, 2, 3]), from: .holder) == .forward)
         switch state {
@@ -20,7 +20,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         return stream
     }
 
-    /// What becomes of a frame in each state; in `halfOpen` the guest has ended.
+    /// The result of a frame in each state; in `halfOpen` the guest has ended.
     private static let cells:
         [(state: State, side: RelayedStream.Side, frame: RelayStreamFrame, outcome: RelayedStream.Outcome)] = [
             (.open, .guest, .data([1]), .forward), (.open, .holder, .data([1]), .forward),
@@ -49,7 +49,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test("no more than a window is on its way in one direction") func window() {
+    @Test("at most one window is in flight in each direction") func window() {
         var stream = RelayedStream()
         let piece = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
         for _ in 0..<(Limits.relayWindow / Limits.relayPieceByteCount) {
@@ -57,7 +57,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
         var copy = stream
         #expect(copy.receive(.data([1]), from: .guest) == .violation)
-        // Withheld credit is not yet the sender's.
+        // Withheld credit does not yet belong to the sender.
         #expect(stream.receive(.credit(10), from: .holder) == .withhold)
         copy = stream
         #expect(copy.receive(.data([1]), from: .guest) == .violation)
@@ -70,7 +70,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(longer.receive(.data(piece + [1]), from: .guest) == .violation)
     }
 
-    @Test("credit is handed out at the rate of the stream, and of all") func pace() {
+    @Test("credit is granted at the rate of the stream and of all streams") func pace() {
         for rates in [(10_000, 1_000_000), (1_000_000, 10_000)] {
             var stream = RelayedStream()
             var total = RelayPace()
@@ -155,8 +155,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test("a byte more than the window ends it, also when some of it was read and no credit given") func beyondWindow()
-    {
+    @Test("a byte beyond the window ends the stream, even if some was read without credit") func beyondWindow() {
         let piece = [UInt8](repeating: 3, count: Limits.relayPieceByteCount)
         var end = RelayStreamStateMachine()
         var tooLong = end
@@ -172,7 +171,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         var barelyRead = end
         #expect(barelyRead.consumed(1) == nil)
         #expect(barelyRead.receive(.data([3])) == .closed(.violation) && barelyRead.isOver)
-        // What was given as credit is room again, and no byte more.
+        // Credit frees exactly its own bytes.
         let credit = Limits.relayWindow / 4
         #expect(end.consumed(credit) == .credit(credit))
         left = credit
@@ -184,7 +183,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(end.receive(.data([3])) == .closed(.violation) && end.isOver)
     }
 
-    @Test("both ends keep to their windows, whatever is sent and read") func windows() {
+    @Test("both ends keep to their windows for any sends and reads") func windows() {
         var random = Randomness.seeded(7)
         var ends = [RelayStreamStateMachine(), RelayStreamStateMachine()]
         var relay = RelayedStream()
@@ -300,7 +299,8 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test("time: silence counts as a refusal, a refusal is asked about again, and a loss is advertised for ten minutes")
+    @Test(
+        "time: silence counts as a refusal, a refused request is repeated, a lost place is advertised for ten minutes")
     func time() {
         var asked = machine(.asked)
         #expect(asked.nextDeadline == start + Limits.reservationPatience)
@@ -321,7 +321,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         var back = lost
         #expect(lost.advance(now: start + Limits.reservationGrace) == [.changed])
         #expect(lost.advertised == nil && lost.advertisedLabels.isEmpty)
-        // Back in time, it is the same: nobody is told of anything.
+        // Back in time, nothing has changed and no member is told.
         #expect(back.opened(other, now: start + 10) == [.ask(other, labels)])
         #expect(back.reserved(grant, on: other).isEmpty)
         #expect(back.advance(now: start + Limits.reservationGrace).isEmpty)
@@ -329,8 +329,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(machine(.unlinked).nextDeadline == nil)
     }
 
-    @Test("after a start, what was granted before is advertised as it was, until it is known to be otherwise")
-    func remembered() {
+    @Test("after a restart a granted place is advertised until the node says otherwise") func remembered() {
         var machine = RelayReservationStateMachine(remembered: grant, now: start)
         #expect(machine.want(labels).isEmpty)
         #expect(Array(machine.advertisedLabels) == labels && machine.standing == .unreachable)
@@ -343,29 +342,29 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(machine.refused(.notServing, on: link, now: start) == [.changed])
     }
 
-    @Test("as many as are granted are reserved, the first that are wanted; who has a place keeps it") func limit() {
+    @Test("the first wanted places are reserved, up to the granted number; an inbox with a place keeps it") func limit()
+    {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...5).map(Self.label)
         #expect(machine.want(all).isEmpty && machine.isFull)
         #expect(machine.opened(link, now: start) == [.ask(link, all)])
         #expect(machine.reserved(grant, on: link) == [.changed])
         #expect(Array(machine.advertisedLabels) == Array(all[0..<3]) && machine.isFull)
-        // One goes: the next one takes its place, and others must hear of it.
+        // One inbox goes, the next takes its place, and its members are told.
         let fewer = [all[4], all[3], all[2], all[0]]
         #expect(machine.want(fewer) == [.withdraw(link, [all[1]]), .ask(link, [all[3]]), .changed])
         #expect(Array(machine.advertisedLabels) == [all[0], all[2], all[3]])
         #expect(machine.want([all[0]]) == [.withdraw(link, [all[2], all[3]]), .changed])
         #expect(!machine.isFull)
-        // With room to spare, the inbox has said so itself.
+        // With room to spare the inbox has already announced its place.
         #expect(machine.want([all[0], all[1]]) == [.ask(link, [all[1]])])
-        // A grant of none, and a huge one.
         var none = self.machine(.asked)
         let nothing = RelayGrant(reservationCount: 0, streamsPerReservation: 0, streamCount: 0, byteRate: 0)
         #expect(none.reserved(nothing, on: link) == [.changed] && none.advertisedLabels.isEmpty)
         #expect(none.want(all).isEmpty)
     }
 
-    @Test("more labels than fit into one request follow when it is known how many there may be") func pieces() {
+    @Test("labels that do not fit into one request follow once the granted number is known") func pieces() {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...700).map(Self.label)
         _ = machine.want(all)
@@ -385,7 +384,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
 }
 
 @Suite("Relay: generations of a place") struct RelayGenerationTests {
-    @Test("when a member is gone the next one is used, and the earlier one until all have heard, or a day is over")
+    @Test("when a member is gone the next place is used, and the earlier one kept until all know or a day has passed")
     func change() {
         var relay = RelayGenerations()
         #expect(relay.current == 0 && relay.nextDeadline(named: []) == nil)
@@ -396,14 +395,14 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(told.prune(isTold: true, named: [], now: start) && told.retired.isEmpty)
         let isLess = relay.prune(isTold: false, named: [], now: start + Limits.relayRetirement - 1)
         #expect(!isLess)
-        // An invite that names it keeps it longer.
+        // An invite that names a place keeps it longer.
         let isKept = !relay.prune(isTold: true, named: [0], now: start + Limits.relayRetirement)
         #expect(isKept && relay.nextDeadline(named: [0]) == nil)
         let isOver = relay.prune(isTold: false, named: [1], now: start + Limits.relayRetirement)
         #expect(isOver && relay.retired.isEmpty)
     }
 
-    @Test("many that go at once are one change now and one a little later, and no more are kept than a few")
+    @Test("many removals at once make one change now and one a little later, and the number of places is bounded")
     func hasty() {
         var relay = RelayGenerations()
         for _ in 0..<30 { relay.memberGone(now: start) }
@@ -412,7 +411,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(!isEarly && relay.current == 1)
         let isDue = relay.advance(now: start + Limits.relayChangeInterval)
         #expect(isDue && relay.current == 2 && relay.dueAt == nil)
-        // A clock that was set back holds nothing up.
+        // A clock that was set back delays nothing.
         relay.memberGone(now: start - .hour)
         #expect(relay.current == 3)
         for number in 0..<40 { relay.memberGone(now: start + Milliseconds(number) * .hour) }

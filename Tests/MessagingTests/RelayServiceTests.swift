@@ -4,14 +4,14 @@ import Testing
 
 private let start = Timestamp(milliseconds: 1_795_247_146_000)
 
-/// A rendezvous node's machine with a peer of its and strangers.
+/// The machine of a rendezvous node with one peer and strangers.
 private struct Service {
     let key = IdentityKey(SecretKey.generate())
     let peer = IdentityKey(SecretKey.generate())
     let stranger = IdentityKey(SecretKey.generate())
     var machine = RelayServiceStateMachine()
     var now = start
-    /// Not by name, but as an address prefix.
+    /// An address prefix.
     var source: UInt64?
 
     init(_ change: (inout RelayTerms) -> Void = { _ in }) {
@@ -30,7 +30,6 @@ private struct Service {
             isPeer: isPeer ?? (key.publicKey == peer.publicKey), source: source, now: now)
     }
 
-    /// Of the peer, at this node.
     func reservation(_ label: RelayLabel) -> ReservationID {
         RelaySecret(rendezvous: key.publicKey, user: peer.publicKey, own: peer).reservation(label)
     }
@@ -49,10 +48,7 @@ private func label(_ number: Int) -> RelayLabel {
     RelayLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
 }
 
-extension RelayRequest {
-    /// Of one label, the first.
-    fileprivate static var reserve: RelayRequest { .reserve([label(1)]) }
-}
+extension RelayRequest { fileprivate static var reserve: RelayRequest { .reserve([label(1)]) } }
 
 private func told(_ link: Int, _ answer: RelayAnswer) -> NodeAction {
     .forward(LinkID(UInt64(link)), .relayAnswer(answer))
@@ -71,7 +67,6 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         return service
     }
 
-    /// With one stream from link 2.
     private func opened(_ change: (inout RelayTerms) -> Void = { _ in }) -> Service {
         var service = reserved(change)
         #expect(service.say(.open(service.reservation), guest) == [told(holder, .incoming(one, service.reservation))])
@@ -88,7 +83,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         ]
         let over = [told(guest, .stream(.guest, .close(.unknownReservation))), close(guest)]
 
-        // A stranger's.
+        // A stranger's link.
         var service = opened()
         #expect(service.say(.reserve, 3) == [told(3, .refused(.unknownPeer))])
         #expect(!service.machine.serves(LinkID(3)))
@@ -101,7 +96,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.say(.open(service.reservation), 3) == [told(holder, .incoming(two, service.reservation))])
         #expect(service.machine.serves(LinkID(3)))
 
-        // A holder's.
+        // A holder's link.
         service = opened()
         #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
         #expect(service.say(.stream(one, piece), holder, as: service.peer) == [told(guest, .stream(.guest, piece))])
@@ -113,7 +108,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.say(.open(service.reservation), holder, as: service.peer) == violated)
         #expect(service.machine.isIdle)
 
-        // A guest's.
+        // A guest's link.
         service = opened()
         #expect(service.say(.stream(.guest, piece), guest) == [told(holder, .stream(one, piece))])
         #expect(service.say(.reserve, guest) == ended)
@@ -126,7 +121,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.counts.violations == 1)
     }
 
-    @Test("either side ends the stream, and the other is told") func endings() {
+    @Test("either side can end the stream, and the other is told") func endings() {
         var service = opened()
         #expect(service.say(.stream(.guest, .end), guest) == [told(holder, .stream(one, .end))])
         #expect(service.say(.stream(one, .data([5])), holder) == [told(guest, .stream(.guest, .data([5])))])
@@ -136,7 +131,6 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         service = opened()
         let closing = RelayStreamFrame.close(.closed)
         #expect(service.say(.stream(one, closing), holder) == [told(guest, .stream(.guest, closing)), close(guest)])
-        // What was on its way.
         #expect(service.say(.stream(.guest, .data([1])), guest).isEmpty)
         #expect(service.machine.linkClosed(LinkID(UInt64(guest))).isEmpty)
 
@@ -150,13 +144,13 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.linkClosed(LinkID(77)).isEmpty)
     }
 
-    @Test("what still comes on a link that was closed counts for nothing: a replaced one takes no reservation back")
-    func dismissed() {
+    @Test("a late frame on a closed link is ignored: a replaced link does not take a reservation back") func dismissed()
+    {
         let second = 7
         var service = reserved()
         let granted = told(second, .reserved(service.grant))
         #expect(service.say(.reserve, second, as: service.peer) == [close(holder), granted])
-        // The first one had been left unread.
+        // The first link was left unread.
         let requests: [RelayRequest] = [
             .reserve, .release, .open(service.reservation), .stream(one, .data([1])), .stream(.guest, .close(.closed)),
         ]
@@ -165,7 +159,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty)
         #expect(service.machine.counts.reservations == 1)
 
-        // After a violation, a release, a refusal, and its silence; and a guest whom nobody is there for.
+        // A link closed after a violation, a release, a refusal or silence, and a guest without a holder.
         let ways: [(inout Service) -> Void] = [
             { $0.say(.open($0.reservation), 1, as: $0.peer) }, { $0.say(.release, 1, as: $0.peer) },
             { _ = $0.machine.configure(RelayTerms(), isPeer: { _ in true }) },
@@ -179,7 +173,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             #expect(service.say(.reserve, holder, as: service.peer).isEmpty, "\(number)")
             #expect(service.say(.open(service.reservation), guest).isEmpty, "\(number)")
             #expect(service.machine.isIdle, "\(number)")
-            // The number of a link that is gone may come again.
+            // The number of a closed link may be used again.
             _ = service.machine.linkClosed(LinkID(UInt64(holder)))
             #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
         }
@@ -187,7 +181,8 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
     // MARK: Admission
 
-    @Test("only peers have a reservation, unless everybody may; and nobody when it does not serve") func admission() {
+    @Test("only peers get a reservation, unless the node is open; no node gets one when it does not serve")
+    func admission() {
         var service = Service()
         #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))])
         #expect(service.machine.counts.refused == 1)
@@ -207,7 +202,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
     // MARK: One for each inbox
 
-    @Test("each label is a reservation of its own, whose streams name it; nobody else can take one") func several() {
+    @Test("each label is a reservation of its own, named by its streams; no other user can take it") func several() {
         var service = Service { $0.isOpen = true }
         let holder = holder
         #expect(
@@ -215,7 +210,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
                 told(holder, .reserved(service.grant))
             ])
         #expect(service.machine.counts.users == 1 && service.machine.counts.reservations == 2)
-        // Another user that names the same labels has others.
+        // Another user with the same labels has other reservations.
         #expect(service.say(.reserve([label(1), label(2)]), 9).count == 1)
         #expect(service.machine.counts.reservations == 4)
         for (index, number) in [1, 2].enumerated() {
@@ -224,16 +219,16 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             #expect(service.say(.open(id), 20 + index) == [told(holder, .incoming(stream, id))])
         }
         #expect(service.say(.open(service.reservation(label(3))), 30).last == close(30))
-        // More of them, at any time; and none.
+        // More labels at any time, and none.
         #expect(service.say(.reserve([label(3)]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
         #expect(service.say(.reserve([]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
         #expect(service.say(.open(service.reservation(label(3))), 31).count == 1)
-        // The end of the link is the end of all of them.
+        // The end of the link ends all of its reservations.
         let gone = service.machine.linkClosed(LinkID(UInt64(holder)))
         #expect(gone.count == 6 && service.machine.counts.reservations == 2)
     }
 
-    @Test("a reservation that is withdrawn takes no stream any more, and those that are there go on") func withdrawn() {
+    @Test("a withdrawn reservation opens no new stream, and its open streams go on") func withdrawn() {
         var service = opened()
         #expect(service.say(.reserve([label(2)]), holder, as: service.peer).count == 1)
         #expect(service.say(.withdraw([label(1), label(7)]), holder, as: service.peer).isEmpty)
@@ -246,17 +241,16 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.say(.stream(one, .data([2])), holder) == [told(guest, .stream(.guest, .data([2])))])
         #expect(service.say(.open(service.reservation(label(2))), 4).count == 1)
         #expect(service.say(.stream(.guest, .close(.closed)), guest).count == 2)
-        // Of a guest, and of a stranger, it is against the protocol.
+        // From a guest or a stranger it breaks the protocol.
         #expect(service.say(.withdraw([label(2)]), 4).contains(close(4)))
         #expect(service.say(.withdraw([label(2)]), 5) == [close(5)])
         #expect(service.machine.counts.reservations == 1 && service.machine.counts.violations == 2)
-        // Named again, it is there again.
+        // Named again, it exists again.
         #expect(service.say(.reserve, holder, as: service.peer).count == 1)
         #expect(service.say(.open(service.reservation), 6).count == 1)
     }
 
-    @Test("the first labels that are named are taken, as many as one node may have; room is used by those that follow")
-    func perUser() {
+    @Test("labels are reserved in their order up to the limit of a node; freed room goes to the next") func perUser() {
         var service = Service { $0.reservationsPerUser = 3 }
         #expect(service.say(.reserve((1...5).map(label)), holder, as: service.peer).count == 1)
         #expect(service.machine.counts.reservations == 3)
@@ -270,8 +264,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         for number in 1...5 { #expect(isThere(number, 20 + number) == [1, 3, 4].contains(number)) }
     }
 
-    @Test(
-        "the members of one conversation cannot use up the places of a node, nor the rate at which streams are opened")
+    @Test("the members of one conversation cannot use up a node's places or its rate of opening streams")
     func fairness() {
         var service = Service { terms in
             terms.streamsPerReservation = 2
@@ -294,7 +287,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.say(.open(service.reservation(label(2))), 500).count == 1)
     }
 
-    @Test("a flood of labels leaves its sender's link unread, and a new link does not begin anew") func labels() {
+    @Test("a flood of labels leaves its sender's link unread, and a new link does not reset the limit") func labels() {
         var service = Service()
         let many = (0..<Limits.relayLabelCount).map(label)
         func pauses(_ actions: [NodeAction]) -> Bool {
@@ -305,7 +298,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             let request: RelayRequest = number % 2 == 0 ? .withdraw(many) : .reserve(many)
             if pauses(service.say(request, holder, as: service.peer)) { first = number }
         }
-        // As many as a node has, several times over, are no flood.
+        // Several times the labels of a node are not yet a flood.
         #expect((first ?? 0) * Limits.relayLabelCount > 4 * Limits.reservationsPerUser)
         #expect((first ?? .max) <= Limits.relayLabelBurst / Limits.relayLabelCount + 1)
         #expect(pauses(service.say(.reserve(many), 5, as: service.peer)))
@@ -314,7 +307,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(!pauses(service.say(.reserve(many), 5, as: service.peer)))
     }
 
-    @Test("a peer that is blocked, or forgotten, loses its reservation at once") func revoked() {
+    @Test("a peer that is blocked or removed loses its reservation at once") func revoked() {
         var service = opened()
         var terms = service.machine.terms
         let peer = service.peer.publicKey
@@ -333,7 +326,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             ])
     }
 
-    @Test("a reservation that is asked for by another link moves there; it is the same one") func moved() {
+    @Test("a reservation requested on another link moves there and stays the same") func moved() {
         var service = opened()
         #expect(
             service.say(.reserve, 5, as: service.peer) == [
@@ -346,7 +339,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
     // MARK: Limits
 
-    @Test("reservations, streams of one and streams of all are counted") func counts() {
+    @Test("reservations, streams per user and streams in all are limited") func counts() {
         var service = reserved { terms in
             terms.userCount = 1
             terms.streamsPerReservation = 2
@@ -365,7 +358,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.counts.refused == 1)
     }
 
-    @Test("streams are opened at a rate: to one node, and from one place") func rates() {
+    @Test("opening streams is rate-limited, to one node and from one network") func rates() {
         func open(_ service: inout Service, _ count: Int, from source: (Int) -> UInt64?) -> Int {
             var taken = 0
             for index in 0..<count {
@@ -381,7 +374,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         service.now = service.now + 3 * Limits.relayOpenInterval
         #expect(open(&service, 100) { UInt64($0) } == 3)
 
-        // Guesses count, too.
+        // Guessed reservations count, too.
         service = reserved()
         service.source = 7
         for index in 0..<Limits.relayOpenBurst {
@@ -390,7 +383,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(open(&service, 5) { _ in 7 } == 0)
         #expect(open(&service, 5) { _ in 8 } == 5)
 
-        // The list of places is bounded; who is not on it has to wait.
+        // The list of networks is bounded; an unlisted one has to wait.
         service = reserved { $0.isOpen = true }
         for index in 0..<(2 * Limits.relaySourceCount) {
             service.source = UInt64(index)
@@ -401,7 +394,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(open(&service, 1) { _ in .max } == 1)
     }
 
-    @Test("what is sent beyond the window ends the stream, for both") func beyondCredit() {
+    @Test("bytes beyond the window end the stream for both sides") func beyondCredit() {
         for side in [holder, guest] {
             var service = opened()
             let number = side == guest ? RelayStreamID.guest : one
@@ -418,7 +411,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         }
     }
 
-    @Test("credit waits until the rate allows it, and goes on by time alone") func paced() {
+    @Test("credit waits until the rate allows it, and is then granted by a timer") func paced() {
         var service = opened { $0.byteRate = 10_000 }
         let piece = RelayStreamFrame.data([UInt8](repeating: 0, count: 10_000))
         _ = service.say(.stream(.guest, piece), guest)
@@ -435,7 +428,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
     @Test("idle streams and silent holders are ended") func silence() {
         var service = opened()
-        // The holder says something, and that is not of the stream.
+        // The holder sends a frame outside of the stream.
         service.machine.heard(LinkID(UInt64(holder)), now: start + Limits.relayIdle - 1)
         #expect(service.machine.advance(now: start + Limits.relayIdle - 1).isEmpty)
         #expect(
@@ -448,7 +441,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.isIdle && service.machine.nextDeadline == nil)
     }
 
-    @Test("a hundred thousand requests at random keep every bound, and leave nothing behind") func flood() {
+    @Test("a hundred thousand random requests keep every bound and leave nothing behind") func flood() {
         var service = Service { terms in
             terms.isOpen = true
             terms.userCount = 4
@@ -484,7 +477,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             service.now = service.now + Milliseconds(pick(40))
             actions += service.machine.advance(now: service.now)
             for case .close(let link) in actions {
-                // The shell's transport says so later.
+                // The shell's transport reports it later.
                 let isServed = service.machine.serves(link)
                 #expect(!isServed, "a link that is closed is served no more")
                 closed.insert(link)

@@ -32,7 +32,7 @@ import Testing
         #expect(retention.expiresAt == noon + 4 * .minute)
         #expect(retention.onReading == .until(noon + (.day - .minute)))
         #expect(retention.tier == .oneHour)
-        // Longer than the lifetime: nothing changes.
+        // Longer than the lifetime: no effect.
         #expect(received(LifetimeTerms(.oneHour, unopened: .day))?.expiresAt == noon + .hour)
         #expect(received(LifetimeTerms(.oneHour, unopened: .day))?.onReading == nil)
     }
@@ -55,7 +55,7 @@ import Testing
         #expect(received(.sevenDays, cap: .atMost(.ephemeral))?.expiresAt == noon + 7 * .day)
         let read = received(LifetimeTerms(.sevenDays, timer: .read), cap: .atMost(.oneHour))
         #expect(read?.expiresAt == noon + .hour && read?.onReading == .until(noon + .hour))
-        // However late it is read, the bound holds: it must be read an hour before it.
+        // The cap holds for a late read: it must be read an hour before the cap ends.
         let late = received(LifetimeTerms(.oneHour, timer: .read), cap: .atMost(.oneDay))
         #expect(late?.expiresAt == noon + 23 * .hour && late?.onReading == .after(.hour))
         let unopened = received(LifetimeTerms(.sevenDays, unopened: .minute), cap: .atMost(.oneHour))

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Messaging
 
-/// The examples of the pages Relay and Mailbox against the program: they are those of `Tests/Vectors/vectors.py`.
+/// The examples of the pages Relay and Mailbox, from `Tests/Vectors/vectors.py`.
 @Suite("Examples of the pages Relay and Mailbox") struct ServiceVectors {
     private func key(_ bytes: [UInt8]) throws -> IdentityKey { IdentityKey(try SecretKey(SecretBytes(copying: bytes))) }
 
@@ -77,7 +77,7 @@ import Testing
         #expect(body == (try vector.bytes("body")))
     }
 
-    @Test("the reserved slot of a notice, and the answer in its place") func notice() throws {
+    @Test("the reserved slot of a notice, and its answer") func notice() throws {
         let page = try VectorPage("Mailbox")
         let vector = try page["slot of a notice"]
         let secret = try secret(try page["slot"])

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-/// Inboxes of two nodes that sleep and wake (section 10).
+/// Inboxes of two nodes that sleep and wake (Delivery.md).
 @Suite struct Sleep {
     private func joined(_ lifetime: Lifetime? = .oneDay) throws -> Pair {
         var pair = Pair()
@@ -28,7 +28,7 @@ import Testing
         pair.run()
         #expect(pair.nodes[0].isSleeping(pair.clients[0]) && pair.machines[0] == nil)
         #expect(pair.nodes[0].summary(pair.clients[0])?.lifetime == .oneDay)
-        // The other side knows that nothing is wrong: it neither dials nor counts.
+        // The other side knows that it sleeps: it neither dials nor counts a failure.
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == false)
         pair.dials = [nil, nil]
         pair.now = pair.now + (Limits.redialAsleep - 1)
@@ -36,7 +36,6 @@ import Testing
         #expect(pair.dials[1] == nil)
         #expect(pair.archive[0][kept] != nil)
         pair.now = pair.now + 12 * .hour
-        // Until it has something to say.
         let late = try pair.send("late", from: 1)
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
@@ -117,7 +116,6 @@ import Testing
             pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
             let lost = try pair.send("lost", from: 1)
             #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
-            // Neither the accept, nor the message, nor the withdrawal arrives.
             #expect(pair.command(0) { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) } == nil)
             pair.disconnect()
             for _ in 0..<restarts {
@@ -147,7 +145,6 @@ import Testing
         }
         let due = try #require(pair.nodes[0].summary(pair.clients[0])?.deadline)
         #expect(pair.nodes[0].nextDeadline.map { $0 <= due } == true)
-        // The user is still asked, and the answer still counts.
         pair.wake(1, .userInteraction)
         #expect(pair.machines[1]?.pendingProposal?.isOurs == false)
         pair.wake(0, .pushNotification)
@@ -217,7 +214,7 @@ import Testing
         _ = try pair.send("to nobody", from: 0)
         #expect(pair.nodes[0].protection(pair.clients[0]) == .undelivered)
         #expect(pair.sleep(0) == .inboxProtected(.undelivered))
-        // Open in front of somebody.
+        // Open in front of its user.
         pair.nodes[0].setWatched(pair.clients[0], true)
         #expect(pair.nodes[0].protection(pair.clients[0]) == [.active, .undelivered])
         pair.nodes[0].setWatched(pair.clients[0], false)
@@ -233,7 +230,7 @@ import Testing
         #expect(pair.nodes[1].protection(client) == .pendingInvite)
         #expect(pair.nodes[1].wakeReason(client) == .pendingInvite)
         #expect(pair.sleep(1) == .inboxProtected(.pendingInvite))
-        // The creator with an open invite may sleep: whoever comes by the invite's token wakes it.
+        // A creator with an open invite may sleep: a dial with the invite's token wakes it.
         pair.now = pair.now + .minute
         #expect(pair.sleep(0) == nil)
         pair.wake(0, .pushNotification)
@@ -242,7 +239,7 @@ import Testing
         #expect(pair.machines[1] != nil)
     }
 
-    /// What one member says and the other does not hear, since it falls asleep at that moment.
+    /// A frame that the other member misses because it falls asleep at that moment.
     enum Word: CaseIterable { case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule }
 
     @Test(arguments: Word.allCases) func `what a member has not heard keeps its inbox in line until it has`(word: Word)
@@ -291,7 +288,7 @@ import Testing
         pair.now = pair.now + 2 * .second
         pair.step(0) { core, turn in core.advance(&turn) }
         #expect(pair.dials[0]?.remote == other)
-        // Asleep, it is woken for it.
+        // A sleeping inbox is woken for it.
         #expect(pair.sleep(0) == nil)
         pair.dials[0] = nil
         pair.now = pair.now + Limits.sleepingRetryFirst
@@ -348,7 +345,6 @@ import Testing
         pair.step(0) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: true, &turn) }
         pair.step(0) { core, turn in core.receiveNotice([1, 2, 3], for: client, &turn).actions }
         #expect(pair.wire.isEmpty && pair.nodes[0].isSleeping(client))
-        // A link that is not the one in use.
         let machine = try #require(pair.machines[1])
         pair.command(1) { (machine, turn) throws(CommandError) in
             machine.receive(
@@ -400,25 +396,23 @@ import Testing
         #expect(pair.nodes[0].isSleeping(clients[0]) && !pair.nodes[0].isSleeping(clients[5]))
         pair.wake(0, .userInteraction, clients[0])
         #expect(!pair.nodes[0].isSleeping(clients[0]) && pair.nodes[0].isSleeping(clients[4]))
-        // What is protected keeps nothing else shut.
+        // Protected inboxes do not keep others asleep.
         for client in clients { pair.nodes[0].setWatched(client, true) }
         for client in clients { pair.wake(0, .pushNotification, client) }
         #expect(pair.nodes[0].awakeCount == 6)
-        // And without a reason it is the capacity again.
         for client in clients { pair.nodes[0].setWatched(client, false) }
         for _ in 0..<3 {
             pair.now = pair.now + .minute
             pair.step(0) { core, turn in core.advance(&turn) }
         }
         #expect(pair.nodes[0].awakeCount == 2)
-        // More room is used.
+        // A larger capacity is used.
         pair.nodes[0].setCapacity(5, now: pair.now)
         for _ in 0..<3 {
             pair.now = pair.now + .second
             pair.step(0) { core, turn in core.advance(&turn) }
         }
         #expect(pair.nodes[0].awakeCount == 5)
-        // One that goes makes room.
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
         pair.step(0) { core, turn in
             (try? core.command(gone, &turn) { machine, turn throws(CommandError) in ((), machine.leave(&turn)) }.1)

@@ -2,7 +2,8 @@ import Messaging
 import Testing
 
 @Suite("System messages") struct SystemMessageTests {
-    @Test("Both are shown what was agreed, and it expires with the contents around it") func expiry() throws {
+    @Test("Both sides show the agreement as a message, and it expires with the contents around it") func expiry() throws
+    {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()
@@ -21,7 +22,7 @@ import Testing
             #expect(note.message.content.displayText.contains("1 Day"))
             #expect(note.keeping == .disk(.oneDay) && note.message.expiresAt == agreed + .day)
         }
-        // A change says so, and lives as long as what comes after it.
+        // The message about a change lives as long as the contents after it.
         pair.now = pair.now + Milliseconds.hour
         pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
         pair.run()

@@ -17,7 +17,7 @@ import Testing
         #expect(bucket.take(now: later) == nil)
         #expect(bucket.take(now: later) == nil)
         #expect(bucket.take(now: later) == 1_000)
-        // A clock that goes back takes nothing away.
+        // A clock that goes back takes no token away.
         var back = TokenBucket(interval: 1_000, burst: 1)
         #expect(back.take(now: noon) == nil)
         #expect(back.take(now: noon - 500) == 1_500)

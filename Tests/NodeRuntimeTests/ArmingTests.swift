@@ -8,8 +8,8 @@ import Store
 import Synchronization
 import Testing
 
-@Suite("Arming") struct ArmingTests {
-    /// A node that has begun, with a conversation called `tea`, and the seconds on its clocks.
+@Suite("Arming timers of the store") struct ArmingTests {
+    /// A started node with the conversation `tea`; the test sets its clock in seconds.
     private static func node(on disk: SimulatedDisk, _ loop: any EventLoop, _ seconds: Seconds) async throws -> Node {
         try Store.create(
             home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
@@ -25,7 +25,7 @@ import Testing
 
     private final class Seconds: Sendable { let value = Mutex<Milliseconds>(0) }
 
-    @Test("a conversation whose scheduled end the disk refuses goes on, or ends with a word, whichever call it refuses")
+    @Test("when the disk refuses a scheduled end, the conversation goes on or leaves a tombstone, at each call")
     func refused() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         var goesOn = 0
@@ -55,7 +55,7 @@ import Testing
     }
 
     @Test(
-        "a conversation that sleeps at its scheduled end, in a locked home, ends then, with its word",
+        "a conversation asleep in a locked home ends at its scheduled time and leaves a tombstone",
         arguments: [Nap.beforeCommit, .afterCommit, .unreadable]) func asleep(_ nap: Nap) async throws
     {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -96,7 +96,7 @@ import Testing
 }
 
 extension Node {
-    /// In one turn: nothing is on the disk yet when the inbox goes to sleep.
+    /// In one turn, so that nothing is on the disk yet when the inbox falls asleep.
     fileprivate func explodeAndSleep(_ text: String, after time: Milliseconds) throws {
         _ = try explode(text, .after(time))
         #expect(try sleepInbox(text).state == .sleeping)

@@ -8,8 +8,8 @@ import Testing
 
 @testable import NodeRuntime
 
-@Suite("Chunks of files that are not durable") struct ChunkLimitTests {
-    /// Commits that a disk which stands still has not begun.
+@Suite("Undurable chunks of files") struct ChunkLimitTests {
+    /// Commits that a stalled disk has not begun.
     private final class Standstill: Sendable {
         private let works = Mutex<[@Sendable () -> Void]>([])
 
@@ -36,10 +36,11 @@ import Testing
         queue = EffectQueue(client: ClientID.generate(&random))
     }
 
-    /// - Parameter pause: between two chunks; each commit of a slow file has a few of them.
-    @Test("are two MiB at most while the disk stands still, however slowly they come", arguments: [0, 150]) func limit(
-        pause: Int64
-    ) throws {
+    /// - Parameter pause: in ms between two chunks. A commit of a slow file has a few chunks.
+    @Test(
+        "undurable chunks stay within two MiB while the disk stands still, however slowly they arrive",
+        arguments: [0, 150]) func limit(pause: Int64) throws
+    {
         let schedule = CommitSchedule(
             store, on: loop, events: CommitSchedule.Events(isStopped: { false }, leaves: {}, ended: { _ in }))
         let chunkByteCount = 64 << 10
@@ -51,7 +52,6 @@ import Testing
             loop.advanceTime(by: .milliseconds(pause))
         }
         #expect(count * chunkByteCount == 2 << 20)
-        // The disk goes on, and so does the file.
         loop.advanceTime(by: .milliseconds(150))
         standstill.end()
         loop.run()
@@ -63,7 +63,7 @@ import Testing
         store.close()
     }
 
-    @Test("hold up what follows until the next commit has ended, and no longer") func waiting() throws {
+    @Test("undurable chunks delay later ones only until the next commit has ended") func waiting() throws {
         var ended = 0
         let schedule = CommitSchedule(
             store, on: loop,
@@ -74,13 +74,12 @@ import Testing
             for _ in 0..<16 { schedule.storedChunk(byteCount: 64 << 10, queue) }
             loop.run()
         }
-        // Two commits are under way. Not enough for one of its own.
+        // Two commits are running, and there is too little for a third.
         schedule.storedChunk(byteCount: 64 << 10, queue)
         #expect(schedule.enqueue(.run { _ in }, queue))
         standstill.end()
         loop.run()
         #expect(ended == 0)
-        // No time has passed.
         standstill.end()
         loop.run()
         #expect(ended == 1)

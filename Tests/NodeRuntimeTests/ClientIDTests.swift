@@ -10,7 +10,7 @@ import Testing
 import Wire
 
 @Suite("clientId") struct ClientIDTests {
-    /// As the node saves an inbox.
+    /// The format in which the node saves an inbox.
     private struct Snapshot: Encodable {
         var record: InboxRecord
         var counters: [Int] = []
@@ -25,7 +25,7 @@ import Wire
         var shownPlace = 0
     }
 
-    @Test("Of two inboxes with one clientId the second is refused as clientIdMismatch, and the node says so")
+    @Test("The second of two inboxes with one clientId is refused as clientIdMismatch, and the node reports it")
     func mismatch() async throws {
         var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
         let parent = try #require(

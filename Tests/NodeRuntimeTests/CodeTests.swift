@@ -3,9 +3,7 @@ import NIOCore
 import NodeRuntime
 import Testing
 
-/// Codes of a node by a clock of the test's, and of two nodes over the loopback.
 @Suite("Codes of a node") struct CodeTests {
-    /// A node with the conversation `room`.
     private func withNode(passphrase: String? = nil, _ body: (Node, NodeMachine) async throws -> Void) async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
@@ -22,7 +20,7 @@ import Testing
         return nil
     }
 
-    @Test("after five minutes of the node's clock a code is void, and its invite was never made") func expiry()
+    @Test("a code expires after five minutes of the node's clock, and its invite no longer exists") func expiry()
         async throws
     {
         try await withNode { node, machine in
@@ -34,7 +32,7 @@ import Testing
             machine.wait(seconds: 1)
             await node.reapNow()
             #expect(try await end.get() == .expired)
-            // It is remembered for whoever asks later.
+            // The outcome is kept for later calls.
             #expect(try await node.whenCodeEnds(code.number).get() == .expired)
             #expect(try await node.conversation("room").invites?.invites.isEmpty == true)
             let events = await node.eventLog.entries.map(\.event.kind)
@@ -42,8 +40,9 @@ import Testing
         }
     }
 
-    @Test("a lock of the node, or of the conversation, its explosion and its leaving, and a stop end a code")
-    func ends() async throws {
+    @Test("a locked node, a locked conversation, an explosion, leaving, and a stop each end a code") func ends()
+        async throws
+    {
         try await withNode { node, _ in
             var code = try await node.openCode("room")
             try await node.setLocked("room", true)
@@ -73,7 +72,7 @@ import Testing
         }
     }
 
-    @Test("a code is revoked by itself, and with all invites; four are open at most") func revocation() async throws {
+    @Test("a code is revoked alone or with all invites; at most four are open") func revocation() async throws {
         try await withNode { node, _ in
             let code = try await node.openCode("room")
             try await node.revokeInvite("room", code.code.description)
@@ -95,7 +94,6 @@ import Testing
         }
     }
 
-    /// Another code with the same number.
     private func other(_ code: SpokenCode) -> SpokenCode {
         SpokenCode(slot: code.slot, words: [code.words[0], code.words[1] == "zoo" ? "zone" : "zoo"])
     }
@@ -110,7 +108,7 @@ import Testing
         }
     }
 
-    @Test("two nodes: the right words have the invite, once; wrong ones void the code") func exchange() async throws {
+    @Test("two nodes: the right words give the invite once; wrong words void the code") func exchange() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)
         let code = try await pair.ann.openCode("tea")
@@ -120,7 +118,6 @@ import Testing
         let invite = try Node.inspect(found.slug).invite
         #expect(invite.singleUse && invite.name == "tea")
         #expect(try await pair.ann.conversation("tea").invites?.invites.contains { $0.id == invite.id } == true)
-        // It is spent.
         let slot = code.code.slot
         #expect(try await refusal(pair.bob, code.code, at: place) == .exchange(.notOpen, slot: slot))
         let next = try await pair.ann.openCode("tea")
@@ -132,7 +129,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("two joiners at once: one has the invite at most, and the code is spent") func race() async throws {
+    @Test("two joiners at once: at most one gets the invite, and the code is spent") func race() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)
         for _ in 0..<8 {

@@ -3,11 +3,12 @@ import Testing
 
 @Suite("The setting `discover`") struct DiscoverySettingTests {
     @Test(
-        "what is written is what is read", arguments: ["off", "lan", "lan:eth0", "lan:eth0,wlan0", "lan:br-1a2b.7@x"])
-    func roundTrip(text: String) { #expect(DiscoverySetting(text)?.description == text) }
+        "each value is read back as written",
+        arguments: ["off", "lan", "lan:eth0", "lan:eth0,wlan0", "lan:br-1a2b.7@x"]) func roundTrip(text: String)
+    { #expect(DiscoverySetting(text)?.description == text) }
 
     @Test(
-        "anything else is refused",
+        "any other value is refused",
         arguments: [
             "", "on", "LAN", "wan", "lan:", "lan:,", "lan:a,", "lan:a b", "lan:a/b", "lan:a:b", "lan:0123456789abcdef",
             "lan eth0", "lan:é",

@@ -10,7 +10,7 @@ import Testing
     }()
     private var commits = CommitLedger()
 
-    /// Marks what has left, by its number.
+    /// Records the effects that were performed, by number.
     private final class Left {
         var effects: [(number: Int, isDurable: Bool)] = []
         var numbers: [Int] { effects.map(\.number) }
@@ -27,7 +27,7 @@ import Testing
         return commits.enqueue(.run { left.effects.append((number, $0)) }, inbox)
     }
 
-    @Test("What follows a change waits for its commit, in order, inbox by inbox; what follows none does not")
+    @Test("Effects of a change wait for its commit, in order, per inbox; effects without a change do not wait")
     mutating func order() {
         let (one, other) = (inboxes[0], inboxes[1])
         commits.changed(one)
@@ -43,8 +43,7 @@ import Testing
         #expect(!enqueue(5, for: one) && !enqueue(6, for: other))
     }
 
-    @Test("A commit that fails takes back what rests on it, though its inbox has changed again since")
-    mutating func failure() {
+    @Test("A failed commit cancels its effects, even if its inbox has changed again since") mutating func failure() {
         let (one, other) = (inboxes[0], inboxes[1])
         commits.changed(one)
         #expect(enqueue(1, for: one))
@@ -60,22 +59,20 @@ import Testing
         #expect(left.effects.allSatisfy { !$0.isDurable } && left.numbers == [1, 2])
         left.perform(commits.complete(second), isDurable: true)
         #expect(left.numbers == [1, 2, 3])
-        // From here on it is an inbox like any other.
         commits.changed(one)
         #expect(enqueue(4, for: one))
         left.perform(commits.complete(commits.beginCommit()), isDurable: true)
         #expect(left.numbers == [1, 2, 3, 4])
     }
 
-    @Test("A commit that fails says so of everybody who was part of it, also of one that nothing waits for")
-    mutating func silent() {
+    @Test("A failed commit names every inbox in it, also one without waiting effects") mutating func silent() {
         for inbox in inboxes { commits.changed(inbox) }
         let failed = commits.fail(commits.beginCommit())
         #expect(failed.map(\.0.client) == inboxes.map(\.client).sorted() && failed.allSatisfy(\.1.isEmpty))
         #expect(commits.fail(commits.beginCommit()).isEmpty)
     }
 
-    @Test("Who was let go is part of nothing any more") mutating func dropped() {
+    @Test("A removed inbox is in no later failure") mutating func dropped() {
         let client = inboxes[0]
         commits.changed(client)
         #expect(enqueue(1, for: client))

@@ -23,7 +23,7 @@ import Testing
     }
 
     @Test func `a cursor that this run has not given out begins with a gap and all that is kept`() {
-        // Of a run whose clock was ahead: what it missed nobody knows, and it has seen nothing of what is here.
+        // A cursor of a run whose clock was ahead: its loss is unknown, and it has seen none of the kept events.
         for cursor in [111, .max] as [Int64] {
             let (entries, missed) = log(10).since(cursor)
             #expect(entries.map(\.cursor) == Array(101...110) && missed)
@@ -69,7 +69,7 @@ import Testing
         let full = log(EventLog.capacity + 5)
         #expect(full.gap(since: 101) == EventLog.Gap(cursor: 105, lost: 4))
         #expect(full.gap(since: 105) == nil && full.gap(since: 0) == nil && full.gap(since: 1_105) == nil)
-        // Seen before the node's last start.
+        // From before the node's last start.
         #expect(full.gap(since: 7) == EventLog.Gap(cursor: 105, lost: nil))
         #expect(log(0).gap(since: 7) == EventLog.Gap(cursor: 100, lost: nil))
         #expect(log(0).gap(since: 100) == nil)

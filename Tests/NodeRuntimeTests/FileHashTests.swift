@@ -7,7 +7,7 @@ import Testing
 @testable import NodeRuntime
 
 extension Node {
-    /// Begins the hash of a file, and says what it is.
+    /// Begins the hash of a file and returns a reference to it.
     fileprivate func beginHash(
         _ client: ClientID, _ id: Messaging.MessageID, of attachment: Messaging.Attachment? = nil
     ) -> Hash {
@@ -34,9 +34,9 @@ extension Node {
     }
 }
 
-/// Whether a hash, and with it the bytes that were hashed last, is still in memory.
+/// Tells whether a hash, and with it the bytes hashed last, is still in memory.
 private final class Hash: @unchecked Sendable {
-    // @unchecked: on the node's loop and after it alone.
+    // @unchecked: used on the node's loop, and after the loop has ended.
     private weak var verification: Verification?
     private weak var hasher: SHA256Hasher?
 
@@ -49,7 +49,7 @@ private final class Hash: @unchecked Sendable {
     var isBegunAnew: Bool { verification?.next == 0 && hasher == nil }
 }
 
-@Suite("The hash of a file that is coming") struct FileHashTests {
+@Suite("The hash of a file that is arriving") struct FileHashTests {
     private let machine: NodeMachine
     private let node: Node
     private let client: ClientID
@@ -68,7 +68,7 @@ private final class Hash: @unchecked Sendable {
         try await machine.end()
     }
 
-    @Test("is gone from memory when the storage is locked") func lock() async throws {
+    @Test("the hash leaves memory when the storage is locked") func lock() async throws {
         let hash = await node.beginHash(client, id)
         #expect(!hash.isGone)
         await node.lock()
@@ -76,14 +76,14 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("is gone from memory when its inbox falls asleep") func sleep() async throws {
+    @Test("the hash leaves memory when its inbox falls asleep") func sleep() async throws {
         let hash = await node.beginHash(client, id)
         #expect(try await node.sleepInbox("tea").state == .sleeping)
         #expect(hash.isGone)
         try await end()
     }
 
-    @Test("is gone from memory when the chunks are, or memory is to be forgotten") func forget() async throws {
+    @Test("the hash leaves memory with the chunks, or when memory is cleared") func forget() async throws {
         for action in [NodeAction.forgetMemory(client), .forgetChunks(client, id)] {
             let hash = await node.beginHash(client, id)
             await node.perform(action)
@@ -92,7 +92,7 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("is gone from memory when the message expires, on the disk or in memory") func expiry() async throws {
+    @Test("the hash leaves memory when the message expires, on the disk or in memory") func expiry() async throws {
         for keeping in [NodeAction.Keeping.disk(.oneHour), .memory] {
             await node.keep(client, id, keeping)
             try await node.whenCommitted().get()
@@ -104,7 +104,7 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("begins anew when all of the file is here and is being compared") func compared() async throws {
+    @Test("the hash starts again when the file is complete and is being verified") func compared() async throws {
         let attachment = Messaging.Attachment(name: "f", mediaType: "", byteCount: 1_000_000, hash: [], text: "")
         let hash = await node.beginHash(client, id, of: attachment)
         await node.lock()

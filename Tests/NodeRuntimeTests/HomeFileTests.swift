@@ -4,7 +4,7 @@ import Messaging
 import NodeRuntime
 import Testing
 
-/// Files of the home that people edit: what is wrong is named with its line.
+/// Files of the home that users edit: an error names its line.
 @Suite struct HomeFileTests {
     private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
         var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
@@ -150,7 +150,7 @@ import Testing
     }
 
     @Test func `a file that cannot be replaced leaves nothing beside it and no descriptor open`() throws {
-        /// Of files in this home: other tests run beside this one.
+        /// Descriptors of files in this home; other tests run in the same process.
         func openDescriptors(_ home: String) -> Int {
             let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
             return all.count { number in

@@ -9,7 +9,7 @@ import Transport
 
 @testable import NodeRuntime
 
-/// What a node notes for its own user: aliases, and who was invited as which peer.
+/// Local notes of a node: aliases, and the peer as which a member was invited.
 @Suite("Inbox notes") struct InboxNotesTests {
     private let clients: [ClientID]
 
@@ -18,7 +18,7 @@ import Transport
         clients = (0..<3).map { _ in ClientID.generate(&random) }
     }
 
-    @Test("An alias has one holder, however it is written; the second is left out, and a removed one is free")
+    @Test("An alias has one holder, in any spelling; a second holder is left out, and a removed alias is free")
     func holders() {
         var table = AliasTable()
         #expect(table.replace(nil, by: "Night shift", of: clients[0]) == "Night shift")
@@ -27,7 +27,7 @@ import Transport
         }
         #expect(table.replace(nil, by: "nightshift", of: clients[1]) == nil)
         #expect(table.holder(of: "nightshift") == clients[0])
-        // The same inbox may write its own otherwise, and give it up for another.
+        // The same inbox may change the spelling of its alias, and exchange it.
         #expect(table.replace("Night shift", by: "nightshift", of: clients[0]) == "nightshift")
         #expect(table.replace("nightshift", by: "day", of: clients[0]) == "day")
         #expect(table.holder(of: "nightshift") == nil && table.holder(of: "day") == clients[0])
@@ -37,7 +37,7 @@ import Transport
     }
 
     @Test(
-        "What is an alias, and what a name must be to become one by itself",
+        "Valid aliases, and the names that become an alias automatically",
         arguments: [
             ("ops", true, true), ("night shift", true, true), ("日本", true, true), ("👩‍💻", true, true),
             ("4f1c", true, false), ("cafe", true, false), ("4f1c0-9a", true, false), ("4f1c09ab", false, false),
@@ -51,7 +51,7 @@ import Transport
         #expect(AliasRefusal.isFit(text) == isFit)
     }
 
-    @Test("Notes of a sleeping inbox come back from its summary") func summary() throws {
+    @Test("Notes of a sleeping inbox are restored from its summary") func summary() throws {
         var random = Randomness.seeded(9)
         func key() throws -> PublicKey { IdentityKey(try SecretKey(SecretBytes(copying: random.bytes(32)))).publicKey }
         let (own, guest, peer) = (try key(), try key(), try key())
@@ -74,7 +74,7 @@ import Transport
         }
     }
 
-    /// A node that has been started, on a disk that can fail.
+    /// A started node on a disk that can fail.
     private func withNode(_ body: @Sendable (isolated Node, SimulatedDisk) throws -> Void) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let disk = SimulatedDisk()
@@ -88,7 +88,7 @@ import Transport
         try await group.shutdownGracefully()
     }
 
-    @Test("A name that is an alias already makes no conversation, and takes no inbox") func refused() async throws {
+    @Test("A name that is already an alias creates no conversation and uses no inbox") func refused() async throws {
         try await withNode { node, _ in
             _ = try node.createConversation(name: "ops", profile: nil)
             let holder = try node.resolve("ops")
@@ -97,7 +97,7 @@ import Transport
                 #expect(throws: NodeError.self) { try node.createConversation(name: name, profile: nil, alias: alias) }
             }
             #expect(try node.inboxStates().count == before && node.conversations().count == 1)
-            // A name that the core refuses leaves no alias behind.
+            // A name that the core refuses uses up no alias.
             #expect(throws: NodeError.self) { try node.createConversation(name: "x", profile: "\u{7}", alias: "free") }
             _ = try node.createConversation(name: "ops", profile: nil, alias: "free")
             #expect(try node.resolve("ops") == holder && node.resolve("free") != holder)

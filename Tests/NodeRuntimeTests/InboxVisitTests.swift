@@ -5,13 +5,12 @@ import Testing
 
 @testable import NodeRuntime
 
-/// A node with thousands of conversations is as fast as one with a few: nothing looks at all of them.
-@Suite("Inboxes that are looked at") struct InboxVisitTests {
-    /// Unused conversations.
+/// A node with thousands of conversations is as fast as one with a few: no step visits all of them.
+@Suite("Visited inboxes") struct InboxVisitTests {
     private func make(_ count: Int, _ node: Node) async throws {
         for number in 0..<count { _ = try await node.createConversation(name: "unused \(number)", profile: nil).get() }
         try await node.whenCommitted().get()
-        // What was to be written late is written.
+        // Lets the deferred writes finish.
         for _ in 0..<3 { await node.reapNow() }
     }
 
@@ -43,7 +42,6 @@ import Testing
             let own = try await node.resolve("tea")
             let contact = await node.contactClient
             #expect(visited.contains(own))
-            // A tick may have come between, in which the contact inbox may be due.
             #expect(visited.subtracting([own, contact].compactMap(\.self)).isEmpty)
         }
         try await pair.end()
@@ -53,7 +51,6 @@ import Testing
         let machine = try NodeMachine()
         let node = try await machine.start()
         try await make(40, node)
-        // The set of awake inboxes is in order.
         for _ in 0..<3 {
             machine.wait(seconds: 10)
             await node.reapNow()
@@ -85,7 +82,7 @@ extension Node {
 
     fileprivate var contactClient: ClientID? { core.machine.contact?.client }
 
-    /// A message in the memory of an inbox.
+    /// Keeps a message in the memory of an inbox.
     fileprivate func hold(until end: Timestamp, in client: ClientID) {
         var random = Randomness.seeded(1)
         let content = Content(

@@ -6,7 +6,7 @@ import Testing
 @Suite struct KnockAllowanceTests {
     private let noon = Timestamp(milliseconds: 1_750_000_000_000)
 
-    /// How many of so many knocks are looked at.
+    /// How many of `count` knocks are checked.
     private func look(
         _ count: Int, _ allowance: inout KnockAllowance, route: UInt64 = 1, from source: UInt64?, at now: Timestamp
     ) -> Int {
@@ -31,7 +31,7 @@ import Testing
     @Test func `a route that others have used up is open to a network that has done nothing`() {
         var allowance = KnockAllowance.forged
         for source in 0..<4 as Range<UInt64> { _ = look(10, &allowance, from: source, at: noon) }
-        // The true one is looked at, as often as it likes while it holds: it is not charged.
+        // A valid notice is always checked: it is not charged.
         for _ in 0..<100 { #expect(allowance.allows(1, from: 99, now: noon)) }
         #expect(!allowance.allows(1, from: 0, now: noon))
         #expect(allowance.allows(2, from: 99, now: noon))
@@ -51,7 +51,7 @@ import Testing
         var allowance = KnockAllowance.answered
         #expect(look(10_000, &allowance, from: 3, at: noon) == 4)
         #expect(look(10_000, &allowance, from: 3, at: noon + 1_000) == 1)
-        // Another one at the same network, until the network has had its own.
+        // Another member at the same network, up to the network's limit.
         #expect(look(10_000, &allowance, route: 2, from: 3, at: noon) == 4)
         var others = 0
         for route in 3..<100 as Range<UInt64> { others += look(1, &allowance, route: route, from: 3, at: noon) }
@@ -64,7 +64,6 @@ import Testing
         for name in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, route: name, from: name, at: noon) }
         let ofKnown = Limits.knockBucketCount * Limits.answeredKnockBurst
         #expect(looked <= ofKnown + Limits.answeredKnockBurst + Limits.knockSourceBurst)
-        // All of it comes back.
         #expect(look(100, &allowance, route: 500_000, from: 500_000, at: noon + .hour) == 4)
     }
 }

@@ -5,20 +5,20 @@ import Transport
 
 @testable import NodeRuntime
 
-@Suite("Knocks in a flood") struct KnockFloodTests {
-    @Test("forged notices cost three checks and then one in ten seconds, and the true one is taken all the same")
+@Suite("Floods of knocks") struct KnockFloodTests {
+    @Test("forged notices cost three checks and then one in ten seconds, and a true notice is still accepted")
     func forged() async throws {
         let pair = try await Pair()
         let conversation = try await pair.ann.conversation("tea").conversation
         #expect(try await pair.ann.forgedChecks(of: 1_000, from: { _ in 5 }) == 3)
-        // From a network that has forged nothing, by the route that the forger has used up.
+        // From a network without forgeries, by the route that the forger has used up.
         try await pair.ann.takeTrueNotice(from: 6)
         let isOver = if case .exploded = await pair.ann.progress(of: conversation) { true } else { false }
         #expect(isOver)
         try await pair.end()
     }
 
-    @Test("forged notices from a thousand networks cost no more checks than the member and the reserve have")
+    @Test("forged notices from a thousand networks cost no more checks than the member's allowance and the reserve")
     func manyNetworks() async throws {
         let pair = try await Pair()
         let checks = try await pair.ann.forgedChecks(of: 1_000, from: { UInt64($0) })
@@ -27,8 +27,7 @@ import Transport
         try await pair.end()
     }
 
-    @Test(
-        "a question that was recorded is answered a few times and then once a second, and the member's own is answered")
+    @Test("a replayed question is answered a few times and then once a second, and the member's own is answered")
     func questions() async throws {
         let pair = try await Pair()
         let conversation = try await pair.ann.conversation("tea").conversation
@@ -42,7 +41,6 @@ import Transport
 }
 
 extension Node {
-    /// Gives the node a knock as the transport does.
     private func receiveKnock(_ token: RoutingToken, _ sealed: [UInt8], from source: UInt64) throws -> [UInt8]? {
         try #require(network.listening.transport).events.knock(token, sealed, source)
     }
@@ -63,14 +61,14 @@ extension Node {
             + ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: key, &random).sealed(&random)
     }
 
-    /// Shows notices that somebody else has signed.
+    /// Sends forged notices.
     /// - Returns: how many were checked.
     fileprivate func forgedChecks(of count: Int, from source: @Sendable (Int) -> UInt64) throws -> Int {
         let (client, machine, token) = try teaKnock()
         let forged = notice(machine, key: IdentityKey(SecretKey.generate()))
         for number in 0..<count {
             #expect(try receiveKnock(token, forged, from: source(number)) == nil)
-            // What does not open is no member's, and costs nobody anything.
+            // A knock that does not open is charged to no member.
             #expect(try receiveKnock(token, [1] + [UInt8](repeating: 7, count: 512), from: 6) == nil)
         }
         return (core.machine.conversation(client)?.forgedCount ?? 0) - machine.forgedCount

@@ -24,7 +24,7 @@ import Testing
         let ids = names(10)
         for id in ids[..<3] { known[0].insert(id, isStored: false) }
         for id in ids[3...] { known[1].insert(id, isStored: false) }
-        // A flood of one inbox takes nothing from another one.
+        // A flood of one inbox evicts nothing of another.
         #expect(known.map(\.count) == [3, 3] && memory.knownCount == 6)
         for (index, id) in ids.enumerated() {
             #expect(known[0].contains(id, orStored: false) == (index < 3))

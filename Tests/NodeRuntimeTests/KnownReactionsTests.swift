@@ -32,7 +32,7 @@ import Testing
         #expect(known[mine] == [ids[0]])
         for id in ids[8...] { known.insert(id, at: names(1)[0], expiresAt: nil) }
         #expect(known.count == 8 && known[mine].isEmpty)
-        // Those that have gone left their room.
+        // Removed reactions free their room.
         for id in ids[92..<96] { known.remove(id) }
         known.insert(ids[0], at: mine, expiresAt: nil)
         #expect(known.count == 5)

@@ -9,7 +9,6 @@ import Store
 import Synchronization
 import Testing
 
-/// A node on a disk and by a clock of the test's.
 private final class Machine: Sendable {
     private static let home = "/home"
     private let disk = SimulatedDisk()
@@ -31,7 +30,6 @@ private final class Machine: Sendable {
         return node
     }
 
-    /// Every call from now on fails.
     func breakDisk() { disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) } }
 
     func mendDisk() { disk.with { $0.fault = nil } }
@@ -42,7 +40,7 @@ private final class Machine: Sendable {
 }
 
 @Suite("Leaving") struct LeavingTests {
-    /// What a node has: conversations by their id, and inboxes.
+    /// The node's conversations and inboxes.
     private static func list(_ node: Node) async throws -> (conversations: [ConversationID], inboxes: [ClientID]) {
         (
             try await node.conversations().map { conversation in
@@ -54,14 +52,14 @@ private final class Machine: Sendable {
         )
     }
 
-    /// Leaves a conversation while the disk refuses everything.
+    /// Leaves a conversation while the disk refuses every call.
     private static func leaveInVain(_ machine: Machine) async throws -> (Node, ConversationID, ClientID) {
         let node = try await machine.start()
         let made = try await node.createConversation(name: "tea", profile: nil).get()
         let (conversation, client) = (made.conversation, made.client)
         #expect(try await list(node).conversations == [conversation])
         machine.breakDisk()
-        // As long as its keys are there, nobody is told that it is gone.
+        // No member is told of the departure while the keys still exist.
         do throws(NodeError) {
             _ = try await node.leave(conversation.description)
             Issue.record("leaving succeeded though the keys are still on the disk")
@@ -69,17 +67,16 @@ private final class Machine: Sendable {
         return (node, conversation, client)
     }
 
-    @Test("while the disk fails is an error, and what is left is destroyed as soon as it can be") func later()
+    @Test("leaving while the disk fails is an error, and the rest is destroyed as soon as possible") func later()
         async throws
     {
         let machine = try Machine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
-        // In memory it is gone wholly: nothing can be said in it any more.
+        // The conversation is gone from memory, so it refuses every command.
         #expect(try await Self.list(node).conversations.isEmpty)
         await #expect(throws: NodeError.self) { try await node.leave(conversation.description) }
         machine.mendDisk()
         machine.wait(minutes: 5)
-        // A look at the clock.
         await node.lock()
         try await node.unlock(passphrase: nil)
         await node.stop()
@@ -91,7 +88,7 @@ private final class Machine: Sendable {
         try await machine.end()
     }
 
-    @Test("while the disk fails until the node stops leaves the whole conversation, which can be left then")
+    @Test("leaving while the disk fails until the node stops keeps the whole conversation, which can be left later")
     func never() async throws {
         let machine = try Machine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)

@@ -14,12 +14,14 @@ extension Node {
         unlocking(passphrase: SecretBytes(copying: passphrase.utf8))
     }
 
-    /// In one turn: two unlocks, and a lock between them. `before` is with whether the node was locked when it failed.
+    /// In one turn: two unlocks, with a lock between them. `before` succeeds with its error and whether the node was
+    /// locked then.
     fileprivate func lockBetweenUnlocks() -> (
         before: EventLoopFuture<(error: (any Error)?, wasLocked: Bool)>, after: EventLoopFuture<Void>
     ) {
         let before = unlocking("right")
-        // Hung on before it can fail: the second unlock may be done before anything outside this loop hears of the first.
+        // Attached before it can fail: the second unlock may be done before code outside of this loop hears of the
+        // first.
         let failed = before.map { (error: (any Error)?.none, wasLocked: false) }.recover { error in
             (error, self.assumeIsolated { $0.isLocked })
         }
@@ -27,18 +29,18 @@ extension Node {
         return (failed, unlocking("right"))
     }
 
-    /// In one turn: two unlocks, and a stop before any of them can be done.
+    /// In one turn: two unlocks, and a stop before either can finish.
     fileprivate func stopWhileUnlocking() async -> [EventLoopFuture<Void>] {
         let unlocks = [unlocking("right"), unlocking("right")]
         await stop()
         return unlocks
     }
 
-    /// Asks for an unlock, for something else at once, and says which of them was done first.
+    /// Asks for an unlock and at once for something else. Succeeds with whether the other finished first.
     fileprivate func race(_ passphrase: String) -> EventLoopFuture<Bool> {
         let isUnlocked = NIOLoopBoundBox(false, eventLoop: loop)
         let unlocked = unlocking(passphrase).map { isUnlocked.value = true }
-        // As many turns as many pings take.
+        // As many turns of the loop as many pings take.
         var answered = loop.submit {}
         for _ in 0..<100 { answered = answered.flatMap { self.loop.submit {} } }
         let wasFirst = answered.map { !isUnlocked.value }
@@ -58,9 +60,10 @@ extension Node {
         if case .locked? = error as? NodeError { true } else { false }
     }
 
-    @Test("what the disk refuses at the first unlock is done by the next, whichever call of the disk it was")
-    func refused() async throws {
-        // How many calls an unlock takes that nothing disturbs.
+    @Test("the next unlock completes what the disk refused at the first, at each call of the disk") func refused()
+        async throws
+    {
+        // The number of disk calls of an undisturbed unlock.
         let calm = try NodeMachine()
         var node = try await calm.node()
         var before = calm.disk.operations
@@ -83,7 +86,7 @@ extension Node {
             #expect(await !node.isLocked)
             let made = try await node.createConversation(name: "tea", profile: nil).get()
             #expect(try await node.conversation("tea").conversation == made.conversation)
-            // Everything is there, the inbox for contacts too, perhaps once more.
+            // Everything is there, including the contact inbox, which may have been made once more.
             machine.wait(seconds: 2)
             await node.reapNow()
             #expect(await (try? node.card()) != nil, "call \(call) of \(count)")
@@ -109,7 +112,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("of two unlocks at once the second finds it done; one that fails leaves the other alone") func twice()
+    @Test("the second of two unlocks finds the node unlocked; a failed one does not affect the other") func twice()
         async throws
     {
         let machine = try NodeMachine(passphrase: "right")
@@ -127,9 +130,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a lock makes void what was asked for before it, and not what is asked for later") func lockMeanwhile()
-        async throws
-    {
+    @Test("a lock voids earlier unlock requests, but not later ones") func lockMeanwhile() async throws {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let (before, after) = await node.lockBetweenUnlocks()
@@ -153,7 +154,6 @@ extension Node {
             await Self.fails(future) { if case .stopping? = $0 as? NodeError { true } else { false } }
         }
         #expect(await node.isLocked)
-        // Nothing of it is left on the loop.
         try await machine.end()
     }
 }

@@ -12,23 +12,23 @@ import Wire
 
 @testable import NodeRuntime
 
-/// What a mailbox has said that it keeps, and what it has said that is gone.
+/// Slots and boxes that a mailbox has confirmed as kept or as removed.
 private struct BoxPromise: Sendable {
     struct Slot: Hashable, Sendable {
         let box: BoxID
         let id: SlotID
     }
 
-    /// Bodies of slots of which the mailbox has said `stored`, and of answers of which it has said `discarded`.
+    /// Bodies of slots that were answered `stored`, and of answers whose slots were `discarded`.
     var kept: [Slot: [UInt8]] = [:]
     var gone: Set<Slot> = []
-    /// Asked for and not answered: it may be there or not.
+    /// Requested and unanswered: either state is allowed.
     var open: Set<Slot> = []
-    /// Granted; those that are to be dropped are in none of the two.
+    /// Granted boxes; a box that is being dropped is in neither set.
     var boxes: Set<BoxID> = []
     var droppedBoxes: Set<BoxID> = []
 
-    /// Slots that the mailbox has promised to keep, and that are not among these.
+    /// Confirmed slots that are missing in `found`.
     func missing(of box: BoxID, in found: Set<SlotID>) -> Set<SlotID> {
         Set(kept.keys.filter { $0.box == box }.map(\.id)).subtracting(found)
     }
@@ -37,12 +37,11 @@ private struct BoxPromise: Sendable {
 extension Node {
     fileprivate func keptBoxes() -> Set<BoxID> { Set((core.machine.contact?.mailbox.records ?? []).map(\.box)) }
 
-    /// `nil` when the disk does not give the box.
     fileprivate func keptSlots(of box: BoxID) -> Set<SlotID>? {
         mailboxes.bodies.slots(of: box).map { Set($0.slots.map(\.id)) }
     }
 
-    /// Slots of a box, and whether the disk has refused nothing of it.
+    /// Slots of a box, and whether the disk refused none of them.
     fileprivate func given(_ box: BoxID) -> (slots: Set<SlotID>, isWhole: Bool) {
         guard let given = mailboxes.bodies.slots(of: box) else { return ([], false) }
         return (Set(given.slots.map(\.id)), given.isWhole)
@@ -51,8 +50,8 @@ extension Node {
     fileprivate func keptBody(of id: SlotID, in box: BoxID) -> [UInt8]? { mailboxes.bodies.body(of: id, in: box) }
 }
 
-/// Cuts the power of a mailbox at each call of the file system, while an owner and a member use it over real links; starts
-/// it again on what may be left, and compares the boxes with what the mailbox had answered by then.
+/// Cuts the power of a mailbox at each call of the file system, while an owner and a member use it over real links.
+/// Starts it again on each possible state of the disk, and compares the boxes with the mailbox's answers so far.
 @Suite("Power cuts at a mailbox") struct MailboxPowerCutTests {
     /// All moments and many outcomes: `make crash`.
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
@@ -65,7 +64,6 @@ extension Node {
         func change(_ body: (inout sending BoxPromise) -> Void) { promise.withLock { body(&$0) } }
     }
 
-    /// The two ends of a mailbox, each over a link of its own, one request at a time.
     private struct Users {
         let owner: BoxOwner
         let moments: Moments
@@ -104,7 +102,7 @@ extension Node {
                 for slot in slots { promise.kept[slot] = nil }
             }
             try link.send(.mailboxRequest(.drop(labels)))
-            // A list is answered behind the drop's commit.
+            // The answer to this list comes after the commit of the drop.
             let other = moments.promise.withLock { $0.boxes }.sorted()[0]
             try link.send(.mailboxRequest(.list(other)))
             try answer(on: link) { if case .slots(other, _) = $0 { true } else { false } }
@@ -165,7 +163,6 @@ extension Node {
         BoxLabel(unchecked: [UInt8](repeating: number, count: BoxLabel.byteCount))
     }
 
-    /// Everything that changes a box.
     private static func use(_ users: Users) throws {
         try users.claim([label(1), label(2)])
         for number in 0..<6 { try users.put(number, size: number % 3, into: label(1)) }
@@ -183,7 +180,7 @@ extension Node {
         try users.put(8, into: label(1))
     }
 
-    /// - Returns: each moment at which the power may go, and what the mailbox had answered by then.
+    /// - Returns: each moment at which the power may fail, and the mailbox's answers by then.
     private func moments(_ group: MultiThreadedEventLoopGroup, _ change: (inout SimulatedDisk.State) -> Void = { _ in })
         async throws -> (peers: PeersFile, all: [(disk: SimulatedDisk, promise: BoxPromise)])
     {
@@ -218,8 +215,8 @@ extension Node {
         return (peers, moments.all.withLock { $0 } + [last])
     }
 
-    /// Starts the mailbox on what is left.
-    /// - Returns: the promises that are broken.
+    /// Starts the mailbox on a remaining state of the disk.
+    /// - Returns: the broken promises.
     private func check(
         _ disk: SimulatedDisk, _ promise: BoxPromise, _ peers: PeersFile, _ group: MultiThreadedEventLoopGroup
     ) async throws -> [String] {
@@ -245,7 +242,7 @@ extension Node {
         for slot in promise.gone where slots[slot.box]?.contains(slot.id) == true {
             broken.append("a slot that was discarded is there")
         }
-        // What nobody has put, or put and discarded, is not there.
+        // A slot that was never put, or was discarded, does not exist.
         for (box, ids) in slots {
             for id in ids {
                 let slot = BoxPromise.Slot(box: box, id: id)
@@ -276,8 +273,10 @@ extension Node {
         return (moments.count, states, broken)
     }
 
-    @Test("leave all slots that it has answered for, and none that it has discarded", .timeLimit(.minutes(60)))
-    func everyCall() async throws {
+    @Test(
+        "a power cut leaves all slots that the mailbox has confirmed, and none that it has discarded",
+        .timeLimit(.minutes(60))) func everyCall() async throws
+    {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let isCampaign = Self.isCampaign
         let run = try await run(group, limit: isCampaign ? 64 : 3, every: isCampaign ? 1 : 3)
@@ -295,7 +294,7 @@ extension Node {
     }
 
     /// The disk refuses one call while the mailbox starts and reads its boxes.
-    @Test("a box of which the disk refuses a call once is known to be read in part, and is whole a little later")
+    @Test("a box is marked incomplete when the disk refuses one call, and is complete a little later")
     func refusedOnce() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let (peers, moments) = try await moments(group)
@@ -316,7 +315,7 @@ extension Node {
             for box in promise.boxes where isUnlocked {
                 let (found, isWhole) = await node.given(box)
                 late += isWhole ? 0 : 1
-                // Without the contact inbox, the node does not know which boxes there are.
+                // Without the contact inbox the node does not know its boxes.
                 guard await node.keptBoxes().contains(box), isWhole else { continue }
                 #expect(promise.missing(of: box, in: found).isEmpty, "call \(call)")
             }
@@ -326,7 +325,8 @@ extension Node {
                 clock.withLock { $0 += 3 * .second }
                 await node.reapNow()
             }
-            // A page of the columns is read again at the next start: until then its slots are missing, and it is known.
+            // A page of the columns is read again at the next start. Until then its slots are missing and reported as
+            // damage.
             let isDamaged = await node.status().damage.contains { $0.contains("columns.slots") }
             damaged += isDamaged ? 1 : 0
             for box in promise.boxes where isUnlocked {

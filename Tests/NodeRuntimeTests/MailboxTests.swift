@@ -9,10 +9,10 @@ import Testing
 
 @testable import NodeRuntime
 
-/// `ann` and `bob` with a conversation called `tea`, and `hub`, a mailbox that bob uses: over the loopback, on disks of the
-/// test's and by a clock of the test's.
+/// `ann` and `bob` with the conversation `tea`, and `hub`, the mailbox that bob uses: over the loopback, on simulated
+/// disks and a test clock.
 private final class Household: Sendable {
-    /// `peers.json` is a file of this machine's, whatever the disk is.
+    /// `peers.json` is on the real disk.
     private let directory = FileManager.default.temporaryDirectory.path + "/" + UUID().uuidString
     let disks = (ann: SimulatedDisk(), bob: SimulatedDisk(), hub: SimulatedDisk())
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -48,7 +48,7 @@ private final class Household: Sendable {
         return node
     }
 
-    /// The two make `tea`, agree on a day with a mailbox, and know each other's boxes and keys.
+    /// The two make `tea`, agree on a day with a mailbox, and exchange boxes and keys.
     func agree(_ ann: Node, _ bob: Node) async throws {
         for (name, node) in [("ann", ann), ("bob", bob)] {
             _ = try await hub.addPeer(name, card: node.card().description, endpoints: [])
@@ -70,7 +70,7 @@ private final class Household: Sendable {
         let schedule = SliceSchedule(terms)
         for (node, other) in [(ann, bob), (bob, ann)] {
             try await node.eventually("the member can be mailed, with keys up to the horizon") { node in
-                // What a node sends has left when its loop does something else.
+                // A node's output is flushed before its loop does something else.
                 if other.assumeIsolated({ !$0.held.output.isFlushed }) { Issue.record("a frame waits at its sender") }
                 guard let machine = node.core.machine.conversations.first,
                     let member = machine.currentMembers.first?.key,
@@ -90,7 +90,7 @@ private final class Household: Sendable {
 }
 
 extension Node {
-    /// Waits until something holds, looking at it after each pass of the loop.
+    /// Waits until a condition holds, checked after each pass of the loop.
     func eventually(_ what: String, _ isTrue: @escaping @Sendable (isolated Node) -> Bool) async throws {
         let promise = loop.makePromise(of: Void.self)
         let deadline = NIODeadline.now() + .seconds(30)
@@ -109,7 +109,6 @@ extension Node {
         }
     }
 
-    /// The boxes that hold a slot.
     fileprivate func filledBoxes() -> Set<BoxID> {
         Set((core.machine.contact?.mailbox.records ?? []).map(\.box)).filter {
             mailboxes.bodies.slots(of: $0)?.slots.isEmpty == false
@@ -120,7 +119,9 @@ extension Node {
 }
 
 @Suite("Mailboxes") struct MailboxTests {
-    @Test("two that are never online together talk through a mailbox, both ways") func neverTogether() async throws {
+    @Test("two members that are never online together talk through a mailbox, both ways") func neverTogether()
+        async throws
+    {
         let house = try await Household()
         var ann = try await house.node(house.disks.ann)
         var bob = try await house.node(house.disks.bob)
@@ -150,7 +151,8 @@ extension Node {
         try await house.end()
     }
 
-    @Test("a text that a sender mails after it was put back from an old copy comes") func oldCopy() async throws {
+    @Test("a text that a sender mails after its home was restored from an old copy arrives") func oldCopy() async throws
+    {
         let house = try await Household()
         let ann = try await house.node(house.disks.ann)
         let bob = try await house.node(house.disks.bob)
@@ -160,7 +162,7 @@ extension Node {
         await ann.stop()
         let copy = house.disks.ann.copy()
         let hub = house.hub
-        // One is online at a time, so that all goes by the mailbox.
+        // One is online at a time, so that everything goes through the mailbox.
         func run<Result: Sendable>(_ disk: SimulatedDisk, _ peers: PeersFile, _ body: (Node) async throws -> Result)
             async throws -> Result
         {
@@ -222,7 +224,7 @@ extension Node {
 }
 
 extension Node {
-    /// Puts into the other member's box what reads like a notice of the creator's, signed by a stranger.
+    /// Puts into the other member's box a notice that claims the creator's name and is signed by a stranger.
     fileprivate func putForgedNotice() throws {
         let machine = try #require(core.machine.conversations.first)
         let key = try #require(core.inboxes[machine.client]?.key)

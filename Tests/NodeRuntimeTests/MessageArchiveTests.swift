@@ -76,7 +76,7 @@ import Testing
         #expect(isKnown(lasting) && isKnown(short))
         store.commit { _ in }
         #expect(try store.messageCount(row, now: now.milliseconds) == 1)
-        // It came again when the storage was locked and nobody could see that it is there.
+        // A duplicate that arrived while the storage was locked, and so could not be recognised.
         try keep(lasting, .untilUnlocked(.oneDay))
         #expect(archive.storeWaiting(now: now + .minute).stored.map(\.id) == [id])
         #expect(try store.messageCount(row, now: now.milliseconds) == 1)
@@ -119,7 +119,7 @@ import Testing
             _ = archive.markShown(message.content.id, now: now)
             #expect(archive.unreadCount(now: now) == left)
         }
-        // The store gives places again: what comes below the mark is unread, and that is saved.
+        // The store reuses places: one below the mark is unread, and that is saved.
         archive.load(shownPlace: 1_000)
         #expect(archive.unreadCount(now: now) == 0 && archive.isShownSaved)
         try keep(message(lasting: .day), .disk(.oneDay))
@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    /// An archive that has nothing in memory, as after a start.
+    /// The archive after a restart, with nothing in memory.
     private var reopened: MessageArchive { MessageArchive(store: store, row: row, memory: MessageMemory()) }
 
     @Test mutating func `what becomes of many messages is one record, and is read with them from then on`() throws {
@@ -185,7 +185,7 @@ import Testing
             archive.setDelivery(said, of: id)
             archive.setState(.delivered, of: id)
         }
-        // It is known before it is written.
+        // The state is known before it is written.
         #expect(archive.read(ids[0], now: now)?.message.state == .delivered)
         try archive.writeStatuses()
         #expect(archive.learned.isEmpty)
@@ -248,7 +248,7 @@ import Testing
     @Test mutating func `statuses of messages that the disk refuses to read are kept until it reads them`() throws {
         let ids = try sent(2)
         store.commit { _ in }
-        // The messages are in their segment from here on, and known from there.
+        // From here on the messages are in their segment.
         store.lock()
         archive.forgetOutgoing()
         try store.unlock(passphrase: nil)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import NodeRuntime
 
-/// What is shown of an inbox: a page at a time, from the disk and from memory.
+/// Pages of an inbox's messages, merged from the disk and from memory.
 @Suite("Message pages") struct MessagePagesTests {
     private var random = Randomness.seeded(1)
     private let sender: PublicKey
@@ -27,7 +27,7 @@ import Testing
         archive = MessageArchive(store: store, row: row, memory: MessageMemory())
     }
 
-    /// A message of its own number, on the disk or in memory; it comes a millisecond after the one before.
+    /// Adds a message, on the disk or in memory, one millisecond after the last.
     @discardableResult private mutating func come(
         _ number: Int, _ keeping: NodeAction.Keeping, lasting lifetime: Milliseconds? = nil, fromUs: Bool = false,
         body: ContentBody = .opaque
@@ -68,7 +68,7 @@ import Testing
         try page(last: last, after: after)?.messages.map(Self.number)
     }
 
-    /// All pages in turn, each from the last message of the one before.
+    /// All pages, each starting at the last message of the one before.
     private mutating func pages(of room: Int, last: Int? = nil) throws -> [[Int]] {
         var found: [[Int]] = []
         var after: MessageID?
@@ -82,7 +82,7 @@ import Testing
         return found
     }
 
-    /// 0, 3, 6, 9 … are on the disk, and as many pairs between them in memory.
+    /// 0, 3, 6, 9 … are on the disk, and the pairs between them in memory.
     private mutating func fill(_ count: Int) throws -> [MessageID] {
         try (0..<count).map { try come($0, $0 % 3 == 0 ? .disk(.oneDay) : .memory) }
     }
@@ -113,7 +113,7 @@ import Testing
     @Test mutating func `a page opens what is on it and the first that is not`() throws {
         for number in 0..<500 { try come(number, .disk(.oneDay)) }
         store.commit { _ in }
-        // What only the journal has is read from memory.
+        // Messages that only the journal has are read from memory.
         store.lock()
         try store.unlock(passphrase: nil)
         _ = try page(room: 1)
@@ -122,7 +122,7 @@ import Testing
         #expect(disk.operations - before == 6)
         #expect(try page(last: 300, room: 1)?.messages.map(Self.number) == [200])
         #expect(disk.operations - before == 8)
-        // The first is on the page though there is no room for it.
+        // The first message is on the page even without room for it.
         #expect(try page(room: 0)?.messages.map(Self.number) == [0])
     }
 
@@ -134,7 +134,6 @@ import Testing
         store.commit { _ in }
         now = now + 10_000
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
-        // Its numbers on the disk begin anew.
         store.lock()
         try store.unlock(passphrase: nil)
         try come(4, .disk(.oneDay))
@@ -170,9 +169,8 @@ import Testing
         #expect(archive.unreadInMemoryCount == 5 && page.freedByteCount == size && !page.isAllRead)
         page = try #require(try self.page(room: 3))
         #expect(archive.unreadInMemoryCount == 3 && page.freedByteCount == 2 * size && !page.isAllRead)
-        // Twice is once.
         #expect(try self.page(room: 3)?.freedByteCount == 0)
-        // A reaction is no line of its own: it is read with what is around it.
+        // A reaction has no line of its own: it belongs to its message.
         try come(9, .memory, body: .reaction(Reaction(message: ids[0], emoji: "👍", isRemoved: false)))
         page = try #require(try self.page())
         #expect(archive.unreadInMemoryCount == 0 && page.isAllRead && page.freedByteCount > 3 * size)

@@ -8,15 +8,15 @@ private typealias Endpoint = Messaging.Endpoint
 @Suite("NAT behaviour") struct NATBehaviourTests {
     private let local = Endpoint(host: "192.168.1.2", port: 7_440)
 
-    /// Who was asked, and from where it has seen us, as `host:port`.
+    /// `answers` holds the asked node and the address at which it saw us, as `host:port`.
     private func behaviour(_ answers: [(String, String)], local: Endpoint?) -> NATBehaviour {
         func endpoint(_ text: String) -> Endpoint { Endpoint("tcp://\(text)") ?? Endpoint(host: "", port: 0) }
         return NATBehaviour(
             answers.map { NATBehaviour.Observation(asked: endpoint($0.0), seen: endpoint($0.1)) }, local: local)
     }
 
-    @Test("the mapping is told apart by addresses and ports of those who were asked, and unknown with too few")
-    func mapping() {
+    @Test("the mapping is classified by the seen addresses and ports, and unknown with too few answers") func mapping()
+    {
         let cases: [([(String, String)], NATBehaviour.Mapping, NATBehaviour.Kind)] = [
             ([], .unknown, .unknown), ([("1.1.1.1:1", "5.5.5.2:7440")], .unknown, .unknown),
             ([("1.1.1.1:1", "5.5.5.2:7440"), ("1.1.1.1:2", "5.5.5.2:7440")], .unknown, .unknown),
@@ -35,7 +35,7 @@ private typealias Endpoint = Messaging.Endpoint
         }
     }
 
-    @Test("there is no NAT when our own address and port are seen; a changed port or address is one") func none() {
+    @Test("no NAT if our own address and port are seen; a NAT if either differs") func none() {
         let own = [("1.1.1.1:1", "192.168.1.2:7440")]
         #expect(behaviour(own, local: local).kind == .none && behaviour(own, local: local).preservesPort == true)
         #expect(behaviour(own, local: Endpoint(host: "192.168.1.2", port: 0)).kind == .none)
@@ -62,7 +62,7 @@ private typealias Endpoint = Messaging.Endpoint
             discovery: nil)
     }
 
-    @Test("what can be expected of hole punching, and what to do, in each case") func advice() {
+    @Test("the chance of hole punching, and the advice, in each case") func advice() {
         let cone = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:9")]
         let symmetric = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:10")]
         let mapped = PortMappingState(isIPv4: true, standing: .asking, endpoints: [local])

@@ -28,7 +28,7 @@ import Testing
         _ = clock.read(realtime: 1_000_000 + .hour, boottime: 0)
         let corrected = clock.read(realtime: 1_030_000, boottime: 30_000)
         #expect(corrected.hide == Timestamp(milliseconds: 1_030_000))
-        // The minute starts anew with the next glitch.
+        // The minute starts again with the next glitch.
         _ = clock.read(realtime: 1_000_000 + .hour, boottime: 31_000)
         let again = clock.read(realtime: 1_000_000 + .hour + 40_000, boottime: 71_000)
         #expect(again.confirmed == Timestamp(milliseconds: 1_071_000))
@@ -47,7 +47,7 @@ import Testing
         let node = try await machine.start()
         let before = machine.now
         machine.wait(seconds: 100)
-        // A reader asks for the time; the node's own timer has not.
+        // A client reads the time before the node's own timer does.
         #expect(await node.currentTime == before + 100 * .second)
         let next = NodeMachine(afterPowerCut: machine)
         next.wait(seconds: -5_000)

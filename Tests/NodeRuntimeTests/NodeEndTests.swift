@@ -6,9 +6,7 @@ import Transport
 @testable import NodeRuntime
 
 @Suite("The end of a node") struct NodeEndTests {
-    @Test("a node that has stopped keeps none of its objects: no circle of references holds them") func released()
-        async throws
-    {
+    @Test("a stopped node releases all its objects: no reference cycle holds them") func released() async throws {
         let ann = Remains()
         let bob = Remains()
         try await run(ann, bob)
@@ -16,7 +14,7 @@ import Transport
         #expect(bob.names == [])
     }
 
-    /// Runs two linked nodes that have said something, and lets go of them.
+    /// Runs two linked nodes that have exchanged messages, and releases them.
     private func run(_ ann: Remains, _ bob: Remains) async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
@@ -30,7 +28,7 @@ import Transport
     }
 }
 
-/// Objects of a node, as long as something else holds them. Written on the node's loop, read when the loop is no more.
+/// Weak references to a node's objects. Written on the node's loop, read after the loop has ended.
 private final class Remains: @unchecked Sendable {
     weak var node: Node?
     weak var core: ProtocolCore?
@@ -40,7 +38,6 @@ private final class Remains: @unchecked Sendable {
     weak var inbox: Inbox?
     weak var link: ActiveLink?
 
-    /// Those that are still there.
     var names: [String] {
         let all: [(String, AnyObject?)] = [
             ("node", node), ("core", core), ("timer", timer), ("transport", transport), ("links", links),

@@ -8,9 +8,8 @@ import SimulatedDisk
 import Store
 import Synchronization
 
-/// A node on a disk and by a clock of the test's.
+/// A node on a simulated disk and a test clock.
 final class NodeMachine: Sendable {
-    /// On the simulated disk alone.
     private static let home = "/nowhere"
     private static let begin: Milliseconds = 1_700_000_000_000
     let disk: SimulatedDisk
@@ -27,7 +26,7 @@ final class NodeMachine: Sendable {
             journal: SimulatedDisk.journalByteCount)
     }
 
-    /// The same machine after a power cut, which leaves what was made durable.
+    /// The same machine after a power cut, which keeps what was durable.
     init(afterPowerCut machine: NodeMachine) {
         disk = machine.disk.durableCopy()
         seconds = Mutex(machine.seconds.withLock { $0 })
@@ -48,7 +47,7 @@ final class NodeMachine: Sendable {
         return node
     }
 
-    /// The disk does nothing from its call number `call` on.
+    /// The disk refuses its call number `call`, and all later ones if `isLasting`.
     func refuse(from call: Int, isLasting: Bool = true) {
         disk.with { $0.fault = SimulatedDisk.Fault(at: call, code: EIO, isLasting: isLasting) }
     }

@@ -9,7 +9,7 @@ import Wire
 @testable import NodeRuntime
 
 extension Node {
-    /// Stores a message of ours, as the core asks for it.
+    /// Stores one of our messages, as the core requests it.
     fileprivate func keepOwn(_ client: ClientID, _ state: DeliveryState, lasting: Milliseconds) -> Messaging.MessageID {
         var random = Randomness.system
         let content = Content(
@@ -30,15 +30,15 @@ extension Node {
         return try StoredCodec.decode(InboxSnapshot.self, try #require(try store.loadState(inbox.row)))
     }
 
-    /// What a wake would find in the outbox.
+    /// Messages that a wake would find in the outbox.
     fileprivate func waiting(_ client: ClientID) -> [Messaging.MessageID] {
         guard let inbox = core.inboxes[client] else { return [] }
         return directory.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
     }
 }
 
-@Suite("The outbox's place") struct OutboxPlaceTests {
-    /// A machine after a power cut, whose node has saved a place behind three messages of which nothing is left.
+@Suite("The outbox's saved place") struct OutboxPlaceTests {
+    /// A machine after a power cut, whose node saved a place behind three messages that no longer exist.
     private func machine() async throws -> (NodeMachine, ClientID) {
         let machine = try NodeMachine()
         let node = try await machine.start()
@@ -53,7 +53,9 @@ extension Node {
         return (next, client)
     }
 
-    @Test("is not above what a message is given after the messages before it have ended") func ended() async throws {
+    @Test("the place is not above that of a message sent after the earlier messages have ended") func ended()
+        async throws
+    {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()
@@ -64,7 +66,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("is saved anew after an unlock, for the messages before it may have ended") func unlocked() async throws {
+    @Test("the place is saved again after an unlock, since the earlier messages may have ended") func unlocked()
+        async throws
+    {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
@@ -87,8 +91,9 @@ extension Node {
         try await cut.end()
     }
 
-    @Test("stays where it is while the disk refuses a segment, and no saved state says that nothing waits")
-    func refused() async throws {
+    @Test("the place stays while the disk refuses a segment, and no saved state says that nothing waits") func refused()
+        async throws
+    {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
@@ -113,14 +118,13 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("is saved before a message with a lower place is, whether the process ends well or not") func lower()
-        async throws
-    {
+    @Test("the place is saved before a message with a lower place, whether the process ends cleanly or not")
+    func lower() async throws {
         for count in [1, 5] {
             let (machine, client) = try await machine()
             let node = try await machine.start()
             await node.reapNow()
-            // The place is not taken to be the store's next one while a file is being handed over.
+            // During an upload the place is not the store's next one.
             await node.beginHandingOver()
             var ids: [Messaging.MessageID] = []
             for _ in 0..<count { ids.append(await node.keepOwn(client, .queued, lasting: .hour)) }

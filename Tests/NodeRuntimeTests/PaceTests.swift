@@ -19,7 +19,7 @@ import Transport
         #expect(pace.expiry(now + 1) == now + Pace.expiryPause)
         #expect(pace.expiry(now + Pace.expiryPause) == now + Pace.expiryPause)
         #expect(pace.expiry(now + .second) == now + .second)
-        // A thousand ends a millisecond apart take as many ticks as there are pauses.
+        // A thousand expiries a millisecond apart take as many ticks as there are pauses.
         var ticks = 0
         var time = now + 1
         while time <= now + 1_000 {
@@ -60,7 +60,7 @@ import Transport
             let machine = Machine(isTold: isTold)
             try await machine.withNode { node in
                 await node.reapNow()
-                // Until the socket that tells of changes is open.
+                // Until the socket that reports changes is open.
                 var lists = 0
                 for _ in 0..<1_000 where isTold && machine.network.listCount != lists {
                     lists = machine.network.listCount
@@ -106,7 +106,7 @@ private final class CountingNetwork: LanNetwork {
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> { loop.makeFailedFuture(ChannelError.operationUnsupported) }
 }
 
-/// A clock of the test's, and how often the room on the disk was asked for.
+/// A test clock, and a counter of queries for free disk space.
 private final class Machine: Sendable {
     private let time = Mutex<Milliseconds>(0)
     private let asked = Mutex(0)

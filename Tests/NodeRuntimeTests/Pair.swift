@@ -5,7 +5,7 @@ import NodeRuntime
 import SimulatedDisk
 import Store
 
-/// Two nodes with a conversation called `tea`, linked over the loopback, on disks of the test's; `ann` has made it.
+/// Two nodes with the conversation `tea`, made by `ann`, linked over the loopback, on simulated disks.
 final class Pair: Sendable {
     let disks = (ann: SimulatedDisk(), bob: SimulatedDisk())
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -38,12 +38,11 @@ final class Pair: Sendable {
         }
     }
 
-    /// A node without a network in a home of one of the two.
+    /// A node without a network, in the home of one of the two.
     func node(on disk: SimulatedDisk) async throws -> Node {
         try await Node.quiet(home: Self.home, on: disk, group.next()) { $0.datagrams = nil }
     }
 
-    /// All members agree that messages are kept for so long.
     func agree(_ lifetime: Lifetime) async throws {
         let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
         let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
@@ -61,7 +60,7 @@ final class Pair: Sendable {
 }
 
 extension Node {
-    /// Succeeds with the next event that is meant.
+    /// The next event that matches.
     func next(_ isMeant: @escaping @Sendable (Event.Kind) -> Bool) -> EventLoopFuture<Event.Kind> {
         let promise = loop.makePromise(of: Event.Kind.self)
         let watcher = watch { entry in if isMeant(entry.event.kind) { promise.succeed(entry.event.kind) } }

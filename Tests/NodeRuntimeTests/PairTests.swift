@@ -9,7 +9,7 @@ import Testing
 @testable import NodeRuntime
 
 @Suite("Two nodes") struct PairTests {
-    @Test("what was delivered while both homes were locked is delivered when they are unlocked")
+    @Test("a message delivered while both homes were locked is marked delivered after the unlock")
     func deliveredWhileLocked() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
@@ -30,14 +30,15 @@ import Testing
         try await pair.end()
     }
 
-    @Test("what a commit has lost of a message's delivery is learned again: the message waits in the outbox")
-    func lostStatus() async throws {
+    @Test("a delivery state lost with a commit is learned again: the message waits in the outbox") func lostStatus()
+        async throws
+    {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let disk = pair.disks.ann
         let delivered = await pair.ann.next { kind in
             guard case .messageState(_, .delivered, _) = kind else { return false }
-            // Its status is to be written with the next commit.
+            // The state would be written with the next commit.
             disk.with { $0.isReadOnly = true }
             return true
         }
@@ -49,7 +50,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a message waits on, whichever call the disk refuses once while the outbox is read") func unreadOutbox()
+    @Test("a message keeps waiting when the disk refuses any one call while the outbox is read") func unreadOutbox()
         async throws
     {
         let pair = try await Pair()
@@ -80,8 +81,9 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a file that is being handed over is given up when its inbox goes on from what is durable")
-    func uploadIntoReloaded() async throws {
+    @Test("an upload is given up when its inbox is restored to its durable state") func uploadIntoReloaded()
+        async throws
+    {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
@@ -91,15 +93,13 @@ import Testing
         _ = try? await pair.ann.rename("tea", to: "coffee")
         _ = try? await pair.ann.whenCommitted().get()
         disk.with { $0.fault = nil }
-        // It would be sent with holes otherwise: what was handed over before is not on the disk any more.
+        // Otherwise it would be sent with holes: the earlier pieces are no longer on the disk.
         await #expect(throws: NodeError.self) { try await pair.ann.append(ByteBuffer(bytes: [1]), to: upload) }
         await #expect(throws: NodeError.self) { try await pair.ann.commitUpload(upload) }
         try await pair.end()
     }
 
-    @Test("the plain text of a file that is being handed over does not outlive its conversation") func uploadIntoLeft()
-        async throws
-    {
+    @Test("the plaintext of an upload does not outlive its conversation") func uploadIntoLeft() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
@@ -108,8 +108,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a lock gives up a file that is being handed over: nothing of it stays on the disk or in memory")
-    func uploadIntoLocked() async throws {
+    @Test("a lock gives up an upload: none of it stays on the disk or in memory") func uploadIntoLocked() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let before = try await pair.ann.recordCount("tea")
@@ -126,7 +125,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("an upload wakes its inbox, when another one has needed its place") func uploadIntoAsleep() async throws {
+    @Test("an upload wakes its inbox after another inbox has taken its place") func uploadIntoAsleep() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
@@ -138,7 +137,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("an explosion is done when the list of whom to tell is on the disk, whichever call the disk refuses")
+    @Test("an explosion completes once its fan-out list is on the disk, whichever call the disk refuses")
     func listOfWhomToTell() async throws {
         var isExploding = 0
         for call in 0... {
@@ -168,8 +167,8 @@ import Testing
 }
 
 extension Node {
-    /// Asks for an explosion and looks once its commit has ended, on the node's own loop: a second later what the disk has
-    /// refused has been tried again.
+    /// Starts an explosion and looks as soon as its commit has ended, on the node's own loop. A second later the
+    /// refused call would have been repeated.
     fileprivate func explodes(_ conversation: ConversationID) -> EventLoopFuture<Bool> {
         _ = try? explode(conversation.description)
         let committed = whenCommitted()
@@ -182,7 +181,7 @@ extension Node {
         return seen.futureResult
     }
 
-    /// What is in memory of the lists; the disk has them, or has not.
+    /// Drops the fan-out lists from memory, so that only the disk has them.
     fileprivate func forgetFanOuts() {
         let endings = directory.explosions.endings
         for tombstone in core.machine.tombstones { endings[tombstone.conversation].fanOut = nil }
@@ -194,7 +193,6 @@ extension Node {
 
     fileprivate var uploadCount: Int { uploads.count }
 
-    /// What the inbox of a conversation has on the disk.
     fileprivate func recordCount(_ conversation: String) throws -> Int {
         let inbox = try #require(core.inboxes[try resolve(conversation)])
         return try services.store.storedAmount(inbox.row).recordCount

@@ -5,7 +5,7 @@ import Testing
 
 @testable import NodeRuntime
 
-/// `peers.json` while a node runs and somebody edits it: what was written is taken over or refused, and never overwritten.
+/// `peers.json` is edited while a node runs: an edit is taken over or refused, and never overwritten.
 @Suite struct PeerBookTests {
     private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
         let home = FileManager.default.temporaryDirectory.appending(path: "mayfly-peers-\(UUID().uuidString)").path()
@@ -18,7 +18,7 @@ import Testing
         "{ \"peers\": [\(names.map { "{\"name\": \"\($0)\"}" }.joined(separator: ", "))] }"
     }
 
-    /// As editors write: into the file itself, or into another one that takes its name.
+    /// Editors write into the file itself, or rename another file over it.
     private enum Manner: CaseIterable { case inPlace, renamed }
 
     private func write(_ text: String, _ home: String, _ manner: Manner = .inPlace) {
@@ -51,7 +51,6 @@ import Testing
             #expect(try !add("b", to: book, home))
             #expect(text(home) == list("a", "mine"))
             #expect(book.peers.map(\.name) == ["a"])
-            // What the command does then.
             _ = try book.read(home: home)
             #expect(try add("b", to: book, home))
             #expect(try PeersFile.load(home: home).peers.map(\.name) == ["a", "mine", "b"])
@@ -72,7 +71,7 @@ import Testing
         }
     }
 
-    /// Found by a run of the scripts: the first edit went back over the second one.
+    /// Found by a run of the scripts: the first edit was written over the second.
     @Test(arguments: Manner.allCases)
     private func `of two edits, the second while the first one goes back, the second stays`(manner: Manner) throws {
         try withHome { home in
@@ -84,7 +83,7 @@ import Testing
                 editFound: { write(list("second"), home, manner) })
             #expect(!isReplaced)
             #expect(text(home) == list("second"))
-            // Removed at that moment: it stays so.
+            // A file that is removed at that moment stays removed.
             let removed = try HomeFile.replace(
                 PeersFile.fileName, with: Array(list("a", "ours").utf8), over: old, home: home,
                 editFound: { unlink("\(home)/\(PeersFile.fileName)") })
@@ -103,7 +102,7 @@ import Testing
             unlink("\(home)/\(PeersFile.fileName)")
             #expect(try !add("b", to: book, home))
             #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
-            // Some editors remove the file before they write it: nobody is forgotten, and a command waits for it.
+            // Some editors remove the file before they write it: the peers stay, and a command waits for the file.
             #expect(throws: NodeError.self) { try book.read(home: home) }
             #expect(book.peers.map(\.name) == ["mine"])
             #expect(throws: NodeError.self) { try book.readIfEdited(home: home) }
@@ -138,7 +137,7 @@ import Testing
             stat(path, &before)
             let book = try PeerBook(home: home)
             write(list("bbbb"), home)
-            // As on a file system that counts in seconds.
+            // As on a file system whose times count seconds.
             var times = [before.st_atim, before.st_mtim]
             utimensat(AT_FDCWD, path, &times, 0)
             _ = try book.readIfEdited(home: home)

@@ -12,7 +12,6 @@ import Transport
 
 private typealias Endpoint = Messaging.Endpoint
 
-/// A gateway that says what the test wants.
 private final class StubGateways: GatewayNetwork {
     struct Record {
         var outer = LanAddress(5, 5, 5, 2)
@@ -20,7 +19,7 @@ private final class StubGateways: GatewayNetwork {
         var keys: Set<[UInt8]> = []
         var removed: [Mapping] = []
         var looks = 0
-        /// Nobody answers, not even a removal, until this is signalled.
+        /// Every answer, even to a removal, waits for this signal.
         var gate: DispatchSemaphore?
     }
 
@@ -45,7 +44,6 @@ private final class StubGateways: GatewayNetwork {
     func remove(_ mapping: Mapping, key: [UInt8]) {
         if let gate = record.withLock({ $0.gate }) {
             gate.wait()
-            // For whoever waits behind.
             gate.signal()
         }
         record.withLock { $0.removed.append(mapping) }
@@ -53,7 +51,6 @@ private final class StubGateways: GatewayNetwork {
 }
 
 @Suite("Port mapping of the shell") struct PortMappingShellTests {
-    /// A node on a disk of its own, with that gateway.
     private final class Machine: Sendable {
         private let disk = SimulatedDisk()
         let gateways = StubGateways()
@@ -87,7 +84,7 @@ private final class StubGateways: GatewayNetwork {
         func end() async throws { try await group.shutdownGracefully() }
     }
 
-    /// Waits for what the node's own thread brings about.
+    /// Waits for the mapping that the node's own thread makes.
     private func mapped(_ node: Node) async throws -> PortMappingState? {
         for _ in 0..<2_000 {
             if let state = await node.portMappings?.first, !state.endpoints.isEmpty { return state }
@@ -96,7 +93,7 @@ private final class StubGateways: GatewayNetwork {
         return nil
     }
 
-    @Test("what is mapped is advertised first, the same key is used after a restart, and a stop removes it")
+    @Test("a mapped address is advertised first, the same key is used after a restart, and a stop removes the mapping")
     func mapping() async throws {
         let machine = try Machine()
         for run in 1...2 {
@@ -115,9 +112,7 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("unless it is asked for, no gateway is looked for or asked, by any start, tick or stop") func off()
-        async throws
-    {
+    @Test("without the option no gateway is sought or asked, by any start, tick or stop") func off() async throws {
         let machine = try Machine()
         for mapPorts: Bool? in [nil, false] {
             let node = try await machine.start(mapPorts: mapPorts)
@@ -130,8 +125,9 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("an outer address that is private is advertised to nobody, and said to be behind another NAT")
-    func privateAddress() async throws {
+    @Test("a private outer address is not advertised, and is reported as another NAT") func privateAddress()
+        async throws
+    {
         let machine = try Machine()
         machine.gateways.record.withLock { $0.outer = LanAddress(10, 0, 0, 7) }
         let node = try await machine.start(mapPorts: true)
@@ -145,22 +141,20 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("a gateway that does not end its answer holds a stop up for two seconds, and no longer") func stuck()
-        async throws
-    {
+    @Test("a gateway that does not end its answer delays a stop by two seconds at most") func stuck() async throws {
         let machine = try Machine()
         let node = try await machine.start(mapPorts: true)
         #expect(try await mapped(node) != nil)
         let gate = DispatchSemaphore(value: 0)
         machine.gateways.record.withLock { $0.gate = gate }
         let begin = ContinuousClock.now
-        // The clock is read on the node's loop: this task may hear of the end much later on a slow machine.
+        // The clock is read on the node's loop: on a slow machine this task may hear of the end much later.
         let stopped = node.loop.makePromise(of: ContinuousClock.Instant.self)
         await node.stop { stopped.succeed(ContinuousClock.now) }
         let time = try await stopped.futureResult.get() - begin
         gate.signal()
         #expect(time >= .seconds(1.5))
-        // It has ended though the gateway had not: after 2 s (T-87).
+        // The stop ended after 2 s without the gateway's answer (T-87).
         #expect(time < .seconds(20))
         try await machine.end()
     }

@@ -6,9 +6,9 @@ import SimulatedDisk
 import Store
 
 extension Node {
-    /// A node in a home on a simulated disk, without a network, that has not been started.
-    /// - Parameter listen: where it listens after all, once it is started.
-    /// - Parameter change: what is else with its environment, such as the time.
+    /// A node on a simulated disk, without a network, that has not been started.
+    /// - Parameter listen: where it listens once it is started.
+    /// - Parameter change: other changes of its environment, such as the time.
     static func quiet(
         home: String, on disk: SimulatedDisk, _ loop: any EventLoop, listen: [Messaging.Endpoint] = [],
         peers: PeersFile = PeersFile(), _ configure: (inout Node.Options) -> Void = { _ in },

@@ -5,7 +5,7 @@ import Transport
 
 private typealias Endpoint = Messaging.Endpoint
 
-@Suite("What others are told of a machine's addresses") struct ReachableAddressesTests {
+@Suite("The addresses that a node tells others") struct ReachableAddressesTests {
     private func interface(_ index: UInt32, _ kind: LanInterface.Kind = .device, _ addresses: LanInterface.Own...)
         -> LanInterface
     { LanInterface(index: index, name: "if\(index)", kind: kind, addresses: addresses) }
@@ -18,7 +18,8 @@ private typealias Endpoint = Messaging.Endpoint
 
     private func hosts(_ endpoints: [Endpoint]) -> [String] { endpoints.map(\.host) }
 
-    @Test("the addresses toward other networks first, then one of each interface, the rest, containers' bridges last")
+    @Test(
+        "addresses toward other networks come first, then one of each interface, the rest, and container bridges last")
     func order() {
         let machine = [
             interface(1, .loopback, own("127.0.0.1"), own("::1"), own("192.0.2.53")),
@@ -29,7 +30,7 @@ private typealias Endpoint = Messaging.Endpoint
         ]
         let found = ReachableAddresses(listeners: both, interfaces: machine)
         #expect(hosts(found.told) == ["10.1.0.2", "2001:db8::7", "192.0.2.53", "10.0.0.1", "10.1.0.1", "172.17.0.1"])
-        // Each interface has a link-local address: that is no news.
+        // Each interface has a link-local address, so that is not reported.
         #expect(found.untold.isEmpty && !found.isThisMachineAlone)
     }
 
@@ -46,8 +47,8 @@ private typealias Endpoint = Messaging.Endpoint
             ])
     }
 
-    @Test("with too many, bridges are left out first, and an address that links have used before others") func tooMany()
-    {
+    @Test("with too many addresses bridges are left out first, and an address used by links comes before others")
+    func tooMany() {
         var machine = (0..<12).map { interface(UInt32($0 + 10), .bridge, own("172.\($0 + 17).0.1")) }
         machine.append(interface(1, .device, own("10.0.0.1", isDefault: true)))
         let found = ReachableAddresses(listeners: both, interfaces: machine)
@@ -60,8 +61,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(ReachableAddresses(listeners: both, interfaces: machine, room: 0).told.isEmpty)
     }
 
-    @Test("a link-local address is told to nobody, whether it is listened at, advertised, or all that there is")
-    func linkLocal() {
+    @Test("a link-local address is never told, whether listened on, advertised, or the only one") func linkLocal() {
         let machine = [
             interface(1, .loopback, own("127.0.0.1")), interface(2, .device, own("fe80::1"), own("169.254.1.2")),
         ]
@@ -80,7 +80,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(ReachableAddresses(listeners: [Endpoint(host: "fec0::1", port: 1)], interfaces: []).told.count == 1)
     }
 
-    @Test("a loopback listener is told when nothing else is listened on, and only then") func loopback() {
+    @Test("a loopback listener is told only when there is no other listener") func loopback() {
         let own = Endpoint(host: "127.0.0.1", port: 1)
         let other = Endpoint(host: "10.0.0.1", port: 2)
         #expect(ReachableAddresses(listeners: [own], interfaces: []).told == [own])

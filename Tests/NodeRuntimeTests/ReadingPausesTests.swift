@@ -2,7 +2,7 @@ import NodeRuntime
 import Testing
 
 @Suite struct ReadingPausesTests {
-    /// What it says of the end of each reason.
+    /// The result of ending each reason.
     private func ends(_ pauses: inout ReadingPauses, _ reasons: ReadingPauses.Reason...) -> [Bool] {
         reasons.map { pauses.remove($0) }
     }

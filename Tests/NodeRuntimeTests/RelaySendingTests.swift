@@ -42,7 +42,6 @@ import Testing
         let served = sending.take(now: noon + Limits.sentPieceInterval)
         let second = sending.take(now: noon + Limits.sentPieceInterval)
         #expect(served && !second)
-        // The others wait again, in the same order.
         let isFirstAgain = [sending.wait(streams[1]), sending.wait(streams[2])]
         #expect(isFirstAgain == [true, false])
         let rest = sending.next()

@@ -10,10 +10,9 @@ import Testing
 @testable import NodeRuntime
 
 extension Node {
-    /// In milliseconds.
     fileprivate var untilNextTick: Milliseconds { (timer.deadline ?? .latest) - currentTime }
 
-    /// In one turn: what waits for the disk is asked for, and the node is stopped.
+    /// In one turn: a call that waits for the disk, and a stop of the node.
     fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {
         let made = try createConversation(name: "tea", profile: nil)
         await stop()
@@ -22,15 +21,15 @@ extension Node {
 
     fileprivate func watcherCount(of client: ClientID) -> Int { core.machine.watchers(of: client) }
 
-    /// In one turn: a change whose commit fails when the storage is locked already.
+    /// In one turn: a change whose commit fails after the storage was locked.
     fileprivate func renameAndLock(_ text: String, _ name: String) throws {
         try rename(text, to: name)
         lock()
     }
 }
 
-@Suite("Inboxes that the disk does not give") struct UnreadInboxTests {
-    @Test("are there again when it does, whichever call it began to fail at, and so is the card") func again()
+@Suite("Inboxes that the disk refuses to read") struct UnreadInboxTests {
+    @Test("refused inboxes and the card return when the disk works again, whichever call failed first") func again()
         async throws
     {
         var unknown = 0
@@ -42,7 +41,7 @@ extension Node {
             let id = made.conversation
             let card = try await node.card()
             await node.watching(made.client)
-            // The state is in the inbox's own file from here on, and read from there.
+            // From here on the state is in the inbox's own file.
             await node.lock()
             try await node.unlock(passphrase: nil)
             let first = machine.disk.operations
@@ -74,7 +73,7 @@ extension Node {
         #expect(calls > 1 && unknown > 0)
     }
 
-    @Test("at a start are there a little later, whichever call it refuses, and the card is the old one") func start()
+    @Test("inboxes refused at a start return a little later, whichever call failed, with the old card") func start()
         async throws
     {
         let machine = try NodeMachine()
@@ -112,11 +111,10 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("are not looked for without end in a locked storage") func locked() async throws {
+    @Test("refused inboxes are not sought endlessly in a locked storage") func locked() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
-        // The state is in the inbox's own file from here on, and read from there.
         await node.lock()
         try await node.unlock(passphrase: nil)
         machine.refuse(from: machine.disk.operations)
@@ -134,8 +132,9 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a change that is refused when the storage is locked already is void after the unlock")
-    func refusedWhileLocked() async throws {
+    @Test("a change that is refused after the storage was locked is void after the unlock") func refusedWhileLocked()
+        async throws
+    {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
@@ -151,7 +150,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("a setting that cannot be saved does not hold") func settings() async throws {
+    @Test("a setting that cannot be saved does not apply") func settings() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let policy = await node.policyByDefault
@@ -163,7 +162,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("what is asked for in the turn in which the node stops is answered") func answered() async throws {
+    @Test("a request in the turn in which the node stops is answered") func answered() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let made = try await node.createAndStop()

@@ -6,12 +6,11 @@ import Store
 import Transport
 import Wire
 
-/// What is looked at as it happens, after each start, and at the end.
 extension NodeSimulation {
-    // MARK: As it happens
+    // MARK: During the run
 
-    /// A frame has arrived and is authentic. What the node is given is what its sender has said, unless that is hostile,
-    /// or a mistake is planted.
+    /// An authentic frame has arrived. Returns the frames for the node: the same one, unless the sender is hostile or a
+    /// mistake is planted.
     func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine) -> [[UInt8]] {
         trace.mix(bytes.count)
         if machine.isHostile {
@@ -36,7 +35,7 @@ extension NodeSimulation {
         case .mailbox(.keys(var keys)):
             count("keys of slices")
             if options.mistake == .ignoredDwell {
-                // So that the receiver's own bound on the age is of no use either.
+                // This defeats the receiver's own bound on the age, too.
                 keys.present += 8
                 return [FrameCodec.encode(.mailbox(.keys(keys)))]
             }
@@ -54,7 +53,6 @@ extension NodeSimulation {
             text: text, id: id, conversation: sent.conversation, inbox: inbox)
     }
 
-    /// A node tells its user.
     func saw(_ event: Event, _ machine: Machine, _ incarnation: Int) {
         let name = "\(event.kind)".prefix { $0 != "(" }
         count("event \(name)")
@@ -64,7 +62,7 @@ extension NodeSimulation {
         note("machine \(machine.index): \(event.kind)")
         guard !machine.isHostile else { return }
         if case .exploded = event.kind {
-            // Once it is done with: whether something else has gone with it.
+            // Checked after the explosion, which must destroy nothing else.
             time.plan(inMilliseconds: 0) { [unowned self] in checkLost(machine) }
         }
         guard let client = event.client else { return }
@@ -104,12 +102,12 @@ extension NodeSimulation {
         if let inbox, !isHostile(inbox.creator), !oracle.ended.contains(conversation) {
             violation("E1 machine \(machine.index) has exploded what its creator has not ended")
         }
-        // What nobody has seen may be a hostile creator's, under the name of one that goes on.
+        // An unknown conversation may be a hostile creator's, with the id of a live one.
         if inbox != nil || !oracle.isKnown(conversation, machine) {
             let ended = NodeOracle.Ended(conversation: conversation, creator: inbox?.creator)
             oracle.over[machine.index, default: []].insert(ended)
         }
-        // The key that must be gone is known from the time when it was there.
+        // The key was recorded while the inbox existed.
         oracle.destroyed(inbox?.key, on: machine)
     }
 
@@ -121,7 +119,7 @@ extension NodeSimulation {
         let locked = machine.ask { $0.status().isLocked } ?? true
         guard !locked else { return }
         machine.ask { [unowned self] node in
-            // It may have stopped before it could say that it has entered one.
+            // The node may have stopped before it reported the join.
             for listed in list(machine) where oracle.inboxes[listed.client] == nil {
                 if let one = try? node.conversation(listed.client.description) { oracle.enters(one, machine) }
             }
@@ -134,9 +132,9 @@ extension NodeSimulation {
         checkBounds(machine)
     }
 
-    /// A conversation ends by the word of whoever has made it, or its member leaves; by nothing else.
+    /// A conversation ends only by its creator's explosion, or when its member leaves.
     private func checkLost(_ machine: Machine) {
-        // The disk of before lacks what was made since.
+        // A restored disk lacks newer conversations.
         guard options.mistake != .restoredBackup, machine.isUp, !machine.disk.hasLostPower, !machine.diskHasFailed,
             machine.ask({ $0.status().isLocked }) == false
         else { return }
@@ -149,7 +147,7 @@ extension NodeSimulation {
         }
     }
 
-    /// Whoever has signed that its copy is gone has it no more; and nobody else can sign that.
+    /// A member that signed a deletion receipt must no longer have its copy, and no other member can sign it.
     private func checkReceipt(of member: PublicKey, at machine: Machine) {
         guard options.mistake == nil, let owner = oracle.owners[member], !machines[owner].isHostile else { return }
         let other = machines[owner]
@@ -167,10 +165,10 @@ extension NodeSimulation {
                 // A member that was removed and has joined again has two inboxes of one conversation.
                 let client = clients.first { (try? node.conversation($0.description))?.key.publicKey == promise.inbox }
                 guard let client else {
-                    // It came to its end while the node was not there to say so.
+                    // The conversation ended while the node was off, without an event.
                     let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
                     if tombstone != nil { return nil }
-                    // By a clock that was set far ahead, even the tombstone's time is over.
+                    // By a clock set far ahead, even the tombstone has expired.
                     let ends = oracle.inboxes.filter { $0.value.key == promise.inbox }.keys.compactMap {
                         oracle.schedules[NodeOracle.Key(client: $0, text: "")]
                     }
@@ -216,7 +214,7 @@ extension NodeSimulation {
             bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
             bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
             bound("members", one.currentMembers.count + 1, Limits.memberCount)
-            // Those that have gone are remembered a while.
+            // Departed members are remembered for a while.
             bound("descriptions", record.members.count, 2 * Limits.memberCount)
             bound("departures", record.departures.count, Limits.memberCount)
             bound("removed members", record.former.count, Limits.departedCount)
@@ -228,8 +226,8 @@ extension NodeSimulation {
 
     // MARK: The disk of a thief
 
-    /// What somebody finds who has the disk and its key file: no key of a conversation that is over, no message without an
-    /// agreement of all, and none past its end, but for the time it takes to overwrite them.
+    /// An attacker with the disk and its key file finds no key of an ended conversation and no message without an
+    /// agreement. It finds no expired message either, apart from the time that overwriting takes.
     func inspectDisk(_ machine: Machine) {
         guard machine.isUp, !machine.isHostile, !machine.diskHasFailed, machine.startedAt + 25_000 < time.milliseconds,
             machine.unlockedAt + 25_000 < time.milliseconds,
@@ -255,7 +253,7 @@ extension NodeSimulation {
                     }
                     inspect(message, of: inbox, machine, now)
                 }
-                // Reactions, and the pieces of files, which are no messages.
+                // Reactions and file chunks are hidden records, not messages.
                 var hidden: [[UInt8]] = []
                 try store.visitHidden(row) { id, _ throws(StoreError) in
                     hidden.append(id)
@@ -276,8 +274,8 @@ extension NodeSimulation {
         return nil
     }
 
-    /// Whatever its node says of it: what is on the disk is there under an agreement that all have signed, and ends when
-    /// that says so.
+    /// A stored message must have an agreement signed by all members, and end when its terms say, whatever the node
+    /// reports.
     private func inspect(_ message: Message, of inbox: PublicKey?, _ machine: Machine, _ now: Timestamp) {
         let name = "the disk of machine \(machine.index)"
         guard let id = message.content.agreement else {
@@ -288,7 +286,7 @@ extension NodeSimulation {
         }
         guard let end = message.expiresAt else { return violation("I4 \(name) has a message without an end") }
         if end + 20 * .second < now { violation("I3 \(name) has a message \(now - end) ms after its end") }
-        // A clock that was set back while its node was off has that much to make up for.
+        // A clock that was set back while its node was off keeps messages longer by that much.
         let excess = end - now - agreement.terms.longest - machine.lostTime
         if excess > 0 { violation("I3 \(name) keeps a message for \(excess) ms more than was agreed") }
     }
@@ -301,7 +299,6 @@ extension NodeSimulation {
         return oracle.agreement(id, of: one ?? nil, machine, self)
     }
 
-    /// For ``PlantedMistake/writtenMemory``.
     private func writeMemory(of machine: Machine, into store: Store, _ now: Timestamp) throws {
         guard let row = store.liveRows().last else { return }
         let read: [Node.ReadMessage] = list(machine).flatMap { listed in
@@ -314,14 +311,14 @@ extension NodeSimulation {
         }
     }
 
-    // MARK: At rest
+    // MARK: Convergence
 
     private struct Holder {
         let machine: Machine
         let conversation: ConversationStateMachine
         let now: Timestamp
 
-        /// Where this one looks for the other, it is.
+        /// Whether this member's known addresses of the other are current.
         func finds(_ other: Holder, behindNAT isHidden: Bool) -> Bool {
             let known = conversation.record.members.first { $0.key == other.conversation.key.publicKey }
             guard let endpoints = known?.endpoints else { return false }
@@ -333,7 +330,6 @@ extension NodeSimulation {
         }
     }
 
-    /// Conversations by their id, with those machines that hold them and mean well.
     private func holders() -> [(ConversationID, [Holder])] {
         var found: [ConversationID: [Holder]] = [:]
         for machine in machines where !machine.isHostile {
@@ -350,20 +346,19 @@ extension NodeSimulation {
         one.finds(other, behindNAT: roads.hidden.contains(other.machine.index))
     }
 
-    /// Tokens are a day's: whose clocks are further apart do not find each other.
+    /// Tokens change daily: nodes whose clocks are further apart do not find each other.
     private func areNear(_ one: Timestamp, _ other: Timestamp) -> Bool { abs(one - other) < 12 * .hour }
 
-    /// Whether two machines that are up can find each other, by their clocks.
+    /// Whether the clocks of two running machines let them find each other.
     func areNear(_ one: Machine, _ other: Machine) -> Bool {
         guard let first = one.lastSeenNow, let second = other.lastSeenNow else { return false }
         return areNear(first, second)
     }
 
-    /// Why the machines have not come to rest; `nil` when they have.
     func unrest() -> String? {
         for (id, all) in holders() {
             for holder in all { if let reason = unrest(holder) { return reason } }
-            // What a hostile creator has made need not be the same to any two of its members: see ``NodeOracle``.
+            // A hostile creator may show each member something else: see ``NodeOracle``.
             let holders = all.filter { !isHostile($0.conversation.record.genesis.creator) }
             for (index, one) in holders.enumerated() {
                 for other in holders[..<index] {
@@ -392,7 +387,7 @@ extension NodeSimulation {
         return nil
     }
 
-    /// What each member of whatever conversation comes to by itself.
+    /// Conditions that every member reaches without its peers.
     private func unrest(_ holder: Holder) -> String? {
         let name = "machine \(holder.machine.index)"
         let record = holder.conversation.record

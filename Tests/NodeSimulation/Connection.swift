@@ -1,8 +1,8 @@
 import DequeModule
 import NIOCore
 
-/// A simulated TCP connection: two directions, each with a delay, each in order. What the network does to it, it does
-/// here: it holds bytes up, changes them, loses the connection at one end or at both.
+/// A simulated TCP connection: two ordered directions with delays. It also applies network faults: held-up or changed
+/// bytes, and loss at one end or both.
 final class Connection: @unchecked Sendable {
     enum Side: Int {
         case dialer = 0
@@ -11,12 +11,11 @@ final class Connection: @unchecked Sendable {
     }
 
     private struct Piece {
-        /// `nil`: the end.
         var bytes: ByteBuffer?
         var arrival: Int64
     }
 
-    /// What the kernel waits for an answer, in milliseconds: see ``TransportLimits/silence``.
+    /// Time until the kernel gives up on unacknowledged bytes, in milliseconds: see ``TransportLimits/silence``.
     private static let silence: Int64 = 30_000
 
     let number: Int
@@ -24,12 +23,12 @@ final class Connection: @unchecked Sendable {
     private let addresses: [SocketAddress?]
     private unowned let network: SimulatedNetwork
     private var channels: [SimulatedChannel?] = [nil, nil]
-    /// One end is nobody's: a stranger's.
+    /// A raw end belongs to an intruder without a channel.
     private var isRaw: [Bool] = [false, false]
     private var onTheWay: [Deque<Piece>] = [[], []]
     private var lastArrival: [Int64] = [0, 0]
     private var delay: Int64
-    /// Nothing arrives any more, and nobody is told.
+    /// Bytes are dropped, and neither side is told.
     private(set) var isSilent = false
     private var isOver: [Bool] = [false, false]
     private var heldUpSince: [Int64?] = [nil, nil]
@@ -53,7 +52,6 @@ final class Connection: @unchecked Sendable {
         pump(to: channel.side)
     }
 
-    /// The end of somebody who has no channel and reads nothing.
     func attachStranger(_ side: Side) { isRaw[side.rawValue] = true }
 
     var isOpen: Bool { isOver != [true, true] }
@@ -77,7 +75,7 @@ final class Connection: @unchecked Sendable {
         plan(side.other, at: arrival)
     }
 
-    /// An answer to bytes for a connection that is closed there.
+    /// Answers bytes for a connection that is closed there.
     func reset(by side: Side) { tell(side.other, network.error(.reset), after: delay) }
 
     // MARK: To a side
@@ -87,7 +85,7 @@ final class Connection: @unchecked Sendable {
         network.time.plan(at: time, on: channel.loop) { [weak self] in self?.pump(to: side) }
     }
 
-    /// Hands over what has come, unless the way is blocked.
+    /// Delivers arrived bytes, unless the path is blocked.
     private func pump(to side: Side) {
         let index = side.rawValue
         guard let channel = channels[index], !isOver[index] else { return }
@@ -104,7 +102,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Both sides notice in half a minute: one has no answer to what it sent, the other none to its probes.
+    /// Both sides notice in half a minute: one misses acknowledgements, the other answers to its probes.
     private func holdUp(_ side: Side) {
         guard heldUpSince[side.rawValue] == nil else { return }
         let now = network.time.now
@@ -115,7 +113,6 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// The way is free again.
     func resume() {
         for side in [Side.dialer, .listener] {
             guard let channel = channels[side.rawValue] else { continue }
@@ -123,7 +120,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// The connection is gone without a word; each side finds out for itself.
+    /// Drops the connection silently; each side finds out by its own timeout.
     func vanish() {
         guard !isSilent else { return }
         isSilent = true
@@ -132,19 +129,17 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Both sides are told at once that it is gone.
     func lose() {
         isSilent = true
         for side in [Side.dialer, .listener] { tell(side, network.error(.timedOut), after: 0) }
     }
 
-    /// The process at one end is gone; its kernel says so to the other end.
+    /// The process at one end is gone; its kernel resets the connection.
     func abandon(_ side: Side) {
         leave(side)
         reset(by: side)
     }
 
-    /// The machine at one end is off.
     func powerOff(_ side: Side) {
         leave(side)
         vanish()
@@ -170,7 +165,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// The run is over: what hangs together is let go.
+    /// Breaks reference cycles after the run.
     func forget() {
         for channel in channels { channel?.die() }
         channels = [nil, nil]

@@ -3,9 +3,9 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Files that the users send each other: whoever says that one is whole must have every byte of it.
+/// Files that users send: a member that reports a file as whole must have every byte of it.
 extension NodeSimulation {
-    /// What is in the file of this number: some of it shrinks when it is deflated.
+    /// Contents of file `number`, partly compressible.
     static func bytes(ofFile number: Int, count: Int) -> [UInt8] {
         var state = UInt64(truncatingIfNeeded: number) &* 0x9e37_79b9_7f4a_7c15 | 1
         return (0..<count).map { index in
@@ -29,13 +29,13 @@ extension NodeSimulation {
         }
     }
 
-    /// A file that a reader was shown: if it is whole it is what was sent.
+    /// Checks a file shown to a reader: a whole file equals the sent one.
     func look(at read: Node.ReadMessage, of conversation: Listed, _ machine: Machine, _ node: isolated Node) {
         guard let attachment = read.message.content.attachment, let number = Int(attachment.name.dropFirst()),
             attachment.name.first == "f", !machine.diskHasFailed,
-            // Whoever is hostile may call a file as it likes.
+            // A hostile sender may name a file freely.
             read.message.sender.map({ !isHostile($0) }) ?? true,
-            // Of our own that was in memory only its sender keeps nothing once it is delivered.
+            // The sender of a file in memory drops it after delivery.
             read.message.sender != nil || read.isStored
         else { return }
         let file: Node.SavedAttachment
@@ -46,7 +46,7 @@ extension NodeSimulation {
         do throws(NodeError) {
             for chunk in 0..<attachment.chunkCount { found += try node.read(file, from: chunk, count: 1) }
         } catch {
-            // Its time may end between the message and the last chunk.
+            // The file may expire between message and last chunk.
             if let end = read.message.expiresAt, end <= node.currentTime + 1_000 { return }
             return violation("I1 machine \(machine.index) says that \(attachment.name) is whole: \(error)")
         }

@@ -2,16 +2,16 @@ import Crypto
 import Messaging
 import Wire
 
-/// A mailbox that says what it likes. Its node is a real one, so that it is claimed and put into; what that node answers is
-/// changed on its way out. It keeps all that was put, shows it again under its own and other ids and in another order, says
-/// that it has stored what it drops, lies about the dwell, announces what is not there, and answers what nobody asked.
+/// A hostile mailbox. A real node accepts claims and puts; its outgoing answers are forged. It keeps every body, shows
+/// bodies under other ids and in another order, confirms and drops some, lies about the dwell, announces missing bodies
+/// and sends unsolicited answers.
 final class HostileMailbox {
     private static let poolCount = 512
 
     private var slots: [(box: BoxID, id: SlotID, body: [UInt8])] = []
     private var ids: [SlotID] = []
     private var boxes: [BoxID] = []
-    /// What was put and is never shown: it was dropped.
+    /// Slots that were confirmed but are never shown.
     private var dropped: Set<SlotID> = []
     private var held: [[UInt8]] = []
     private var dice: Randomness
@@ -28,7 +28,6 @@ final class HostileMailbox {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
     }
 
-    /// Its node is asked.
     func hears(_ request: MailboxRequest) {
         switch request {
         case .put(let box, let put):
@@ -41,7 +40,6 @@ final class HostileMailbox {
         }
     }
 
-    /// What is heard instead of one frame of its node's.
     func forge(_ bytes: [UInt8]) -> [[UInt8]] {
         guard case .mailboxAnswer(let answer)? = try? FrameCodec.decode(bytes) else { return [bytes] }
         let kind: String
@@ -78,7 +76,7 @@ final class HostileMailbox {
     private var box: BoxID { roll(4) > 0 ? pick(boxes) ?? .random(&dice) : .random(&dice) }
     private var id: SlotID { roll(4) > 0 ? pick(ids) ?? .random(&dice) : .random(&dice) }
 
-    /// A negative one is no frame.
+    /// A negative dwell cannot be encoded.
     private func dwell(_ kept: Milliseconds) -> Milliseconds {
         [kept, kept, 0, 0, 1, .hour, 365 * .day, .max, -1][roll(9)]
     }
@@ -106,7 +104,7 @@ final class HostileMailbox {
             default: return .slot(box, id, dwell: dwell(kept), isAnswer: isAnswer, body: body)
             }
         case .absent(let box, let id):
-            // What was discarded is still there.
+            // The mailbox shows a discarded body again.
             guard roll(4) > 0, let kept = slots.last(where: { $0.id == id }) else { return answer }
             return .slot(box, id, dwell: dwell(.minute), isAnswer: false, body: kept.body)
         case .put(let box, let id, let outcome):

@@ -2,26 +2,23 @@ import Crypto
 import Messaging
 import Wire
 
-/// A member of conversations that says what it likes. Its node is a real one, so that it gets in and is talked to; what
-/// that node says is changed on its way out, after the frames were authenticated, so that all of it is believed to come
-/// from the member: repeated, late, in another order, with other numbers, with other members' names, signed rubbish.
+/// A hostile member of conversations. A real node joins for it; its outgoing frames are forged after authentication, so
+/// that peers attribute them to the member: repeated, delayed, reordered, with other numbers, with other members'
+/// names, or with signed garbage.
 ///
-/// Where it has made the conversation itself it also says different things to different members, each signed as it should
-/// be. If there are two hostile machines, this is what both know: either says what the other has heard.
+/// In conversations that it created it also sends different, correctly signed frames to different members. Two hostile
+/// machines share one instance, and repeat what the other has received.
 final class HostileMember: @unchecked Sendable {
     private static let poolCount = 256
 
-    /// Of the inboxes of the hostile machines.
     var keys: [PublicKey: IdentityKey] = [:]
-    /// What it has said and heard, to say it again.
+    /// Frames it has sent and received, for replay.
     private var frames: [[UInt8]] = []
     private var ids: [MessageID] = []
     private var agreements: [Agreement] = []
     private var proposals: [LifetimeProposal] = []
     private var groups: [GroupState] = []
-    /// Conversations that it is in, or has said to be: in some it is the creator.
     private var beginnings: [Genesis] = []
-    /// By its inboxes that have made one.
     private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
     private var held: [[UInt8]] = []
@@ -39,7 +36,6 @@ final class HostileMember: @unchecked Sendable {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
     }
 
-    /// Its node has made a conversation.
     func makes(_ one: ConversationStateMachine) {
         let key = one.key.publicKey
         keys[key] = one.key
@@ -48,7 +44,7 @@ final class HostileMember: @unchecked Sendable {
         keep(one.record.group, in: &groups)
     }
 
-    /// What it has signed comes back to it. Its own node is not to go on from there: its lies count up to the last number.
+    /// A member returns its forged state. Its own node must not adopt that: the forged versions reach the last number.
     func isEcho(_ bytes: [UInt8]) -> Bool {
         guard case .group(let update)? = try? FrameCodec.decode(bytes), let creator = update.state?.members.first else {
             return false
@@ -56,7 +52,6 @@ final class HostileMember: @unchecked Sendable {
         return made[creator] != nil
     }
 
-    /// It has heard this, or its node has said it.
     func hears(_ bytes: [UInt8]) {
         keep(bytes, in: &frames)
         guard let frame = try? FrameCodec.decode(bytes) else { return }
@@ -82,10 +77,10 @@ final class HostileMember: @unchecked Sendable {
         }
     }
 
-    /// What leaves instead of one frame of its node's.
+    /// Frames that leave in place of one of its node's.
     /// - Parameters:
-    ///   - key: the inbox that speaks.
-    ///   - receiver: the machine that it speaks to.
+    ///   - key: The sending inbox.
+    ///   - receiver: The receiving machine.
     func forge(_ bytes: [UInt8], from key: PublicKey, to receiver: Int) -> [[UInt8]] {
         hears(bytes)
         let kind: String
@@ -179,7 +174,7 @@ final class HostileMember: @unchecked Sendable {
             guard let proposal = pick(proposals) else { return nil }
             return .lifetime(roll(2) == 0 ? .withdraw(proposal.id) : .reject(proposal.id, .policy))
         case 8:
-            // Where that is its right it is not to be done with at once.
+            // An explosion by its creator would end the conversation too early, so it is rare.
             if made[key] != nil, roll(10) > 0 { return .explosion(dice.bytes(Limits.noticeByteCount)) }
             return notice(key, at: time).map { .explosion($0.sealed(&dice)) }
         case 9: return group(key)
@@ -208,7 +203,7 @@ final class HostileMember: @unchecked Sendable {
         }
     }
 
-    /// With another age, another end, another member's id.
+    /// A content with another age, lifetime or member id.
     private func content(_ bytes: [UInt8]) -> Frame? {
         let source = (try? FrameCodec.decode(bytes)).flatMap { frame -> Content? in
             if case .contents(let contents) = frame { contents.first?.content } else { nil }
@@ -227,7 +222,7 @@ final class HostileMember: @unchecked Sendable {
         return .content(content, age: ages[roll(ages.count)])
     }
 
-    /// With its own consent in the place of others.
+    /// An agreement in which its own consent replaces others.
     private func agreement(_ key: PublicKey) -> Agreement? {
         guard let own = keys[key] else { return nil }
         guard let proposal = roll(2) == 0 ? proposal(key) : pick(proposals) ?? pick(agreements)?.proposal else {
@@ -245,7 +240,7 @@ final class HostileMember: @unchecked Sendable {
         return Agreement(proposal: proposal, accepts: accepts)
     }
 
-    /// As if it were the creator, or somebody else.
+    /// A group state in the name of the creator or another member.
     private func group(_ key: PublicKey) -> Frame? {
         guard let own = keys[key], let state = pick(groups) else { return nil }
         var fields = state.unsigned
@@ -261,7 +256,6 @@ final class HostileMember: @unchecked Sendable {
                 departures: other?.key == key ? [] : [departure]))
     }
 
-    /// Of a conversation that this inbox is in.
     private func beginning(of key: PublicKey) -> Genesis? {
         pick(
             beginnings.filter { genesis in
@@ -269,13 +263,13 @@ final class HostileMember: @unchecked Sendable {
             })
     }
 
-    /// Signed by itself, though only the creator's word counts; every member can seal it.
+    /// A notice signed by itself, though only the creator's counts. Every member can seal one.
     private func notice(_ key: PublicKey, at time: Timestamp) -> ExplodeNotice? {
         guard let own = keys[key], let genesis = beginning(of: key) else { return nil }
         return ExplodeNotice(genesis: genesis, expiresAt: time, isImmediate: roll(2) == 0, key: own, &dice)
     }
 
-    /// That its own copy is gone, which it is not, or another member's.
+    /// A false receipt for its own copy or another member's.
     private func receipt(_ key: PublicKey) -> DeletionReceipt? {
         guard let own = keys[key], let genesis = beginning(of: key) else { return nil }
         var receipt = DeletionReceipt(conversation: genesis.conversation, destroyedAt: time, key: own, &dice)
@@ -283,8 +277,8 @@ final class HostileMember: @unchecked Sendable {
         return receipt
     }
 
-    /// Another member, as if it had said so itself: elsewhere, with another name. Of itself it says nothing new, for that may
-    /// be known to one and not to the other until their next session.
+    /// A forged description of another member with a new address or name. It does not describe itself, because one
+    /// member may learn that and another only in the next session.
     private func profile(_ key: PublicKey) -> Member? {
         guard let own = keys[key], let other = pick(members.filter { $0.key != key }) else { return nil }
         let version = UInt64(roll(1 << 50))
@@ -294,10 +288,9 @@ final class HostileMember: @unchecked Sendable {
             signature: lie.signature)
     }
 
-    /// Where somebody is, or nobody.
     private var place: Endpoint { Endpoint(host: "10.\(roll(8)).\(roll(2)).1", port: UInt16(7_440 + roll(2))) }
 
-    /// Of a file that it is asked for: another piece than it says, or other bytes; or of one that nobody has asked for.
+    /// A requested file chunk with another offset or other bytes, or a chunk of an unrequested file.
     private func chunk(_ bytes: [UInt8]) -> AttachmentChunk? {
         if case .attachmentChunk(var chunk)? = try? FrameCodec.decode(bytes), !chunk.bytes.isEmpty {
             switch roll(3) {
@@ -312,7 +305,7 @@ final class HostileMember: @unchecked Sendable {
             message: id, index: [0, 1, 1 << 31][roll(3)], isDeflated: roll(2) == 0, bytes: dice.bytes(roll(1_000)))
     }
 
-    /// Where nobody has asked for a way, and to others than itself.
+    /// An unsolicited hole-punching message, with addresses of others.
     private func punch() -> PunchMessage? {
         guard let nonce = PunchNonce(dice.bytes(16)) else { return nil }
         let step = PunchMessage.Step.allCases[roll(3)]
@@ -321,9 +314,9 @@ final class HostileMember: @unchecked Sendable {
 
     // MARK: As the creator
 
-    /// What only the creator can say, and says otherwise to each: states of one version, ends of the conversation,
-    /// welcomes, refusals. All of it is signed as it should be, or nearly.
-    /// - Returns: what leaves instead; `nil` where it has made nothing, or does not lie this time.
+    /// Frames only the creator can send, different for each receiver: states of one version, ends of the conversation,
+    /// welcomes, refusals; signed correctly or nearly. Returns `nil` where it created nothing, or does not lie this
+    /// time.
     private func lies(_ bytes: [UInt8], _ key: PublicKey, to receiver: Int) -> [Frame]? {
         guard let own = keys[key], let genesis = made[key], roll(3) == 0, let frame = try? FrameCodec.decode(bytes)
         else { return nil }
@@ -343,7 +336,7 @@ final class HostileMember: @unchecked Sendable {
         return .joinError(JoinError(errorType: errors[roll(4)], inviteTag: tag, timestamp: time))
     }
 
-    /// Of one version another one for each receiver: with another name, without somebody, with somebody who is nowhere.
+    /// A state of one version that differs by receiver: another name, a missing member, or an unreachable one.
     private func state(of genesis: Genesis, _ own: IdentityKey, for receiver: Int) -> GroupUpdate {
         let known = groups.last { $0.conversation == genesis.conversation && $0.members.first == genesis.creator }
         var fields =
@@ -352,7 +345,7 @@ final class HostileMember: @unchecked Sendable {
                 conversation: genesis.conversation, version: 1, membership: 1, name: nil, isLocked: false,
                 members: [genesis.creator])
         let numbers: [UInt64] = [fields.version, fields.version &+ 1, fields.version &+ 2, .max - 1, .max]
-        // The last ones seldom: nothing comes after them.
+        // The last versions are rare, because no state can follow them.
         fields.version = numbers[roll(roll(8) == 0 ? 5 : 3)]
         fields.name = "for \(receiver)"
         fields.isLocked = receiver % 2 == 0
@@ -362,17 +355,16 @@ final class HostileMember: @unchecked Sendable {
         case 1: if fields.members.count > 2 { fields.members.remove(at: 1 + roll(fields.members.count - 1)) }
         default:
             let nobody = nobody()
-            // Each is dialled for ever: seldom as many as there may be.
+            // Each unreachable member is dialled forever, so a full group is rare.
             let limit = roll(20) == 0 ? Limits.memberCount : 6
             if fields.members.count < limit { fields.members.append(nobody.key) }
             described = [nobody]
         }
-        // An honest creator counts how often it has changed the members.
+        // Honest creators count their membership changes.
         fields.membership = [fields.membership, fields.membership &+ 1, number][roll(3)]
         return GroupUpdate(state: fields.signed(by: own, &dice), members: described, departures: [])
     }
 
-    /// A member that is nowhere.
     private func nobody() -> Member {
         // One draw in 2^127 is not a key.
         let key = IdentityKey(try! SecretKey(SecretBytes(copying: dice.bytes(32))))
@@ -384,7 +376,7 @@ final class HostileMember: @unchecked Sendable {
         switch roll(6) {
         case 0: return [refusal(roll(2) == 0 ? welcome.tag : .random(&dice))]
         case 1:
-            // An end that no notice says.
+            // An end that no notice contains.
             welcome.expiresAt = time
         case 2:
             let end = Timestamp(milliseconds: NodeSimulation.epoch + Milliseconds(roll(4)) * .hour)
@@ -403,8 +395,7 @@ final class HostileMember: @unchecked Sendable {
         return [.welcome(welcome)]
     }
 
-    /// As if it were the creator of a conversation that others have made: with the same name, and a beginning of its own.
-    /// Ending it must end nothing else.
+    /// A genesis of its own with the id of another creator's conversation. Ending it must end nothing else.
     private func renamed(_ welcome: Welcome, _ own: IdentityKey) -> [Frame] {
         guard let name = pick(groups)?.conversation else { return [.welcome(welcome)] }
         var welcome = welcome

@@ -7,50 +7,46 @@ import SimulatedDisk
 import Store
 import Transport
 
-/// One machine with its disk, clocks and addresses, and the node that runs on it now and then.
+/// A machine with its disk, clocks and addresses, and at times a running node.
 final class Machine: @unchecked Sendable {
     static let home = "/home"
     private static let port: UInt16 = 7_440
 
     let index: Int
-    /// What leaves it is forged: see ``HostileMember``.
+    /// Its outgoing frames are forged: see ``HostileMember``.
     let isHostile: Bool
     let disk: MachineDisk
     let grace: Milliseconds
     var capacity: Int
-    /// Its answer to proposals, and its bound on what it keeps, in conversations that have none of their own.
+    /// Its lifetime policy and cap for conversations without their own.
     private let policy: LifetimePolicy
     private let cap: LifetimeCap
     private unowned let world: NodeSimulation
     private(set) var loop: SimulatedEventLoop?
     private(set) var node: Node?
     private(set) var transport: LinkTransport?
-    /// Rises with every start.
     private(set) var incarnation = 0
-    /// What its `CLOCK_REALTIME` runs ahead of the world's time by, in milliseconds.
+    /// Offset of its `CLOCK_REALTIME` to the world's time, in milliseconds.
     var clockOffset: Milliseconds { didSet { furthestOffset = max(furthestOffset, clockOffset) } }
-    /// The most that it was since its node's time was looked at, or its node was started.
+    /// Greatest offset since the last look at the node's time, or the start.
     private var furthestOffset: Milliseconds
-    /// When it was switched on, by the world's time.
     private var bootedAt: Int64 = 0
-    /// Rises when it gets another address.
     var place = 0
-    /// When its node last did something, by its own clock and the world's.
+    /// Its node's time and the world's, when the node was last active.
     private(set) var lastSeen: (node: Messaging.Timestamp, world: Int64)?
-    /// Its disk has failed since then: the clock's mark may be old.
+    /// Its disk has failed, so the saved clock mark may be old.
     var diskHasFailed = false
-    /// Reads have, too: what it has stored may be hidden from it until the next start.
+    /// Reads have failed, too: stored data may be hidden until the next start.
     var readsHaveFailed = false
-    /// Milliseconds that its node's clock has lost, which it may while it is off.
+    /// Milliseconds that its node's clock lost, which is permitted while it is off.
     private(set) var lostTime: Milliseconds = 0
-    /// When its node was started, and its storage unlocked, last, by the world's time.
+    /// World times of the last start and the last unlock.
     private(set) var startedAt: Int64 = 0
     var unlockedAt: Int64 = 0
-    /// The last start failed, and its disk was in trouble then.
+    /// The last start failed while its disk was failing.
     private(set) var isKeptFromStarting = false
-    /// By which its peers know it.
     var contactCard: ContactCard?
-    /// A commit takes so long, in milliseconds.
+    /// Duration of a commit in milliseconds.
     var slowness: Int64 = 20
 
     init(
@@ -74,7 +70,7 @@ final class Machine: @unchecked Sendable {
                 if isUp {
                     world.crash(self, isPowerCut: true)
                 } else {
-                    // It failed while the node was starting, which has told of it.
+                    // The power failed during the start, which has reported it.
                     world.network.mute.remove(index)
                 }
             }
@@ -82,12 +78,10 @@ final class Machine: @unchecked Sendable {
     }
 
     var isUp: Bool { node != nil }
-    /// The time by its node's clock.
     var lastSeenNow: Messaging.Timestamp? { ask { $0.currentTime } }
     var host: String { "10.\(index).\(place).1" }
     var endpoint: Messaging.Endpoint { Messaging.Endpoint(host: host, port: Self.port) }
 
-    /// Makes its home. The disk is sound as long as that takes.
     func initialize() {
         do {
             try Store.create(
@@ -127,12 +121,10 @@ final class Machine: @unchecked Sendable {
         return result
     }
 
-    /// Starts the node.
-    /// - Returns: why it did not start.
     func start() -> (any Error)? {
         precondition(node == nil)
         incarnation += 1
-        // What its clock showed while it was off, nobody has seen.
+        // Offsets while the node was off do not count.
         furthestOffset = clockOffset
         let loop = SimulatedEventLoop(world.time)
         self.loop = loop
@@ -155,7 +147,7 @@ final class Machine: @unchecked Sendable {
         }
         if let failure {
             isKeptFromStarting = disk.isInTrouble
-            // Its clock has been read, and is that of a start.
+            // The node has read its clock, so this counts as a start.
             noteTime(afterStart: true)
             crash(isPowerCut: false)
             return failure
@@ -165,7 +157,6 @@ final class Machine: @unchecked Sendable {
         return nil
     }
 
-    /// The run is over.
     func forget() {
         guard let node, let loop else { return }
         silence()
@@ -196,7 +187,7 @@ final class Machine: @unchecked Sendable {
         }
     }
 
-    /// What arrives goes through the world's hands, past the seals.
+    /// Passes arriving frames, already opened, through the world's checks.
     private func overhear(_ transport: LinkTransport) {
         let inner = transport.events.frame
         transport.events.frame = { [unowned self] connection, bytes in
@@ -211,14 +202,12 @@ final class Machine: @unchecked Sendable {
         transport.events.rejected = { [unowned self] reason in world.count("rejected: \(reason)") }
     }
 
-    /// Its node is told nothing any more.
     func silence() {
         transport?.events = TransportEvents()
         transport?.dialEnded = { _, _, _ in }
         transport?.tokenRefused = { _ in }
     }
 
-    /// The process is gone, without a chance to do anything.
     func crash(isPowerCut: Bool) {
         noteTime(afterStart: false)
         let (deadNode, deadLoop) = (node, loop)
@@ -228,7 +217,7 @@ final class Machine: @unchecked Sendable {
         transport = nil
         loop = nil
         if !isPowerCut {
-            // The kernel still has all that was written.
+            // The kernel keeps everything that was written.
             disk.platter.synchronizeAll()
         } else {
             bootedAt = world.time.milliseconds
@@ -237,19 +226,19 @@ final class Machine: @unchecked Sendable {
         disk.mend()
         disk.restart()
         if let deadNode, let deadLoop {
-            // It cannot reach its disk any more; what it held in memory is let go.
+            // It cannot reach its disk any more; its memory is released.
             deadLoop.turn { deadNode.assumeIsolated { $0.lock() } }
             Graveyard.bury(deadNode)
         }
     }
 
-    /// The process is asked to stop, as by SIGTERM, and ends by itself.
+    /// Stops the process in order, like SIGTERM.
     func stop(_ whenStopped: @escaping () -> Void) {
         nonisolated(unsafe) let whenStopped = whenStopped
         ask { $0.stop { whenStopped() } }
     }
 
-    /// Asks the node something, as its own thread would. `nil` when it is not running.
+    /// Runs `body` on the node's loop; `nil` while the node is down.
     @discardableResult func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {
         guard let node, let loop else { return nil }
         nonisolated(unsafe) var result: Result?
@@ -258,14 +247,13 @@ final class Machine: @unchecked Sendable {
         return result
     }
 
-    /// Goes on when what was asked for is done, if this process lives to see it.
     func when<Value>(_ asked: EventLoopFuture<Value>??, _ body: @escaping (Value) -> Void) {
         guard let loop, let future = asked ?? nil else { return }
         loop.turn { future.assumeIsolated().whenSuccess(body) }
     }
 
-    /// The node's clock never goes back while it runs, and loses no more than it was off for. Nor does it run ahead: nothing
-    /// moves it but the machine's own clock and the time that passes, so that nobody else makes it destroy too early.
+    /// The node's clock must not go back while it runs, nor lose more time than it was off. It must not run ahead of
+    /// the machine's clock either, which would destroy messages too early.
     func noteTime(afterStart: Bool) {
         guard let now = ask({ $0.currentTime }) else { return }
         let world = world.time.milliseconds

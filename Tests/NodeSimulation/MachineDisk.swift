@@ -3,30 +3,27 @@ import Messaging
 import SimulatedDisk
 import Store
 
-/// The disk of one machine: a ``SimulatedDisk`` that for a while may fail, be full or not be read, and that tells the
-/// planted lies.
+/// A machine's disk: a ``SimulatedDisk`` with temporary failures, full and unreadable periods, and the planted
+/// mistakes.
 final class MachineDisk: FileSystem, @unchecked Sendable {
     private(set) var platter: SimulatedDisk
     var user: UInt32 { platter.user }
-    /// What is wrong with it on purpose.
     private let mistake: PlantedMistake?
     private let time: SimulatedTime
     private var dice: Randomness
-    /// So many of a hundred changes fail, with this code.
+    /// Percentage of changes that fail, and their error code.
     var failure: (percent: UInt64, code: CInt)?
-    /// So many of a hundred reads fail, and of the files that are opened.
+    /// Percentage of reads and opens that fail.
     var readFailure: UInt64?
-    /// The power fails in the middle of the change after so many more.
+    /// Number of changes until the power fails during one.
     var changesUntilPowerCut: Int?
     var powerCut: () -> Void = {}
 
-    /// The home is made.
     var isInUse = false
 
     private var names: [FileDescriptor: String] = [:]
-    /// What the process believes to have written, where it has not: by file and offset.
+    /// Bytes of writes that were dropped, by file and offset; the process reads them back.
     private var believed: [String: [Int64: [UInt8]]] = [:]
-    /// Pages that hold something.
     private var taken: [String: Set<Int64>] = [:]
 
     init(_ platter: SimulatedDisk, mistake: PlantedMistake?, time: SimulatedTime, dice: Randomness) {
@@ -36,7 +33,6 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         self.dice = dice
     }
 
-    /// It fails, is full, or has just lost its power.
     var isInTrouble: Bool { failure != nil || readFailure != nil || platter.with { $0.isFull || $0.isCrashed } }
 
     var hasLostPower: Bool { platter.with { $0.isCrashed } }
@@ -47,10 +43,8 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         platter.with { $0.isFull = false }
     }
 
-    /// Somebody puts another disk in.
     func replace(by other: SimulatedDisk) { platter = other }
 
-    /// The machine starts anew.
     func restart() {
         names = [:]
         believed = [:]

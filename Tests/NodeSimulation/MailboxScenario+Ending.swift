@@ -4,10 +4,9 @@ import NodeRuntime
 import SimulatedDisk
 import Store
 
-/// How a conversation ends whose members talk through a mailbox.
 extension MailboxScenario {
-    /// The creator ends it while a member is away, and is gone when that one comes, ten days later. The mailbox may be down
-    /// at first, for a week.
+    /// The creator explodes the conversation while a member is away, and is off when that member returns ten days
+    /// later. The mailbox may be down for the first week.
     func explode() {
         let creator = members[0]
         let absent = members[members.count - 1]
@@ -24,7 +23,7 @@ extension MailboxScenario {
         }
         run(60)
         if isLate {
-            // The notices wait on the creator's disk; the creator is off meanwhile, and on when the mailbox comes.
+            // The notices wait on the creator's disk. The creator is off meanwhile, and on when the mailbox returns.
             sleep(7 * .day)
             up(hub)
             run(120)
@@ -32,7 +31,7 @@ extension MailboxScenario {
         }
         down(creator)
         for member in members where member.isUp { down(member) }
-        // Those whose keys are gone do not answer knocks.
+        // A member whose keys are destroyed does not answer knocks.
         sleep((isLate ? 3 : 10) * .day)
         world.count("explosions with a member away")
         up(absent)
@@ -55,7 +54,7 @@ extension MailboxScenario {
         if isHonest { fail("machine \(creator.index) finds no receipt in the box") }
     }
 
-    /// When everything that could be in the slices is over, nobody who has the disk and its key can make their keys.
+    /// After the end of all slice contents, disk and key file must not suffice to derive the slice keys.
     func checkKeys() {
         guard world.violations.isEmpty, let owner = world.pick(members) else { return }
         up(owner)

@@ -3,15 +3,16 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// Members that are never online together talk through the mailbox, in a world without other faults than theirs and the
-/// mailbox's own: what is mailed must come, as long as its time lasts; then the conversation ends while one is away.
+/// Members that are never online together use the mailbox, in a world whose only faults are their absence and the
+/// mailbox's own. Mailed messages must arrive within their lifetime; then the conversation explodes while a member is
+/// away.
 final class MailboxScenario: @unchecked Sendable {
     private struct Sent {
         var text: String
         var id: MessageID
         var sender: Int
         var time: Int64
-        /// For which members the mailbox has it, as it was said.
+        /// Whether the sender reported the message as mailed for all members.
         var isMailed: Bool
     }
 
@@ -21,11 +22,11 @@ final class MailboxScenario: @unchecked Sendable {
     let terms: LifetimeTerms
     var conversation: ConversationID?
     private var sent: [Sent] = []
-    /// When the members were last linked, by the world's time.
+    /// World time when the members were last linked.
     private var linkedAt: Int64 = 0
-    /// What the clock of each had lost by then, by its index.
+    /// Time each clock had lost by then, by machine index.
     private var lostWhenLinked: [Int: Milliseconds] = [:]
-    /// By text, the members that have it and were up for so long that their acknowledgements must have been put.
+    /// By text, members that have it and were up long enough for their acknowledgements to be put.
     private var acknowledged: [String: Set<Int>] = [:]
 
     private init(_ world: NodeSimulation, _ mailbox: WorldMailbox, _ members: [Machine], _ terms: LifetimeTerms) {
@@ -35,7 +36,7 @@ final class MailboxScenario: @unchecked Sendable {
         self.terms = terms
     }
 
-    /// - Returns: `nil` where the clocks of too few are near enough for tokens.
+    /// Returns `nil` if too few clocks are near enough for tokens.
     convenience init?(_ world: NodeSimulation) {
         guard let mailbox = world.mailbox, let now = world.machines[mailbox.index].lastSeenNow else { return nil }
         var able = world.people.filter { machine in
@@ -61,7 +62,6 @@ final class MailboxScenario: @unchecked Sendable {
     }
 
     var hub: Machine { world.machines[mailbox.index] }
-    /// The mailbox does what it should.
     var isHonest: Bool { !mailbox.isHostile }
     var text: String { conversation?.description ?? "" }
 
@@ -96,7 +96,7 @@ final class MailboxScenario: @unchecked Sendable {
         if machine.isUp { world.crash(machine, isPowerCut: world.chance(50)) }
     }
 
-    /// Nobody runs meanwhile; those who are away stay away.
+    /// All machines are off for a while; those that were off stay off.
     func sleep(_ milliseconds: Milliseconds) {
         let awake = world.machines.filter(\.isUp)
         for machine in awake { world.crash(machine, isPowerCut: world.chance(50)) }
@@ -132,10 +132,8 @@ final class MailboxScenario: @unchecked Sendable {
         world.oracle.arrived[sent.id, default: []].contains(machine.index)
     }
 
-    /// How long a text may wait unopened.
     private var unread: Milliseconds { terms.unreadTime(of: .text) ?? Limits.mailedMemoryLifetime }
 
-    /// It has not come to its end by anybody's clock.
     private func isAlive(_ sent: Sent) -> Bool {
         let lost = world.machines.map(\.lostTime).max() ?? 0
         return world.time.milliseconds - sent.time < unread - 5 * .minute - lost
@@ -160,7 +158,6 @@ final class MailboxScenario: @unchecked Sendable {
         run(30)
     }
 
-    /// They make a conversation, agree, and know each other's boxes.
     private func meet() -> Bool {
         let creator = members[0]
         var listed: NodeSimulation.Listed?
@@ -212,11 +209,11 @@ final class MailboxScenario: @unchecked Sendable {
             return false
         }
         guard isHonest else {
-            // It may refuse to serve them for a while.
+            // A hostile mailbox may refuse service for a while.
             return wait(900) { members.allSatisfy(isMailable) }
         }
         guard wait(180, { members.allSatisfy(isMailable) }) else {
-            // A link that takes the place of another ends the session of a member without grace, and the agreement.
+            // A link that replaces another ends the session of a member without grace, and with it the agreement.
             let isAgreed = members.allSatisfy { one($0)?.agreement?.terms == terms }
             if !isAgreed, attempts > 1 { return agree(attempts: attempts - 1) }
             for member in members {
@@ -226,15 +223,15 @@ final class MailboxScenario: @unchecked Sendable {
             fail("members that are online do not know each other's boxes")
             return false
         }
-        // A box is named, and keys come one after the other, before the mailbox has granted it.
+        // The box is announced and keys arrive before the mailbox has granted the box.
         run(30)
         linkedAt = world.time.milliseconds
         for member in members { lostWhenLinked[member.index] = member.lostTime }
         return world.violations.isEmpty
     }
 
-    /// Its clock has lost more since the slices were told than the tolerance for a dwell. To this member the dwell of an honest
-    /// mailbox may be doubtful, and it acknowledges over a link alone.
+    /// Whether its clock has lost more than the dwell tolerance since the slices were announced. Such a member may
+    /// doubt an honest mailbox's dwell, and then acknowledges over links only.
     private func mayDoubtDwells(_ machine: Machine) -> Bool {
         machine.lostTime - lostWhenLinked[machine.index, default: 0] > Limits.sliceTolerance
     }
@@ -253,7 +250,7 @@ final class MailboxScenario: @unchecked Sendable {
         }
     }
 
-    /// Somebody does not want it: no box is claimed, and nothing put, which ``NodeSimulation/asked(_:)`` looks at.
+    /// A member refuses the terms: no box may be claimed and nothing put, which ``NodeSimulation/asked(_:)`` checks.
     private func refuse() {
         propose()
         _ = wait(20) { one(members[1])?.pendingProposal?.isOurs == false }
@@ -268,10 +265,10 @@ final class MailboxScenario: @unchecked Sendable {
 
     // MARK: Apart
 
-    /// One is there and sends; then the others come, one after the other.
+    /// One member sends while it is alone; then the others come, one after the other.
     private func round() {
         guard let sender = world.pick(members) else { return }
-        // What is in its memory it forgets.
+        // The mailbox loses what it holds in memory only.
         let isHubAway = isHonest && terms.mailbox == .disk && world.chance(20)
         if isHubAway { down(hub) }
         up(sender)
@@ -327,7 +324,7 @@ final class MailboxScenario: @unchecked Sendable {
         }
     }
 
-    /// Nobody, or the mailbox alone, is there.
+    /// All machines, or all but the mailbox, are off.
     private func pause() {
         let lengths: [Milliseconds] = [
             0, 10 * .second, 5 * .minute, 20 * .minute, 50 * .minute, 90 * .minute, 5 * .hour,
@@ -341,7 +338,6 @@ final class MailboxScenario: @unchecked Sendable {
 
     private func receive(_ receiver: Machine) {
         if world.options.mistake == .earlyDiscard || world.chance(25) {
-            // It is cut off in the middle of taking.
             world.count("cut off while taking")
             receiver.slowness = world.options.mistake == .earlyDiscard ? 3_000 : 500
             up(receiver)
@@ -381,7 +377,7 @@ final class MailboxScenario: @unchecked Sendable {
         down(receiver)
     }
 
-    /// What the receivers have put into its box it learns when it is there.
+    /// The sender learns of acknowledgements in its box when it is on.
     private func awaitDeliveries(to sender: Machine) {
         guard isHonest, !sent.isEmpty else { return }
         func isOwed(_ one: Sent) -> Bool {
@@ -401,7 +397,6 @@ final class MailboxScenario: @unchecked Sendable {
         }
     }
 
-    /// Why it is still waited for, for whoever reads the log.
     private func tell(of sent: Sent, at sender: Machine) {
         sender.ask { [self] node in
             guard let one = try? node.conversation(text), let read = node.message(sent.id, client: one.client) else {
@@ -419,12 +414,12 @@ final class MailboxScenario: @unchecked Sendable {
 
     // MARK: Together again
 
-    /// Whatever the mailbox has done, over a link everything comes.
+    /// Whatever the mailbox has done, everything must arrive over a link.
     private func meetAgain() {
         for machine in world.machines { up(machine) }
         guard wait(900, { world.unrest() == nil }) else { return fail("together again: \(world.unrest() ?? "")") }
-        // What is in memory only has gone with its sender, and what has waited for a week is given up. Nor does a sender send
-        // what its own copy is over of: that counts as read from the beginning.
+        // Messages in memory went with their sender, and messages that waited for a week are abandoned. A sender also
+        // drops messages whose own copy has expired, which counts as read from the beginning.
         let kept = min(terms.lifetime(of: .text).milliseconds ?? 0, Limits.outboxLifetime)
         let oldest = world.time.milliseconds - kept + min(kept / 4, .hour)
         for one in sent where isAlive(one) && terms.keepsSomething && one.time > oldest {

@@ -3,7 +3,6 @@ import Messaging
 import NodeRuntime
 import SimulatedDisk
 
-/// What befalls the machines, their disks and the network.
 extension NodeSimulation {
     func misfortune() {
         guard !isCalm else { return }
@@ -81,7 +80,7 @@ extension NodeSimulation {
         let step = chance(50) ? size : -size
         note("machine \(machine.index): clock \(step)")
         machine.clockOffset += step
-        // Ten years ahead everybody would be out of everybody's reach for good: a glitch that passes.
+        // A clock ten years ahead would never find its peers again, so the step is temporary.
         if size > .day || chance(20) { time.plan(inMilliseconds: roll(50_000)) { machine.clockOffset -= step } }
         look(at: machine)
     }
@@ -98,7 +97,7 @@ extension NodeSimulation {
         machine.crash(isPowerCut: isPowerCut)
         oracle.backUp(machine, self)
         guard !isCalm else { return }
-        // A rendezvous node, and a mailbox, has an address that lasts.
+        // A rendezvous node or mailbox keeps its address.
         if chance(5), roads.isEmpty || machine.index != Roads.rendezvous, machine.index != mailbox?.index {
             count("moves")
             machine.place += 1
@@ -107,7 +106,7 @@ extension NodeSimulation {
         time.plan(inMilliseconds: roll(chance(50) ? 500 : 40_000)) { [unowned self] in restart(machine) }
     }
 
-    /// Its user stops it, and starts it again. Meanwhile anything may befall it, as at any time.
+    /// A user stops and restarts the node; faults go on meanwhile.
     func stop(_ machine: Machine) {
         count("stopped processes")
         note("machine \(machine.index): stop")
@@ -140,6 +139,5 @@ extension NodeSimulation {
         look(at: machine)
     }
 
-    /// Reads everything that can be read.
     func look(at machine: Machine) { for conversation in list(machine) { read(machine, conversation) } }
 }

@@ -4,28 +4,26 @@ import NodeRuntime
 import SimulatedDisk
 import Wire
 
-/// Knows everything and trusts nobody: what must never happen (I1 to I7), from what each node tells its user, from the
-/// frames that arrive, and from the disk as a thief would find it.
+/// Checks the invariants (I1 to I7) against each node's events, the arriving frames, and the disk as an attacker finds
+/// it.
 ///
-/// A hostile member changes nothing of what the others promise each other. A hostile creator does, in what it has made: who
-/// is a member is its word, and so is the end; it may say one thing to one and another to the other, so that two honest
-/// members need not come to the same agreement, state or link, nor to anything with it. What they may still be promised,
-/// and what is looked at there as everywhere:
+/// A hostile member changes no promise between the others. A hostile creator does in its own conversations: it decides
+/// on members and end, and may tell each member something else. Two honest members may then disagree on agreement,
+/// state or link. Still checked there:
 ///
-/// - They go on: no frame ends the process, and what they remember of the conversation is bounded (I7).
-/// - What one has said to have stored it has until its end, unless the conversation was ended (I1), and nobody shows or keeps
-///   it longer than was agreed (I3).
-/// - Nothing is on a disk but under an agreement that its holder, and all whom it has signed with, have signed; and none is
-///   in force that somebody whom the holder takes for a member has not signed (I4).
-/// - Of several times for its end the earliest that has come to a member stands there, and at it the copy is gone (I5).
-/// - Each has one of the states that the creator has signed, whole: it knows everybody who is in it.
-/// - Their other conversations, those with other creators, lose nothing by it (I1, E1).
+/// - No frame ends the process, and the memory for the conversation is bounded (I7).
+/// - A message acknowledged as stored exists until its end, unless the conversation was ended (I1), and is not kept or
+/// shown longer than agreed (I3).
+/// - Nothing is stored without an agreement signed by its holder and the other signers. None is in force without the
+/// signature of every member that the holder knows (I4).
+/// - Of several explosion times the earliest received counts, and at that time the copy is destroyed (I5).
+/// - Each member has one of the creator's signed states completely: it knows everyone in it.
+/// - Conversations with other creators lose nothing (I1, E1).
 final class NodeOracle: @unchecked Sendable {
     struct Sent {
         var machine: Int
         var conversation: ConversationID
         var content: Content
-        /// By the world's time, in milliseconds.
         var time: Int64
     }
 
@@ -40,25 +38,22 @@ final class NodeOracle: @unchecked Sendable {
         var expiresAt: Timestamp?
     }
 
-    /// A message that was acknowledged as durable.
     struct Promise {
         var text: String
         var id: MessageID
         var conversation: ConversationID
-        /// Whose it is.
+        /// The holder's inbox.
         var inbox: PublicKey
     }
 
-    /// An inbox of an honest machine that is in a conversation.
     struct Inbox {
         var key: PublicKey
         var machine: Int
         var conversation: ConversationID
-        /// Of the conversation, as its beginning says.
         var creator: PublicKey
     }
 
-    /// A hostile creator may give its conversation the name of another one: they differ in who has made them.
+    /// A hostile creator may reuse another conversation's id: only the creator tells them apart.
     struct Ended: Hashable {
         var conversation: ConversationID
         var creator: PublicKey?
@@ -66,48 +61,42 @@ final class NodeOracle: @unchecked Sendable {
 
     struct Explosion {
         var machine: Int
-        /// Where everybody was.
+        /// The address number of each machine.
         var places: [Int]
     }
 
-    /// What a message may be late by on its way, in milliseconds: half a minute in a network that holds it up, and as
-    /// long for a connection that nobody knows to be lost.
+    /// Greatest undetected delay of a message in milliseconds: half a minute in a network that holds it up, and as long
+    /// for a lost connection.
     static let transit: Milliseconds = 75_000
 
-    /// Whose contact inboxes these are, of those that are known by name.
     var contacts: [PublicKey: Int] = [:]
-    /// For which conversation a box at the mailbox is.
     var boxes: [BoxID: ConversationID] = [:]
-    /// Machines to which a message has come, whether it was shown or had expired.
+    /// Machines that received a message, whether shown or expired.
     var arrived: [MessageID: Set<Int>] = [:]
-    /// On which machine an inbox is.
     var owners: [PublicKey: Int] = [:]
-    /// That are there, as far as was seen.
+    /// Existing inboxes, as far as observed.
     var inboxes: [ClientID: Inbox] = [:]
-    /// Inboxes whose joins were given up.
     var cancelled: Set<ClientID> = []
     var sent: [String: Sent] = [:]
     var texts: [MessageID: String] = [:]
     var shown: [Key: Shown] = [:]
-    /// What had expired as it came, by a clock that is far ahead and not yet believed: nobody has seen it.
+    /// Messages that had expired on arrival by a clock far ahead that is not trusted yet; they were not shown.
     private var hidden: [Int: Set<MessageID>] = [:]
-    /// Until when a message is kept, as its holder has said.
+    /// End of each message, as its holder reported.
     var ends: [Key: Timestamp] = [:]
-    /// By machine.
     var promises: [Int: [MessageID: Promise]] = [:]
-    /// Agreements that all members have signed, as this oracle has verified itself.
+    /// Agreements whose signatures this oracle has verified.
     var agreements: [AgreementID: Agreement] = [:]
-    /// Conversations that have exploded on a machine: they never come back. One that was left may be joined again.
+    /// Exploded conversations by machine: they must never return. A conversation that was left may be joined again.
     var over: [Int: Set<Ended>] = [:]
-    /// Those that honest creators have wanted to end, at once or at a time.
+    /// Conversations that honest creators exploded or scheduled to explode.
     var ended: Set<ConversationID> = []
     /// Inboxes whose keys must be gone from the disk.
     var goneKeys: Set<PublicKey> = []
     var explosions: [ConversationID: Explosion] = [:]
-    /// The end that a machine has told its user of.
+    /// Explosion time that each machine reported.
     var schedules: [Key: Timestamp] = [:]
 
-    /// An inbox is destroyed, and all that it has promised with it.
     func destroyed(_ inbox: PublicKey?, on machine: Machine, isCertain: Bool = true) {
         guard let inbox else { return }
         if isCertain { goneKeys.insert(inbox) }
@@ -115,7 +104,6 @@ final class NodeOracle: @unchecked Sendable {
         promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
     }
 
-    /// An inbox of a machine has become one of a conversation, or is seen to be.
     func enters(_ one: ConversationStateMachine, _ machine: Machine) {
         owners[one.key.publicKey] = machine.index
         guard !machine.isHostile else { return }
@@ -124,13 +112,12 @@ final class NodeOracle: @unchecked Sendable {
             creator: one.record.genesis.creator)
     }
 
-    /// It is there, and nobody has wanted to end it.
+    /// Whether the conversation exists on the machine and must not end.
     func isKnown(_ conversation: ConversationID, _ machine: Machine) -> Bool {
         !ended.contains(conversation)
             && inboxes.values.contains { $0.machine == machine.index && $0.conversation == conversation }
     }
 
-    /// A conversation of this machine that it has seen the end of.
     func isOver(_ conversation: ConversationID, _ client: ClientID, _ machine: Machine) -> Bool {
         let creator = inboxes[client]?.creator
         return (over[machine.index] ?? []).contains { gone in
@@ -138,12 +125,12 @@ final class NodeOracle: @unchecked Sendable {
         }
     }
 
-    /// A user has ended a session: what was in memory only is forgotten, and may come again.
+    /// A closed session forgets messages in memory, which may arrive again.
     func closed(_ client: ClientID) { shown = shown.filter { $0.key.client != client || $0.value.isStored } }
 
-    // MARK: What a user is shown
+    // MARK: Shown messages
 
-    /// - Parameter now: by the node's own clock.
+    /// - Parameter now: The node's own time.
     func shows(
         _ read: Node.ReadMessage, _ reader: ConversationStateMachine, _ now: Timestamp, _ machine: Machine,
         _ world: NodeSimulation
@@ -167,7 +154,7 @@ final class NodeOracle: @unchecked Sendable {
         }
     }
 
-    /// What is on the disk rests on an agreement that all have signed.
+    /// A stored message needs an agreement that all members signed.
     private func checkStored(
         _ message: Message, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
     ) {
@@ -179,8 +166,7 @@ final class NodeOracle: @unchecked Sendable {
         }
     }
 
-    /// An agreement that all have signed. Nobody was told of it if the node crashed at that moment; then the conversation
-    /// has it.
+    /// An agreement signed by all. If the node crashed before the event, the conversation still has it.
     func agreement(_ id: AgreementID, of one: ConversationStateMachine?, _ machine: Machine, _ world: NodeSimulation)
         -> Agreement?
     {
@@ -192,7 +178,7 @@ final class NodeOracle: @unchecked Sendable {
         return agreements[id]
     }
 
-    /// Nothing is in force that somebody has not signed whom this machine takes for a member.
+    /// No agreement is in force without the signature of each member that this machine knows.
     func checkInForce(_ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation) {
         guard let agreement = one.agreement else { return }
         if !([one.key.publicKey] + one.currentMembers.map(\.key)).allSatisfy(agreement.isSigned) {
@@ -208,7 +194,7 @@ final class NodeOracle: @unchecked Sendable {
             hidden[machine.index, default: []].insert(id)
             return
         }
-        // When that clock is believed at a start, it is gone. No promise outlives its end.
+        // When that clock is trusted at a start, the message is gone. A promise ends with its message.
         if hidden[machine.index]?.remove(id) != nil { promises[machine.index]?[id] = nil }
         let message = read.message
         guard message.content.type == .text, let text = message.content.plainText, let sender = message.sender,
@@ -217,7 +203,7 @@ final class NodeOracle: @unchecked Sendable {
         let key = Key(client: client, text: text)
         if let before = shown[key] {
             let isOver = before.expiresAt.map { $0 <= node.currentTime } ?? false
-            // What cannot be read is not known to be there.
+            // Failing reads may hide messages.
             if before.incarnation == machine.incarnation || before.isStored && !isOver, !machine.readsHaveFailed {
                 world.violation("I2 machine \(machine.index) shows \(text.prefix(12)) again")
             }
@@ -230,7 +216,7 @@ final class NodeOracle: @unchecked Sendable {
             checkStored(message, one, machine, world)
         }
         guard let original = sent[text] else {
-            // Its sender has crashed before it was told that it is on its way.
+            // The sender crashed before the event that its message was sent.
             return
         }
         if original.content != message.content || original.machine != owner {
@@ -240,7 +226,7 @@ final class NodeOracle: @unchecked Sendable {
 
     // MARK: Agreements
 
-    /// The signed bytes, put together here again from the specification and not by the code under test.
+    /// Builds the signed bytes from the specification, independently of the code under test.
     static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
         func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
         func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
@@ -270,7 +256,7 @@ final class NodeOracle: @unchecked Sendable {
             && agreement.id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
     }
 
-    /// Whoever says that a lifetime was agreed can show all signatures.
+    /// A reported agreement must have all signatures.
     func agreed(
         _ id: AgreementID, _ conversation: ConversationID, _ machine: Machine, _ node: isolated Node,
         _ world: NodeSimulation
@@ -283,8 +269,8 @@ final class NodeOracle: @unchecked Sendable {
         _ agreement: Agreement, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
     ) {
         var members = Set(agreement.signers + [one.key.publicKey])
-        // What is said comes after the disk has it: somebody may have joined since, who has yet to sign. A hostile creator
-        // may have changed the members since without saying so by the number: see ``checkInForce(_:_:_:)``.
+        // The event follows the commit, so a new member may have joined that has not signed. A hostile creator may
+        // change members without a new membership number: see ``checkInForce(_:_:_:)``.
         if agreement.proposal.membership == one.record.group.membership, !world.isHostile(one.record.genesis.creator) {
             members.formUnion(one.currentMembers.map(\.key))
         }
@@ -296,7 +282,7 @@ final class NodeOracle: @unchecked Sendable {
 
     // MARK: Disks
 
-    /// For ``PlantedMistake/restoredBackup``: a disk from before the first end of a conversation, by machine.
+    /// For ``PlantedMistake/restoredBackup``: each machine's disk before the first end of a conversation.
     private var backups: [Int: SimulatedDisk] = [:]
 
     func backUp(_ machine: Machine, _ world: NodeSimulation) {
@@ -309,7 +295,4 @@ final class NodeOracle: @unchecked Sendable {
     }
 }
 
-extension Content {
-    /// Of a plain text.
-    var plainText: String? { type == .text ? String(decoding: payload, as: UTF8.self) : nil }
-}
+extension Content { var plainText: String? { type == .text ? String(decoding: payload, as: UTF8.self) : nil } }

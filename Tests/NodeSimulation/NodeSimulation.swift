@@ -2,26 +2,26 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// Several whole nodes in one thread, from one seed: the real shell, store, codecs, handshakes and sealed frames, over
-/// simulated clocks, disks and a simulated network.
+/// Several whole nodes in one thread, deterministic by seed: the real shell, store, codecs, handshakes and sealed
+/// frames over simulated clocks, disks and network.
 ///
-/// First comes a phase of faults and of random commands, in which nothing wrong may happen; then the faults stop, and what
-/// is right must happen. The fast simulation of the core alone is `Tests/Simulation`.
+/// During a phase of faults and random commands no invariant may break. Then the faults stop, and the nodes must
+/// converge. `Tests/Simulation` simulates the core alone, faster.
 package final class NodeSimulation: @unchecked Sendable {
     package struct Options: Sendable {
         package var seed: UInt64
-        /// How long the faults last, in simulated seconds.
+        /// Duration of the faults in simulated seconds.
         package var seconds: Int64
         package var mistake: PlantedMistake?
-        /// So many machines; drawn from the seed when absent.
+        /// Number of machines; random when absent.
         package var machines: Int?
-        /// The last machine forges what it says, sometimes the last two; drawn from the seed when absent.
+        /// The last machine, sometimes the last two, forges its frames; random when absent.
         package var isHostile: Bool?
-        /// The first machine passes on what goes to others; drawn from the seed when absent.
+        /// The first machine is a rendezvous node; random when absent.
         package var hasRendezvous: Bool?
-        /// There is one more machine, which keeps for others what comes while they are away; drawn from the seed when absent.
+        /// An additional machine is a mailbox; random when absent.
         package var hasMailbox: Bool?
-        /// That one says what it likes; drawn from the seed when absent.
+        /// The mailbox is hostile; random when absent.
         package var isMailboxHostile: Bool?
 
         package init(
@@ -45,17 +45,16 @@ package final class NodeSimulation: @unchecked Sendable {
         /// Tasks of all event loops and of the world.
         package var events: Int
         package var violations: [String]
-        /// Of every byte on the network and every event told, in order: the same for the same seed.
+        /// Hash of all network bytes and events in order: equal for equal seeds.
         package var traceHash: UInt64
-        /// How often what was worth testing happened.
         package var counts: [String: Int]
     }
 
     /// The world's time 0, in milliseconds since 1970.
     static let epoch: Milliseconds = 1_750_000_000_000
-    /// A seed with more violations is not worth more time.
+    /// A run stops at this number of violations.
     static let violationLimit = 10
-    /// How long after the faults everything has to be right, in milliseconds.
+    /// Time for convergence after the faults, in milliseconds.
     static let patience: Int64 = 90 * 60_000
 
     let options: Options
@@ -66,18 +65,16 @@ package final class NodeSimulation: @unchecked Sendable {
     var dice: Randomness
     var machines: [Machine] = []
     private(set) var roads = Roads.open
-    /// The mailbox of this world, if there is one.
     private(set) var mailbox: WorldMailbox?
     let oracle = NodeOracle()
-    /// What the hostile machines know, which they share.
+    /// Knowledge that the hostile machines share.
     let hostile: HostileMember
-    /// They also make conversations, and invite to them.
+    /// Hostile machines also create conversations and invite to them.
     private(set) var hostilesCreate = false
     private(set) var violations: [String] = []
     private(set) var counts: [String: Int] = [:]
     var isCalm = false
     var nextText = 1
-    /// Told of everything as it happens.
     package var log: ((String) -> Void)?
 
     /// Runs one seed. The same seed always gives the same report.
@@ -95,7 +92,7 @@ package final class NodeSimulation: @unchecked Sendable {
         hostile = HostileMember(dice: .seeded(dice.next()))
         network = SimulatedNetwork(time, dice: .seeded(dice.next()), trace: trace)
         datagrams = SimulatedDatagrams(network, dice: .seeded(dice.next()), trace: trace)
-        // Some worlds have no TCP at all, others little of it.
+        // Some worlds have no TCP at all, others little.
         network.lastingRefusals = [0, 0, 0, 50, 100][Int(roll(5))]
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
         let count = Int(options.machines.map(Int64.init) ?? drawn)
@@ -139,7 +136,7 @@ package final class NodeSimulation: @unchecked Sendable {
         if violations.count < Self.violationLimit { violations.append("t=\(time.milliseconds) \(text)") }
     }
 
-    /// Whose word this is is not to be believed; of keys that nobody has been seen to use, it is.
+    /// Whether the key is a hostile machine's. Unknown keys are not.
     func isHostile(_ key: PublicKey) -> Bool { oracle.owners[key].map { machines[$0].isHostile } ?? false }
 
     func count(_ name: String) { counts[name, default: 0] += 1 }
@@ -181,7 +178,6 @@ package final class NodeSimulation: @unchecked Sendable {
                     mailbox?.hostile.counts ?? [:], uniquingKeysWith: +))
     }
 
-    /// The faults stop: everybody runs, everything works, as many inboxes are awake as there are.
     private func calmDown() {
         note("calm")
         if let relay = machines[Roads.rendezvous].ask({ $0.relayService?.counts }) ?? nil {
@@ -203,13 +199,12 @@ package final class NodeSimulation: @unchecked Sendable {
         }
     }
 
-    /// Now and then somebody looks at a disk.
     private func steal() {
         if let machine = pick(machines) { inspectDisk(machine) }
         time.plan(inMilliseconds: 5_000 + roll(15_000)) { [unowned self] in steal() }
     }
 
-    /// Nothing that had an end can be read long after it, before any reaper has run, nor after a restart.
+    /// Expired messages must be unreadable long after their end, before any reaper runs and after a restart.
     private func finish() {
         for machine in machines { check(machine) }
         for machine in machines { machine.clockOffset += 31 * .day }

@@ -1,33 +1,30 @@
-/// A mistake that is put under the node on purpose, so that a test can see it found.
+/// A defect planted under the node, which a test must find.
 package enum PlantedMistake: String, Sendable, CaseIterable {
-    /// The disk says that a file is synchronised, and has done nothing.
+    /// fsync succeeds and does nothing.
     case lyingFsync
-    /// The disk says so twenty seconds too soon: acknowledgements leave before what they acknowledge is durable.
+    /// fsync succeeds twenty seconds early: acknowledgements leave before their data is durable.
     case lateFsync
-    /// The clock's high-water mark is never written: a clock that was set back goes back.
+    /// The clock's high-water mark is never written, so a clock that was set back goes back.
     case forgottenClock
     /// The node's clocks run at a tenth of their speed.
     case slowClock
-    /// The node's own time runs twice as fast as its clock: it destroys before the end.
+    /// The node's time runs twice as fast as its clock: it destroys too early.
     case fastClock
-    /// What is in memory only is on the disk, too, where the node does not look for it.
+    /// Messages held only in memory are also written to the disk, where the node does not look.
     case writtenMemory
-    /// A codec that drops the agreement's id from contents.
     case droppedAgreement
-    /// A destroyed key page that is still on the disk.
+    /// A destroyed key page remains on the disk.
     case keptRow
-    /// After an explosion the machine comes back with the disk of before.
+    /// After an explosion the machine returns with an old disk.
     case restoredBackup
-    /// A codec that drops acknowledgements.
     case lostAcknowledgements
-    /// A shell that tells its user of everything twice.
+    /// A shell that reports every event twice.
     case shownTwice
-    /// A mailbox that names no dwell, and a codec that names a later slice: nobody knows how old a content is.
+    /// A mailbox that names no dwell, and a codec that names a later slice: the age of contents is unknown.
     case ignoredDwell
-    /// A slot is destroyed at its mailbox when it is taken, before its content is durable at the receiver.
+    /// A slot is discarded at its mailbox before its content is durable at the receiver.
     case earlyDiscard
 
-    /// It shows where there is a mailbox.
     var needsMailbox: Bool {
         switch self {
         case .ignoredDwell, .earlyDiscard: true

@@ -2,22 +2,21 @@ import Crypto
 import Messaging
 import NodeRuntime
 
-/// A world in which the first machine is a rendezvous node, and others are behind NATs: nobody reaches those but through
-/// it, or by a way that they have made.
+/// A world whose first machine is a rendezvous node for machines behind NATs: these are reached only through it, or by
+/// hole punching.
 struct Roads {
-    /// Machines that are reached through the first one.
+    /// Machines that use the rendezvous node.
     private(set) var users: Set<Int> = []
-    /// Of those, behind NATs.
     private(set) var hidden: Set<Int> = []
-    /// Their NATs let in whatever comes from an address that was sent to; otherwise only from that address and port.
+    /// Their NATs admit any port of an address they have sent to; otherwise only that address and port.
     private(set) var letsPortsIn = false
-    /// The NATs stay when all else is well.
+    /// The NATs remain after the faults.
     private(set) var isLasting = false
 
-    /// Everybody reaches everybody.
+    /// All machines reach each other directly.
     static let open = Roads(seed: 0, machines: 0, hasRendezvous: false)
 
-    /// Drawn apart from everything else, so that worlds without a rendezvous node are what they were.
+    /// Uses a random stream of its own, so that worlds without a rendezvous node do not change.
     init(seed: UInt64, machines: Int, hasRendezvous: Bool?) {
         var dice = Randomness.seeded(seed &* 0x9e37_79b9_7f4a_7c15 &+ 13)
         func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
@@ -37,7 +36,7 @@ struct Roads {
 }
 
 extension NodeSimulation {
-    /// Everybody starts once, so that those who are to know each other have each other's cards.
+    /// Starts all machines once, so that future peers have each other's cards.
     func exchangeCards() {
         guard !roads.isEmpty || mailbox != nil else { return }
         let acquainted = machines.filter { machine in
@@ -45,7 +44,7 @@ extension NodeSimulation {
             return isOfRoads || mailbox?.isAcquainted(machine.index) ?? false
         }
         for machine in acquainted { _ = machine.start() }
-        // Contact inboxes are made and on the disk.
+        // Contact inboxes exist and are durable.
         run(until: time.milliseconds + 5_000)
         for machine in acquainted {
             machine.contactCard = machine.ask { try? $0.card() } ?? nil
@@ -58,7 +57,6 @@ extension NodeSimulation {
         if let mailbox { count(mailbox.isHostile ? "worlds with a hostile mailbox" : "worlds with a mailbox") }
     }
 
-    /// Whom a machine knows by name.
     func peers(of machine: Machine) -> PeersFile {
         var others = machines.filter { other in
             guard !roads.isEmpty else { return false }

@@ -3,8 +3,8 @@ import Crypto
 import Glibc
 import Messaging
 
-/// Makes every key, nonce and die of the running thread follow from a seed: libsodium is told to ask us. Other threads,
-/// those of other tests among them, still get the operating system's random numbers.
+/// Makes all keys, nonces and random numbers of the current thread follow from a seed, by a libsodium implementation.
+/// Other threads still get the operating system's random numbers.
 enum SeededRandomness {
     private final class Generator {
         var randomness: Randomness
@@ -19,7 +19,7 @@ enum SeededRandomness {
 
     private static let installation: Void = {
         _ = key
-        // What is made once in a process is made before the first run.
+        // Process-wide singletons are made before the first run.
         warmUp()
         let implementation = UnsafeMutablePointer<randombytes_implementation>.allocate(capacity: 1)
         implementation.initialize(to: randombytes_implementation())
@@ -61,7 +61,6 @@ enum SeededRandomness {
         }
     }
 
-    /// Runs `body` with this thread's random numbers from `seed`.
     static func run<Result>(seed: UInt64, _ body: () -> Result) -> Result {
         installation
         let generator = Generator(seed: seed)

@@ -1,10 +1,8 @@
 import NIOCore
 
-/// One end of a simulated TCP connection, as a channel of its process's loop.
-///
-/// What is written goes to the ``Connection``; what arrives waits until the channel reads, as in a kernel's buffer.
+/// One end of a simulated TCP connection, as a channel of its process's loop. Writes go to the ``Connection``; arriving
+/// bytes wait until the channel reads, as in a kernel's buffer.
 final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
-    /// As many bytes as a connection that is not authenticated is read at once.
     private static let readByteCount = 2_048
 
     let loop: SimulatedEventLoop
@@ -51,7 +49,7 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         loop.makeFailedFuture(ChannelError.operationUnsupported)
     }
 
-    /// The connection is there, and its handler in the pipeline.
+    /// Activates the channel when its connection and handler are set up.
     func activate() {
         guard isOpen, !isActive else { return }
         isActive = true
@@ -60,7 +58,7 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         if isOpen { pipeline.read() }
     }
 
-    /// Active before it has a handler: what a dial gets.
+    /// Activates a dial's channel, which has no handler yet.
     func activateQuietly() { isActive = true }
 
     // MARK: From the network
@@ -72,13 +70,11 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         readOn()
     }
 
-    /// The other side has sent its last byte.
     func end() {
         hasEnded = true
         readOn()
     }
 
-    /// The connection broke.
     func fail(_ error: any Error) {
         guard isOpen else { return }
         pipeline.fireErrorCaught(error)
@@ -122,7 +118,6 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         written = []
         for (bytes, promise) in pending {
             if bytes.readableBytes > 0 { connection.send(bytes, from: side) }
-            // The kernel has it.
             if let promise { loop.execute { promise.succeed(()) } }
         }
     }
@@ -164,7 +159,6 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         }
     }
 
-    /// The process is gone: what it held is let go, and nothing of it runs any more.
     func die() {
         guard storedPipeline != nil else { return }
         isOpen = false

@@ -2,7 +2,7 @@ import Messaging
 import NIOCore
 import Transport
 
-/// The same ways for datagrams: they are lost, late, overtaken, doubled and changed, and NATs give their senders new ports.
+/// The network's datagrams: lost, delayed, reordered, duplicated and changed; NATs give their senders new ports.
 final class SimulatedDatagrams: @unchecked Sendable {
     fileprivate final class Socket: DatagramSocket {
         let localAddress: SocketAddress
@@ -12,10 +12,9 @@ final class SimulatedDatagrams: @unchecked Sendable {
         let number: UInt32
         let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
         unowned let datagrams: SimulatedDatagrams
-        /// By which others see it.
         var port: UInt16
         var isOpen = true
-        /// When it has last sent to whom: what its NAT lets in.
+        /// When it last sent to each address: the holes in its NAT.
         var holes: [DatagramAddress: Int64] = [:]
 
         init(
@@ -45,7 +44,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
     }
 
     private static let firstPort: UInt16 = 20_000
-    /// How long a NAT remembers (RFC 4787, REQ-5: no less than two minutes; many forget sooner).
+    /// How long a NAT keeps a mapping (RFC 4787, REQ-5: at least two minutes; many are shorter).
     private static let memory: Int64 = 60_000_000_000
 
     private let network: SimulatedNetwork
@@ -54,7 +53,6 @@ final class SimulatedDatagrams: @unchecked Sendable {
     private let trace: Trace
     fileprivate var sockets: [Socket] = []
     private var nextPort = firstPort
-    /// Of a hundred datagrams so many are lost.
     var lossPerCent: UInt64 = 0
     private(set) var counts: [String: Int] = [:]
 
@@ -76,13 +74,13 @@ final class SimulatedDatagrams: @unchecked Sendable {
     func forget() { sockets = [] }
     func heal() { lossPerCent = 0 }
 
-    /// A NAT forgets: from now on others see one of the sockets under another port, and nothing reaches the old one.
+    /// A NAT gives one socket a new port, and nothing reaches the old one.
     func rebind() {
         guard !sockets.isEmpty else { return }
         let socket = sockets[Int(roll(UInt64(sockets.count)))]
         count("rebindings")
         nextPort = nextPort < .max ? nextPort + 1 : Self.firstPort
-        // Its own port is still forwarded, so that others can dial it; who talks to it sees the new one.
+        // Its own port is still forwarded, so that others can dial it; peers it talks to see the new one.
         socket.port = nextPort
     }
 
@@ -103,7 +101,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
         DatagramAddress(high: address.high, low: address.low, port: network.roads.letsPortsIn ? 0 : address.port)
     }
 
-    /// Whether the target's NAT, if there is one, expects somebody.
+    /// Whether the target's NAT, if any, admits the source.
     private func isLetIn(from socket: Socket, to target: Socket) -> Bool {
         guard network.roads.hidden.contains(target.machine) else { return true }
         let source = DatagramAddress(high: socket.name.high, low: socket.name.low, port: socket.port)
@@ -145,7 +143,6 @@ final class SimulatedDatagrams: @unchecked Sendable {
     }
 }
 
-/// Datagrams as one process of one machine has them.
 struct MachineDatagrams: DatagramNetwork, @unchecked Sendable {
     let datagrams: SimulatedDatagrams
     let machine: Int

@@ -3,8 +3,8 @@ import Messaging
 import NIOCore
 import Transport
 
-/// All ways between the machines, and who sits on them: delays, partitions in one or both directions, lost connections,
-/// and an attacker who changes bytes, repeats what was said, and knocks with rubbish.
+/// All paths between the machines, and their faults: delays, one-way and two-way partitions, lost connections, and an
+/// attacker that changes bytes, replays greetings and sends garbage.
 final class SimulatedNetwork: @unchecked Sendable {
     enum Failure { case reset, timedOut, refused, unreachable }
 
@@ -19,7 +19,7 @@ final class SimulatedNetwork: @unchecked Sendable {
         let to: Int
     }
 
-    /// Whatever was said first on connections, for repeating it.
+    /// First bytes of a connection, for replay.
     private struct Greeting {
         let listener: String
         let bytes: ByteBuffer
@@ -35,14 +35,12 @@ final class SimulatedNetwork: @unchecked Sendable {
     private var nextConnection = 0
     private var blocked: [Way: Int] = [:]
     private var greetings: [Greeting] = []
-    /// Machines that have lost their power this very moment: nothing leaves them any more.
+    /// Machines that just lost power: they send nothing more.
     var mute: Set<Int> = []
-    /// Of a thousand pieces so many are changed.
     var spoilsPerThousand: UInt64 = 0
-    /// Of a hundred connections a firewall refuses so many.
     var refusesPerCent: UInt64 = 0
     var roads = Roads.open
-    /// What stays of that when all else is well.
+    /// Refusals that remain after the faults.
     var lastingRefusals: UInt64 = 0 { didSet { refusesPerCent = lastingRefusals } }
     private(set) var counts: [String: Int] = [:]
 
@@ -59,7 +57,7 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     func listen(_ listener: Listener, at host: String, _ port: Int) { listeners["\(host):\(port)"] = listener }
 
-    /// A machine stops: with a word of its kernel, or without one.
+    /// Stops a machine; its kernel resets connections, unless the power is cut.
     func stop(_ machine: Int, isPowerCut: Bool) {
         for name in listeners.keys.sorted() where listeners[name]?.machine == machine { listeners[name] = nil }
         for number in connections.keys.sorted() {
@@ -83,7 +81,7 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     func isBlocked(from: Int, to: Int) -> Bool { blocked[Way(from: from, to: to)] != nil }
 
-    /// - Parameter isOneWay: only what goes from the one to the other is held up.
+    /// - Parameter isOneWay: Blocks only the direction from `one` to `other`.
     func block(_ one: Int, _ other: Int, isOneWay: Bool) {
         blocked[Way(from: one, to: other), default: 0] += 1
         if !isOneWay { blocked[Way(from: other, to: one), default: 0] += 1 }
@@ -96,7 +94,6 @@ final class SimulatedNetwork: @unchecked Sendable {
         resume()
     }
 
-    /// All is well from now on.
     func heal() {
         blocked = [:]
         spoilsPerThousand = 0
@@ -106,7 +103,6 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     private func resume() { for number in connections.keys.sorted() { connections[number]?.resume() } }
 
-    /// Some open connection, if there is one.
     func pick() -> Connection? {
         sweep()
         let numbers = connections.keys.sorted()
@@ -117,7 +113,6 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     func jitter() -> Int64 { Int64(roll(10) == 0 ? roll(400_000_000) : roll(5_000_000)) }
 
-    /// As a stream may be cut up.
     func pieces(of bytes: ByteBuffer) -> [ByteBuffer] {
         guard bytes.readableBytes > 1, roll(8) == 0 else { return [bytes] }
         var bytes = bytes
@@ -125,7 +120,6 @@ final class SimulatedNetwork: @unchecked Sendable {
         return [first, bytes].compactMap { $0 }
     }
 
-    /// As the attacker lets it pass.
     func spoilt(_ bytes: ByteBuffer, on connection: Connection) -> ByteBuffer {
         guard spoilsPerThousand > 0, roll(1_000) < spoilsPerThousand, bytes.readableBytes > 0 else { return bytes }
         count("spoilt pieces")
@@ -169,7 +163,7 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     // MARK: Connecting
 
-    /// - Returns: milliseconds.
+    /// A random delay in nanoseconds.
     private func delay() -> Int64 { Int64(1_000_000 + roll(60_000_000)) }
 
     fileprivate func connect(
@@ -189,7 +183,7 @@ final class SimulatedNetwork: @unchecked Sendable {
         }
         time.plan(at: time.now + delay) { [self] in
             guard let listener = listeners[name] else {
-                // Nobody there, or somebody whose kernel says that nobody listens.
+                // No machine is there, or its kernel refuses the connection.
                 if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
                 return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
             }
@@ -242,8 +236,7 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     // MARK: Strangers
 
-    /// Somebody who belongs to no conversation connects: with rubbish, with the beginning of something, or with what
-    /// another has said before.
+    /// A stranger connects with garbage, the beginning of a valid message, or a replayed greeting.
     func intrude() {
         let names = listeners.keys.sorted()
         guard !names.isEmpty else { return }
@@ -274,7 +267,6 @@ final class SimulatedNetwork: @unchecked Sendable {
     }
 }
 
-/// The network as one process of one machine has it.
 struct MachineNetwork: Network, @unchecked Sendable {
     let network: SimulatedNetwork
     let machine: Int
@@ -303,7 +295,7 @@ struct MachineNetwork: Network, @unchecked Sendable {
     }
 }
 
-/// Sums up everything that happens, in order: two runs with the same sum are the same run.
+/// A hash of everything that happens, in order: equal hashes mean equal runs.
 final class Trace: @unchecked Sendable {
     private(set) var sum: UInt64 = 0xcbf2_9ce4_8422_2325
 

@@ -3,7 +3,7 @@ import HeapModule
 import NIOCore
 import Synchronization
 
-/// The one order in which everything happens: tasks of all machines and of the world, by time and then by age.
+/// The global schedule: tasks of all machines and of the world, by time and then by age.
 final class SimulatedTime: @unchecked Sendable {
     private struct Planned: Comparable {
         let at: Int64
@@ -18,15 +18,12 @@ final class SimulatedTime: @unchecked Sendable {
     private var heap = Heap<Planned>()
     private var tasks: [UInt64: (loop: SimulatedEventLoop?, body: () -> Void)] = [:]
     private var next: UInt64 = 1
-    /// Whose turn it is.
     fileprivate(set) unowned(unsafe) var current: SimulatedEventLoop?
-    /// Tasks done.
     private(set) var count = 0
 
-    /// Milliseconds since the world began.
     var milliseconds: Int64 { now / 1_000_000 }
 
-    /// - Returns: a number by which it can be taken back.
+    /// Returns a number for cancelling the task.
     @discardableResult func plan(at time: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void)
         -> UInt64
     {
@@ -42,7 +39,6 @@ final class SimulatedTime: @unchecked Sendable {
 
     func cancel(_ id: UInt64) { tasks[id] = nil }
 
-    /// What a process that has died had planned never happens.
     func forget(_ loop: SimulatedEventLoop) {
         for (id, task) in tasks where task.loop === loop {
             Graveyard.bury(task.body)
@@ -56,7 +52,6 @@ final class SimulatedTime: @unchecked Sendable {
         heap = Heap()
     }
 
-    /// Does everything that is due by `end`, as long as `goesOn`.
     func run(until end: Int64, while goesOn: () -> Bool = { true }) {
         while let first = heap.min, first.at <= end, goesOn() {
             heap.removeMin()
@@ -69,8 +64,8 @@ final class SimulatedTime: @unchecked Sendable {
     }
 }
 
-/// A process that dies leaves promises that nobody keeps. In a debug build NIO traps when such a promise is freed, so what
-/// may hold one is kept for good there.
+/// A process that dies leaves promises unfulfilled. Debug builds of NIO trap when such a promise is freed, so its
+/// possible holders are kept forever there.
 enum Graveyard {
     #if DEBUG
         nonisolated(unsafe) private static var buried: [Any] = []
@@ -85,10 +80,10 @@ enum Graveyard {
     #endif
 }
 
-/// The event loop of one process. Only ``SimulatedTime`` runs it, in the one thread there is.
+/// The event loop of one process. ``SimulatedTime`` runs all loops in one thread.
 final class SimulatedEventLoop: EventLoop, NIOSerialEventLoopExecutor, @unchecked Sendable {
     let time: SimulatedTime
-    /// The process is gone: nothing of it runs any more.
+    /// The process is gone, and none of its tasks run.
     private(set) var isDead = false
 
     init(_ time: SimulatedTime) { self.time = time }

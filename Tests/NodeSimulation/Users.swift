@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import NodeRuntime
 
-/// What the people at the machines do.
 extension NodeSimulation {
     func useAndGoOn(_ machine: Machine) {
         guard !isCalm else { return }
@@ -12,7 +11,6 @@ extension NodeSimulation {
         time.plan(inMilliseconds: pause) { [unowned self] in useAndGoOn(machine) }
     }
 
-    /// A conversation as a list shows it.
     struct Listed {
         var client: ClientID
         var id: ConversationID
@@ -113,7 +111,7 @@ extension NodeSimulation {
 
     private func create(_ machine: Machine) {
         let profile = "p\(machine.index)"
-        // No two on one machine: a name that is an alias there already is refused.
+        // A name that is already an alias on the machine is refused, so names are unique.
         let name = "c\(time.milliseconds)"
         let made = machine.ask { try? $0.createConversation(name: name, profile: profile) }
         machine.when(made) { [unowned self] conversation in
@@ -150,13 +148,13 @@ extension NodeSimulation {
         command(machine, "revoked invites") { try $0.revokeInvite(conversation.text, invite.description) }
     }
 
-    /// Somebody does not want to join any more: whatever comes of it later, nothing is entered.
+    /// A user cancels a join: no conversation may be entered later.
     private func cancelJoin(_ machine: Machine) {
         let joins = machine.ask { node in ((try? node.joins()) ?? []).map(\.client) }
         guard let client = pick(joins ?? []) else { return }
         command(machine, "cancelled joins") { [unowned self] node in
             try node.cancelJoin(client.description)
-            // With a disk that fails, or has failed at that moment, its inbox may come back.
+            // With a failing disk the inbox may come back.
             if !machine.diskHasFailed, !network.mute.contains(machine.index) { oracle.cancelled.insert(client) }
         }
     }
@@ -200,7 +198,7 @@ extension NodeSimulation {
         let isTraceless = chance(15)
         let after: Milliseconds? = chance(50) ? 1_000 + roll(60_000) : nil
         command(machine, after == nil ? "exploded" : "scheduled explosions") { [unowned self] node in
-            // Also when it is refused: part of it may have been done.
+            // Also if it fails, because it may have taken effect in part.
             oracle.ended.insert(conversation.id)
             _ = try node.explode(conversation.text, after.map { .after($0) } ?? .now, isTraceless: isTraceless)
             if !isTraceless {
@@ -218,7 +216,7 @@ extension NodeSimulation {
                 oracle.destroyed(gone, on: machine, isCertain: false)
                 throw error
             }
-            // The power may have failed meanwhile: then nobody was told that it is done.
+            // If the power fails meanwhile, the explosion was not reported.
             oracle.destroyed(gone, on: machine, isCertain: !network.mute.contains(machine.index))
         }
     }
@@ -317,7 +315,6 @@ extension NodeSimulation {
     }
 }
 
-/// Carries a value out of an isolation that is this thread's anyway.
 struct SendableBox<Value>: @unchecked Sendable {
     let value: Value
     init(_ value: Value) { self.value = value }

@@ -4,24 +4,24 @@ import NodeRuntime
 import Store
 import Wire
 
-/// One more machine, which keeps for the others what comes while they are away. It has no conversations.
+/// An additional machine that is a mailbox for the others and has no conversations.
 final class WorldMailbox {
     let index: Int
-    /// Machines that have it as their mailbox, and that it knows.
+    /// Machines that use this mailbox and are its named peers.
     let users: Set<Int>
-    /// What it says is changed on its way: see ``HostileMailbox``.
+    /// Its frames are forged: see ``HostileMailbox``.
     let isHostile: Bool
     let hostile: HostileMailbox
     private let clockOffset: Milliseconds
 
-    /// Drawn apart from everything else, so that worlds without a mailbox are what they were.
+    /// Uses a random stream of its own, so that worlds without a mailbox do not change.
     init?(_ options: NodeSimulation.Options, machines: Int) {
         var dice = Randomness.seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 17)
         func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
         let isDrawn = chance(33)
         guard options.hasMailbox ?? options.mistake?.needsMailbox ?? isDrawn else { return nil }
         index = machines
-        // Two at least, so that somebody can talk through it.
+        // At least two users, so that two members can share the mailbox.
         users = Set((0..<machines).filter { $0 < 2 || chance(85) })
         let drawnHostile = chance(35)
         isHostile = options.isMailboxHostile ?? (options.mistake == nil && drawnHostile)
@@ -44,8 +44,8 @@ final class WorldMailbox {
 
     func isMailbox(_ other: Int, of machine: Int) -> Bool { other == index && users.contains(machine) }
 
-    /// A frame between a mailbox and whoever uses it, which is seen here as it arrives.
-    /// - Returns: what the node is given instead; `nil` when it is no such frame.
+    /// Checks a frame between a mailbox and its user on arrival. Returns the frames for the node; `nil` for other
+    /// frames.
     func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine, in world: NodeSimulation) -> [[UInt8]]? {
         if machine.index == index {
             guard case .mailboxRequest(let request)? = try? FrameCodec.decode(bytes) else { return nil }
@@ -82,17 +82,15 @@ final class WorldMailbox {
     }
 }
 
-/// What must be so of mailboxes.
 extension NodeSimulation {
-    /// Who has conversations.
     var people: [Machine] { machines.filter { $0.index != mailbox?.index } }
 
-    /// Under which a mailbox may be used, as far as anybody has seen all signatures.
+    /// Agreements known to be signed by all that permit the mailbox.
     private func agreements(with consent: MailboxConsent, for conversation: ConversationID) -> [Agreement] {
         oracle.agreements.values.filter { $0.proposal.conversation == conversation && $0.terms.mailbox >= consent }
     }
 
-    /// Somebody asks the mailbox: nothing is there but under an agreement that all have signed.
+    /// A request needs an agreement that all members signed.
     func asked(_ request: MailboxRequest) {
         switch request {
         case .claim(let owner, _, let labels):
@@ -113,7 +111,7 @@ extension NodeSimulation {
     private func claimed(_ label: BoxLabel, _ machine: Machine) {
         guard !machine.isHostile, let key = machines[mailbox!.index].contactCard?.key else { return }
         guard let conversation = learnBoxes(of: machine, label, key) else { return count("claims for what is gone") }
-        // A command that failed when the disk was full may have agreed all the same, and its inbox may have fallen asleep.
+        // A command that failed on a full disk may have agreed all the same, and its inbox may be asleep.
         if agreements(with: .ram, for: conversation).isEmpty { learnAgreement(of: machine, conversation) }
         if agreements(with: .ram, for: conversation).isEmpty {
             violation("M1 machine \(machine.index) claims a box for a conversation that has not agreed to it")
@@ -130,8 +128,7 @@ extension NodeSimulation {
         }
     }
 
-    /// Notes the boxes of a machine, and the agreements that it rests on.
-    /// - Returns: the conversation of this label.
+    /// Records a machine's boxes and their agreements. Returns the label's conversation.
     @discardableResult private func learnBoxes(of machine: Machine, _ label: BoxLabel?, _ key: PublicKey)
         -> ConversationID?
     {
@@ -159,7 +156,7 @@ extension NodeSimulation {
         guard let key = machines[mailbox!.index].contactCard?.key else { return }
         for machine in people where !machine.isHostile { learnBoxes(of: machine, nil, key) }
         guard let conversation = oracle.boxes[box] else { return count("puts into unknown boxes") }
-        // A member that is hostile need not care.
+        // A hostile member may put without an agreement.
         guard !machines.contains(where: \.isHostile) else { return }
         let needed: MailboxConsent = put.kind == .disk ? .disk : .ram
         let agreed = agreements(with: needed, for: conversation)
@@ -171,8 +168,7 @@ extension NodeSimulation {
         if put.keeping.milliseconds > longest { violation("M1 a slot is to be kept for longer than was agreed") }
     }
 
-    /// On the disk of the mailbox.
-    /// - Returns: whether it is a slot.
+    /// Checks a record on the mailbox's disk. Returns whether it is a slot.
     func inspect(slot payload: [UInt8], _ machine: Machine, _ now: Timestamp) -> Bool {
         guard payload.count > 18, let kind = SlotKind(rawValue: UInt32(payload[0])), payload[1] < 2 else {
             return false
@@ -189,7 +185,7 @@ extension NodeSimulation {
         return true
     }
 
-    /// `delivered` is the receiver's own word and nothing else's.
+    /// `delivered` must come from the receiver itself.
     func checkDelivered(_ id: MessageID, _ machine: Machine) {
         guard options.mistake == nil, oracle.texts[id] != nil, !machines.contains(where: \.isHostile) else { return }
         count("deliveries checked")
@@ -198,8 +194,7 @@ extension NodeSimulation {
         }
     }
 
-    /// By how much a content may be older than its receiver knows because it has lain in a box: by what a mailbox that is
-    /// honest has lost of its time, and by a slice in any case.
+    /// Greatest undetected age of a content from a box: the time an honest mailbox lost, plus one slice.
     func mailboxSlack(under agreement: AgreementID?) -> Milliseconds {
         guard let mailbox, let terms = agreement.flatMap({ oracle.agreements[$0]?.terms }), terms.mailbox != .no else {
             return 0
@@ -208,7 +203,7 @@ extension NodeSimulation {
         return mailbox.isHostile ? width : min(width, machines[mailbox.index].lostTime)
     }
 
-    /// A content has come: its end is no later than its sender's time and what was agreed.
+    /// A received content must end no later than its sending time plus the agreed lifetime.
     func checkEnd(of message: Message, _ sent: NodeOracle.Sent?, _ machine: Machine, _ now: Timestamp) {
         guard let sent, let end = message.expiresAt, let id = message.content.agreement,
             let terms = oracle.agreements[id]?.terms, terms.keepsSomething
@@ -220,7 +215,6 @@ extension NodeSimulation {
         }
     }
 
-    /// What a mailbox is agreed to for, in worlds that have one.
     func drawnConsent(_ isKept: Bool) -> MailboxConsent {
         guard chance(65) else { return .no }
         return isKept && chance(70) ? .disk : .ram

@@ -1,7 +1,7 @@
 import NodeSimulation
 import Testing
 
-/// A share of `make simulate PART=node`, over small worlds: a debug build is slow.
+/// A share of `make simulate PART=node` in small worlds, because a debug build is slow.
 @Suite struct WholeNodes {
     @Test func `the same seed gives the same run, another one another`() {
         func run(_ seed: UInt64) -> NodeSimulation.Report {
@@ -22,7 +22,7 @@ import Testing
         ]
         var counts: [String: Int] = [:]
         var worlds = 0
-        // Ten worlds, and as many more as it takes until everything has happened once.
+        // Ten worlds, and more until each expected event has occurred once.
         for seed in 1...40 as ClosedRange<UInt64>
         where seed <= 10 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
             let report = NodeSimulation.run(
@@ -76,7 +76,7 @@ import Testing
         for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 
-    /// The harness finds what it is for; otherwise it is worth nothing.
+    /// The harness must find each planted mistake.
     @Test(arguments: PlantedMistake.allCases) func `a planted mistake is found`(_ mistake: PlantedMistake) {
         for seed in mistake.seeds {
             let options = NodeSimulation.Options(seed: seed, seconds: 40, mistake: mistake, machines: 3)
@@ -90,14 +90,14 @@ import Testing
 }
 
 extension PlantedMistake {
-    /// Among so many seeds one shows it.
+    /// One of these seeds shows the mistake.
     fileprivate var seeds: ClosedRange<UInt64> { 1...120 }
 
-    /// Whether it is another consequence of the same: a disk that lies loses the mark of the clock as well.
+    /// Whether the mistake also causes this violation: a lying disk loses the clock's mark as well.
     fileprivate func alsoCauses(_ violation: String) -> Bool {
         switch self {
         case .lyingFsync, .lateFsync: violation.contains("I3 the clock") && violation.contains("lost")
-        // The page of a conversation that takes the place of a destroyed one is not written either.
+        // The page of a conversation that replaces a destroyed one is not written either.
         case .keptRow: violation.contains("I1") && violation.contains("lost a conversation")
         case .forgottenClock, .slowClock, .fastClock, .writtenMemory, .droppedAgreement, .restoredBackup,
             .lostAcknowledgements, .shownTwice, .ignoredDwell, .earlyDiscard:
@@ -105,7 +105,7 @@ extension PlantedMistake {
         }
     }
 
-    /// What it breaks.
+    /// The invariant that the mistake breaks.
     fileprivate var invariant: String {
         switch self {
         case .lyingFsync, .lateFsync: "I1"

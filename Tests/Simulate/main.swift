@@ -2,7 +2,6 @@ import Foundation
 import NodeSimulation
 import Simulation
 
-/// What the command line asks for.
 struct Campaign {
     enum Part: String { case core, node }
 
@@ -14,10 +13,10 @@ struct Campaign {
 
     var part = Part.core
     var seeds: UInt64 = 100
-    /// Simulated seconds of each run; each part has its own when absent.
+    /// Simulated seconds per run; by default the part's own.
     var seconds: Int64?
     var first: UInt64 = 1
-    /// Every so many seeds: several processes share a campaign.
+    /// Step between seeds, so that several processes share a campaign.
     var stride: UInt64 = 1
     var bug: String?
     var isVerbose = false
@@ -26,7 +25,7 @@ struct Campaign {
     var isRelayed = false
     var hasMailbox = false
     var isMailboxHostile = false
-    /// No more seeds are begun after so many seconds.
+    /// No new seed begins after this many seconds.
     var limit: Double = .infinity
 
     init(_ arguments: some Sequence<String>) {
@@ -104,7 +103,6 @@ struct Campaign {
         }
     }
 
-    /// How to see one seed of this campaign again.
     func replay(_ seed: UInt64) -> String {
         var words = ["simulate", "--part", part.rawValue, "--seed", "\(seed)"]
         if let seconds { words += ["--seconds", "\(seconds)"] }
@@ -116,7 +114,7 @@ struct Campaign {
         return words.joined(separator: " ") + " --verbose"
     }
 
-    /// A harness that does not see a planted mistake would see nothing else either.
+    /// A harness that misses a planted mistake would miss everything else.
     private var seesPlantedMistake: Bool {
         let seeds: ClosedRange<UInt64> = 1...20
         switch part {
@@ -133,7 +131,6 @@ struct Campaign {
         }
     }
 
-    /// - Returns: whether nothing wrong happened.
     func run() -> Bool {
         if bug == nil {
             guard seesPlantedMistake else {

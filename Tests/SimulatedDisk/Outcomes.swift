@@ -1,8 +1,6 @@
-/// What a power cut may leave of a disk: of each sector, file size and directory entry that was not synchronised, which of
-/// its versions arrived, independently of all others.
-///
-/// So any subset of the writes since the last barrier, in any order, torn at 512 bytes; sizes without contents and contents
-/// without sizes; names without files and files without names.
+/// Possible disks after a power cut. Each unsynced sector, file size and directory entry independently keeps one of its
+/// versions: any subset of the writes since the last barrier, in any order, torn at 512 bytes. Sizes may survive
+/// without contents, and names without files, or the other way around.
 package struct Outcomes {
     enum Unit {
         case sector(node: Int, sector: Int)
@@ -11,7 +9,7 @@ package struct Outcomes {
     }
 
     let units: [Unit]
-    /// How many ways each may go, at least two: the first is what was durable.
+    /// Number of versions of each unit, at least two; the first is the durable one.
     let ways: [Int]
     private let state: SimulatedDisk.State
 
@@ -40,7 +38,7 @@ package struct Outcomes {
         self.ways = ways
     }
 
-    /// How many there are; `Int.max` for too many to count.
+    /// Number of outcomes; `Int.max` if it overflows.
     package var total: Int {
         var total = 1
         for way in ways {
@@ -51,8 +49,8 @@ package struct Outcomes {
         return total
     }
 
-    /// All of them when there are at most `limit`; otherwise nothing and everything, each thing alone kept and alone lost,
-    /// and the rest by luck.
+    /// All outcomes if there are at most `limit`. Otherwise nothing and everything, each unit alone kept and alone
+    /// lost, and random ones.
     package func choices(limit: Int, seed: UInt64) -> [[Int]] {
         let none = [Int](repeating: 0, count: ways.count)
         let count = total
@@ -89,7 +87,7 @@ package struct Outcomes {
         }
     }
 
-    /// The disk after a power cut that went this way; nothing is open on it.
+    /// The disk after a power cut with this outcome, with no open files.
     package func disk(_ choice: [Int]) -> SimulatedDisk { SimulatedDisk(state: outcome(choice)) }
 
     func outcome(_ choice: [Int]) -> SimulatedDisk.State {
@@ -105,13 +103,13 @@ package struct Outcomes {
                 state.nodes[node]?.durableEntries[name] = version
             }
         }
-        // After the sectors, which may lie beyond the end.
+        // Done after the sectors, which may lie beyond the end.
         for (number, node) in self.state.nodes where !node.isClean {
             state.nodes[number]?.durable.resize(to: node.durableCount)
         }
         for (unit, way) in zip(units, choice) {
             guard case .size(let node) = unit, way > 0, let size = state.nodes[node]?.sizes[way - 1] else { continue }
-            // Sectors beyond the old size come back with the size that makes them visible.
+            // Sectors beyond the old size become visible with the new size.
             state.nodes[node]?.durable.resize(to: size)
             for case (.sector(node, let sector), let version) in zip(units, choice) where version > 0 {
                 let from = sector * SimulatedDisk.sectorByteCount
@@ -124,7 +122,7 @@ package struct Outcomes {
         return state
     }
 
-    /// Names the resulting content: two outcomes with the same name are the same disk.
+    /// Equal for outcomes with equal content.
     package func identity(_ choice: [Int]) -> UInt64 {
         var sizes: [Int: Int] = [:]
         var names: [Int: [String: Int?]] = [:]
@@ -172,12 +170,11 @@ package struct Outcomes {
     }
 }
 
-/// The same in every process, unlike `hashValue`.
+/// Stable across processes, unlike `hashValue`.
 func stable(_ text: String) -> UInt64 {
     text.utf8.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 }
 }
 
-/// A well mixed number from several.
 package func mixed(_ values: [UInt64]) -> UInt64 {
     var result: UInt64 = 0x9E37_79B9_7F4A_7C15
     for value in values {

@@ -1,11 +1,10 @@
 import Glibc
 
-/// The bytes of a simulated file, in pages that copies share until one of them is written: a snapshot of a disk costs next
-/// to nothing.
+/// The bytes of a simulated file in copy-on-write pages, so that a snapshot of a disk is cheap.
 package struct SimulatedBytes: Sendable {
     private static let pageByteCount = 4_096
     private static let zeros = [UInt8](repeating: 0, count: pageByteCount)
-    /// Each whole; zeros after the end.
+    /// Whole pages; zeros after the end.
     private var pages: [[UInt8]] = []
     package private(set) var count = 0
 
@@ -15,7 +14,6 @@ package struct SimulatedBytes: Sendable {
 
     package var bytes: [UInt8] { read(at: 0, count: count) }
 
-    /// Fewer than `wanted` only at the end.
     package func read(at offset: Int, count wanted: Int) -> [UInt8] {
         let end = min(count, offset + max(0, wanted))
         guard offset >= 0, offset < end else { return [] }
@@ -40,7 +38,7 @@ package struct SimulatedBytes: Sendable {
             let length = min(bytes.count - position, Self.pageByteCount - from)
             let first = bytes.startIndex + position
             defer { position += length }
-            // A page of zeros stays one that all files share.
+            // A page of zeros stays the shared one.
             if isSharedZero((offset + position) / Self.pageByteCount), Self.isZero(bytes[first..<(first + length)]) {
                 continue
             }
@@ -49,7 +47,7 @@ package struct SimulatedBytes: Sendable {
         }
     }
 
-    /// One call: a debug build takes milliseconds for a closure called with each byte.
+    /// One call: in a debug build a closure per byte takes milliseconds.
     private static func isZero(_ bytes: ArraySlice<UInt8>) -> Bool {
         bytes.withUnsafeBytes { bytes in
             zeros.withUnsafeBytes { zeros in
@@ -65,7 +63,6 @@ package struct SimulatedBytes: Sendable {
         }
     }
 
-    /// Longer by zeros, or cut off.
     package mutating func resize(to newCount: Int) {
         let pageCount = (newCount + Self.pageByteCount - 1) / Self.pageByteCount
         while pages.count < pageCount { pages.append(Self.zeros) }

@@ -1,10 +1,9 @@
-/// What only the tests do with a disk.
 extension SimulatedDisk {
-    /// For a store's journal, which is written whole when a home is made and read whole at each start.
+    /// Size of a store's journal, which is written whole when a home is made and read whole at each start.
     package static let journalByteCount = 128 << 10
 
-    /// The power comes back: everything durable, and of the rest what luck left.
-    /// - Parameter seed: decides the luck; a third of the seeds leave nothing, a third everything.
+    /// Restores power: durable data survives, and a random part of the rest.
+    /// - Parameter seed: A third of the seeds keep nothing else, a third everything.
     package func reboot(seed: UInt64) {
         var luck = Generator(seed: seed)
         let mood = luck.next() % 3
@@ -14,11 +13,11 @@ extension SimulatedDisk {
         with { state in state = outcomes.outcome(choice) }
     }
 
-    /// Calls `body` at every moment at which the power may go and leave something new, with the disk as it is then. It must
-    /// not touch this disk.
+    /// Calls `body` with the current disk at every moment when a power cut could leave something new. `body` must not
+    /// use this disk.
     package func observe(_ body: ((SimulatedDisk) -> Void)?) { with { $0.observer = body } }
 
-    /// The same disk once more, cache and all, with nothing open.
+    /// A copy of the disk and its cache, with no open files.
     package func snapshot() -> SimulatedDisk { Self.snapshot(with { $0 }) }
 
     static func snapshot(_ state: State) -> SimulatedDisk {
@@ -29,7 +28,7 @@ extension SimulatedDisk {
         return SimulatedDisk(state: state)
     }
 
-    /// The same disk once more, all of it durable.
+    /// A copy of the disk on which everything is durable.
     package func copy() -> SimulatedDisk {
         let other = snapshot()
         other.with { state in
@@ -48,7 +47,7 @@ extension SimulatedDisk {
         return other
     }
 
-    /// Everything that was written is durable, as after `sync`. A disk whose power is gone has nothing left to write.
+    /// Makes all writes durable, like `sync`. A disk without power has no cache to write.
     package func synchronizeAll() {
         with { state in
             guard !state.isCrashed else { return }
@@ -61,7 +60,7 @@ extension SimulatedDisk {
         }
     }
 
-    /// What is on the platter, as whoever takes the disk out finds it.
+    /// The durable content only, as on the platter of a removed disk.
     package func durableCopy() -> SimulatedDisk {
         let other = snapshot()
         other.with { state in
@@ -75,10 +74,8 @@ extension SimulatedDisk {
         return other.copy()
     }
 
-    /// How many descriptors are open.
     package var openFileCount: Int { with { $0.files.count } }
 
-    /// Every file as it is now: path to bytes.
     package func files() -> [String: [UInt8]] {
         with { state in
             var found: [String: [UInt8]] = [:]
@@ -92,7 +89,7 @@ extension SimulatedDisk {
         }
     }
 
-    /// Every path, directories with a slash at the end, in byte order.
+    /// Every path in byte order; directories end in a slash.
     package func paths() -> [String] {
         with { state in
             var found: [String] = []
@@ -106,8 +103,8 @@ extension SimulatedDisk {
         }
     }
 
-    /// What a thief reads off the platter: every block that was ever given to a file and what it holds now, those of removed
-    /// files too, as the cache and as the platter have them; and where in their file they lay.
+    /// Every block that ever belonged to a file, with its offset in the file: current contents in cache and on the
+    /// platter, including removed files.
     package func image() -> [(offset: Int, bytes: [UInt8])] {
         with { state in
             let blocks = state.nodes.keys.sorted().flatMap { number -> [[UInt8]] in
@@ -128,7 +125,7 @@ extension SimulatedDisk {
         }
     }
 
-    /// Changes a file's bytes behind the store's back, durably; `nil` removes it.
+    /// Changes a file's bytes durably without the store; `nil` removes the file.
     package func replace(_ path: String, with bytes: [UInt8]?) {
         with { state in
             var folder = 0

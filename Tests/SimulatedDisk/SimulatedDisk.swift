@@ -2,18 +2,17 @@ import Glibc
 import Store
 import Synchronization
 
-/// A disk in memory that distinguishes what is on the platter from what is only in the cache, crashes at the n-th
-/// operation, tears writes at 512 bytes, loses what was not synchronised, and fails on command. Copies share what neither
-/// of them has changed.
+/// An in-memory disk with a volatile cache. It crashes at the n-th operation, tears writes at 512 bytes, loses unsynced
+/// data and fails on command. Copies share unchanged pages.
 package final class SimulatedDisk: FileSystem {
     package static let sectorByteCount = 512
     private static let blockByteCount = 4_096
 
-    /// What the cache held of a sector at some moment since it was last durable.
+    /// A cached version of a sector since it was last durable.
     struct Version {
         let name: UInt64
         let bytes: [UInt8]
-        /// A failed fsync has taken it off the list of dirty pages: it may have arrived, and no later fsync writes it.
+        /// A failed fsync has marked the page clean: the version may have arrived, and no later fsync writes it.
         var isDropped = false
     }
 
@@ -22,14 +21,14 @@ package final class SimulatedDisk: FileSystem {
         package var mode: UInt32
         package var content = SimulatedBytes()
         package var entries: [String: Int] = [:]
-        /// What survives a power cut for certain.
+        /// Content that certainly survives a power cut.
         package var durable = SimulatedBytes()
         package var durableEntries: [String: Int] = [:]
-        /// What may survive it, by sector, oldest first.
+        /// Content that may survive it, by sector, oldest first.
         var pending: [Int: [Version]] = [:]
         var sizes: [Int] = []
         var pendingEntries: [String: [Int?]] = [:]
-        /// Which write each durable sector is from.
+        /// The write that each durable sector comes from.
         var durableVersions: [Int: UInt64] = [:]
 
         init(isDirectory: Bool) {
@@ -40,7 +39,6 @@ package final class SimulatedDisk: FileSystem {
         var isClean: Bool { pending.isEmpty && sizes.isEmpty && pendingEntries.isEmpty }
         var durableCount: Int { durable.count }
 
-        /// The cache is empty after a restart.
         mutating func restart() {
             content = durable
             entries = durableEntries
@@ -58,12 +56,11 @@ package final class SimulatedDisk: FileSystem {
     }
 
     package struct Fault {
-        /// The operation it strikes, counted from the start.
+        /// The number of the first failing operation, counted from the start.
         package var at: Int
         package var code: Int32
-        /// Whether it also strikes every later operation.
         package var isLasting: Bool
-        /// Only operations with the name of the first that is struck.
+        /// Only operations with the name of the first failing one fail.
         package var isForOneCall: Bool
 
         package init(at: Int, code: Int32, isLasting: Bool, isForOneCall: Bool = false) {
@@ -85,37 +82,34 @@ package final class SimulatedDisk: FileSystem {
         package var crashAt: Int?
         package var isCrashed = false
         package var fault: Fault?
-        /// The call that a fault has struck.
         package var struckCall: String?
-        /// No new blocks: writes for which a file has no room left, and new files, fail with ENOSPC.
+        /// A full disk: writes that need a new block, and new files, fail with ENOSPC.
         package var isFull = false
-        /// From this operation on it is.
         package var fullAt: Int?
         package var isReadOnly = false
-        /// Bytes that cannot be read, by the name with which their file was opened.
+        /// Unreadable ranges by the file name at opening.
         package var unreadable: [String: Range<Int>] = [:]
-        /// Every write, in order.
+        /// Every write, in order, if ``keepsHistory``.
         package var history: [[UInt8]] = []
         package var keepsHistory = false
-        /// As a disk with a cache of its own that it does not write when told to.
+        /// fsync succeeds without making anything durable, as on a disk with its own volatile cache.
         package var liesAboutBarriers = false
-        /// The same of one file, by the name with which it was opened: a commit that is acknowledged before its barrier.
+        /// fsync of the file opened by this name has no effect, so that a commit is acknowledged before its barrier.
         package var skipsBarriersOf: String?
-        /// Zeros are not written to this file: ciphertext that outlives its erasure.
+        /// Zeros are not written to this file, so that its ciphertext outlives erasure.
         package var keepsWhatIsErasedOf: String?
-        /// All that is written is durable at once: for whoever never cuts the power.
+        /// Every write is durable at once, for tests without power cuts.
         package var isWrittenThrough = false
-        /// As a file system that copies on write, or one that destroys by renaming: what a write replaces stays somewhere.
+        /// Keeps overwritten blocks, like a copy-on-write file system or one that replaces files by renaming.
         package var keepsOldBlocks = false
         var oldBlocks: [(offset: Int, bytes: [UInt8])] = []
-        /// Names the writes: two disks with the same story have the same names.
+        /// Hash of the writes: disks with equal histories have equal hashes.
         package var story: UInt64 = 0
-        /// Names the durable content.
+        /// Hash of the durable content.
         var durableName: UInt64 = 0
-        /// Told of every moment at which the disk could be cut off, with the disk as it is.
+        /// Called with a snapshot at every moment when a power cut could leave something new.
         var observer: ((SimulatedDisk) -> Void)?
 
-        /// Nothing is open any more.
         mutating func restart() {
             firstFile = nextFile
             files = [:]
@@ -162,8 +156,7 @@ package final class SimulatedDisk: FileSystem {
 
     // MARK: - Faults
 
-    /// Counts an operation and decides its fate.
-    /// - Returns: whether the power goes in the middle of it.
+    /// Counts an operation and applies faults. Returns whether the power fails during it.
     private func begin(_ state: inout State, _ name: String) throws(SystemError) -> Bool {
         if state.isCrashed { throw SystemError(name, EIO) }
         state.operations += 1
@@ -191,7 +184,6 @@ package final class SimulatedDisk: FileSystem {
         return try result!.get()
     }
 
-    /// The disk has changed: this is a moment at which the power may go.
     private func tell(_ state: State) { state.observer?(Self.snapshot(state)) }
 
     // MARK: - FileSystem
@@ -216,7 +208,7 @@ package final class SimulatedDisk: FileSystem {
         return (String(name[..<slash]), String(name[name.index(after: slash)...]))
     }
 
-    /// Gives a name to a node, or takes it away; durable with the directory's next fsync.
+    /// Adds or removes a directory entry; durable with the directory's next fsync.
     private func enter(_ state: inout State, _ folder: Int, _ name: String, _ node: Int?) {
         state.nodes[folder]?.entries[name] = node
         if state.isWrittenThrough {
@@ -257,7 +249,7 @@ package final class SimulatedDisk: FileSystem {
 
     package func close(_ file: Int32) {
         with { state in
-            // A descriptor from before the power cut.
+            // The descriptor was opened before the power cut.
             if file < state.firstFile { return }
             guard let open = state.files.removeValue(forKey: file) else { preconditionFailure("closed twice: \(file)") }
             if state.locks[open.node] == file { state.locks[open.node] = nil }
@@ -284,7 +276,7 @@ package final class SimulatedDisk: FileSystem {
             if state.isReadOnly { throw SystemError("write", EROFS) }
             if open.path == state.keepsWhatIsErasedOf, bytes.allSatisfy({ $0 == 0 }) { return }
             var part = bytes[...]
-            // A full disk takes what there is room for in the file's last block.
+            // A full disk accepts bytes up to the end of the file's last block.
             let room = (count + Self.blockByteCount - 1) / Self.blockByteCount * Self.blockByteCount
             let isTooLong = state.isFull && Int(offset) + bytes.count > room
             if isTooLong { part = bytes.prefix(max(0, room - Int(offset))) }
@@ -298,7 +290,6 @@ package final class SimulatedDisk: FileSystem {
         }
     }
 
-    /// Writes into the cache.
     private func put(_ state: inout State, _ number: Int, _ offset: Int, _ bytes: ArraySlice<UInt8>) -> Range<Int> {
         guard !bytes.isEmpty, var node = state.nodes[number] else { return 0..<0 }
         state.nodes[number] = nil
@@ -306,7 +297,7 @@ package final class SimulatedDisk: FileSystem {
         let end = offset + bytes.count
         if state.keepsOldBlocks { state.oldBlocks.append((offset, node.content.read(at: offset, count: bytes.count))) }
         if state.isWrittenThrough {
-            // Only one of the two while it is changed, so that no page is copied for the other.
+            // Changes one of the two while the other is empty, so that no page is copied.
             node.durable = SimulatedBytes()
             node.content.write(bytes, at: offset)
             node.durable = node.content
@@ -320,7 +311,7 @@ package final class SimulatedDisk: FileSystem {
             var content = node.content.read(at: sector * Self.sectorByteCount, count: Self.sectorByteCount)
             content += [UInt8](repeating: 0, count: Self.sectorByteCount - content.count)
             node.pending[sector, default: []].append(Version(name: mixed([name, UInt64(sector)]), bytes: content))
-            // A file may be cut anywhere it was extended to.
+            // A power cut may leave any size the file was extended to.
             let sectorEnd = min(end, (sector + 1) * Self.sectorByteCount)
             if sectorEnd > old { node.sizes.append(sectorEnd) }
         }
@@ -330,7 +321,7 @@ package final class SimulatedDisk: FileSystem {
         return sectors
     }
 
-    /// What the cache shows of these sectors is durable.
+    /// Makes the cached version of these sectors durable.
     private func settle(_ state: inout State, _ number: Int, _ sectors: some Sequence<Int>) {
         guard !state.isWrittenThrough, var node = state.nodes[number] else { return }
         state.nodes[number] = nil
@@ -352,7 +343,7 @@ package final class SimulatedDisk: FileSystem {
     package func synchronize(_ file: Int32, dataOnly: Bool) throws(SystemError) {
         try run { state throws(SystemError) in
             do throws(SystemError) { if try begin(&state, "fsync") { throw SystemError("fsync", EIO) } } catch {
-                // As Linux does: the dirty pages are dropped from the dirty list, and the next fsync succeeds.
+                // Like Linux: a failed fsync marks the dirty pages clean, and the next fsync succeeds.
                 if !state.isCrashed, let number = state.files[file]?.node { drop(&state, number) }
                 throw error
             }
@@ -374,7 +365,6 @@ package final class SimulatedDisk: FileSystem {
         }
     }
 
-    /// What is on the list of dirty pages, and the entries of a directory.
     private func writeBack(_ state: inout State, _ number: Int) {
         guard let node = state.nodes[number] else { return }
         settle(&state, number, node.pending.filter { $0.value.contains { !$0.isDropped } }.keys.sorted())

@@ -1,6 +1,6 @@
-/// What happens when, in the order of time and, at one time, in the order in which it was planned. A binary heap.
+/// Events by time, and by order of planning at equal times. A binary heap.
 struct EventQueue<Event> {
-    /// The events stay where they are: what moves through the heap is small.
+    /// The events stay in place: the heap moves small entries.
     private struct Entry {
         var time: Int64
         var sequence: UInt64

@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// Knows everything and trusts nobody: what must never happen (I1 to I7), checked as it happens.
+/// Checks the invariants (I1 to I7) at every event.
 struct Oracle {
     struct Key: Hashable {
         let client: ClientID
@@ -15,12 +15,12 @@ struct Oracle {
     struct Sent {
         var node: Int
         var time: Int64
-        /// What the clock of each node had lost by then.
+        /// Time each node's clock had lost by then.
         var lost: [Milliseconds]
     }
 
-    /// What a frame takes at most from the turn in which its age was measured to its receiver, in milliseconds: a commit of
-    /// 40 and a delay of 4,000, behind others that are no later.
+    /// Longest way of a frame after its age was measured, in milliseconds: a commit of 40 and a delay of 4,000, behind
+    /// frames that are no later.
     static let transit: Milliseconds = 5_000
 
     struct Shown {
@@ -31,36 +31,35 @@ struct Oracle {
 
     var violations: [String] = []
     var counts: [String: Int] = [:]
-    /// A conversation's inboxes: the creator's first.
     var conversations: [ConversationID: [(node: Int, client: ClientID)]] = [:]
     var ended: Set<ClientID> = []
-    /// What each node has destroyed, as its process knows it.
+    /// Conversations each node has destroyed, as its process knows.
     var exploded: [Int: Set<ConversationID>] = [:]
-    /// And with which inbox it is gone from the disk: what no crash brings back.
+    /// Conversations durably destroyed, with their inbox: a crash must not bring them back.
     var explodedDurably: [Int: [ConversationID: ClientID]] = [:]
     var everDurable: Set<Key> = []
     var everKept: Set<Key> = []
     var ackedAsStored: Set<Key> = []
-    /// When what is durable ends, by its holder's clock.
+    /// End of each durable message by its holder's clock.
     var ends: [Key: Timestamp] = [:]
     var shown: [Key: Shown] = [:]
     var sentAt: [MessageID: Sent] = [:]
-    /// Agreements that both members have signed, as this oracle has verified itself.
+    /// Agreements whose two signatures this oracle has verified.
     var agreements: [AgreementID: Agreement] = [:]
     var welcomed: [InviteTag: [ConversationID: Set<PublicKey>]] = [:]
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
-    /// Contents whose dwell a mailbox may have named falsely, and by how much at most: the slice bounds it.
+    /// Contents whose dwell a mailbox may have misstated, with the maximum error: one slice.
     var lied: [MessageID: Milliseconds] = [:]
-    /// Contents of slots of a doubtful age, which are not acknowledged.
+    /// Contents of slots with a doubtful age, which are not acknowledged.
     var doubtful: Set<MessageID> = []
-    /// How far a node's clock was stepped forward in all when an inbox of it was told the keys of a member's slices.
+    /// How far a node's clock had been stepped forward when its inbox received a member's slice keys.
     var gainedAtKeys: [ClientID: [PublicKey: Milliseconds]] = [:]
-    /// Slots that were put: no number is used twice.
+    /// Slots that were put: no number may be used twice.
     var slotNames: [BoxID: Set<SimulatedMailbox.Name>] = [:]
-    /// The end that a watcher was told of: it only comes nearer.
+    /// The reported explosion time, which may only come nearer.
     var shownEnd: [ClientID: Timestamp] = [:]
 
-    /// The signed bytes, put together here again from the specification and not by the code under test.
+    /// Builds the signed bytes from the specification, independently of the code under test.
     static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
         func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
         func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
@@ -93,7 +92,7 @@ struct Oracle {
 
     // MARK: Messages
 
-    /// How long a text stays that nobody opens (section 6, points 7 and 12); `nil`: it is not kept.
+    /// How long an unopened text is kept (page Lifetime); `nil`: not at all.
     private static func unreadLength(_ terms: LifetimeTerms) -> Milliseconds? {
         guard let length = terms.lifetime.milliseconds else { return nil }
         return terms.timer == .send ? min(length, terms.unopened ?? length) : terms.unopened ?? 30 * .day
@@ -101,24 +100,21 @@ struct Oracle {
 
     private func terms(_ content: Content) -> LifetimeTerms? { content.agreement.flatMap { agreements[$0]?.terms } }
 
-    /// What the clocks of a message's sender and of its holder have lost since it was sent: as much less of its age is
-    /// seen.
+    /// Time the clocks of sender and holder have lost since sending; the age is understated by that much.
     private func lost(since sent: Sent, _ holder: SimulatedNode, _ simulation: Simulation) -> Milliseconds {
         Set([sent.node, holder.index]).reduce(0) { $0 + simulation.nodes[$1].lost - sent.lost[$1] }
     }
 
-    /// What a mailbox gains that names a dwell of zero: one slice. An owner whose clock went back takes a later slice for the
-    /// present one.
+    /// The error of a false dwell: one slice. An owner whose clock went back takes a later slice for the current one.
     private func lie(_ id: MessageID, _ holder: SimulatedNode) -> Milliseconds {
         lied[id].map { $0 + holder.lost } ?? 0
     }
 
-    /// By the simulation's time nothing is kept for longer than was agreed from when it was sent.
+    /// By simulation time a message must not be kept longer than agreed after sending.
     ///
-    /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. Both run at the
-    /// simulation's pace but for steps. A step forward, whose ever, makes the age larger or the rest shorter: it never
-    /// lengthens a life, so it is no reason for slack. What lengthens it is the time on the way, which nobody sees, and what
-    /// a clock has lost that was set back.
+    /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. A step forward only
+    /// shortens a life, so it needs no slack. The slack is the undetected time on the way, and the time that a clock
+    /// lost when it was set back.
     mutating func checkKept(
         _ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode,
         _ simulation: Simulation
@@ -133,15 +129,14 @@ struct Oracle {
         if excess > 0 { violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long") }
     }
 
-    /// Whoever does not hold the agreement keeps it in memory, for as long as its sender does.
+    /// A member without the agreement keeps the message in memory, as long as its sender does.
     private func longestUnread(_ content: Content, _ keeping: NodeAction.Keeping) -> Milliseconds? {
         let agreed = terms(content).flatMap(Self.unreadLength)
         guard keeping == .memory else { return agreed }
         return [agreed, content.lifetime.milliseconds].compactMap { $0 }.max()
     }
 
-    /// By the receiver's own clock there is no slack: it is kept for as long as it may stay unopened, less its age. A cap
-    /// of the receiver's own may make that less.
+    /// By the receiver's clock there is no slack: the unopened time less the age. The receiver's cap may shorten it.
     private mutating func checkEnd(
         of message: Message, age: Milliseconds, _ keeping: NodeAction.Keeping, isCapped: Bool, _ now: Timestamp,
         _ simulation: Simulation
@@ -153,7 +148,7 @@ struct Oracle {
         }
     }
 
-    /// What was read stays until its whole time is over: from when it was sent, or from now on.
+    /// A read message stays for its whole lifetime, from sending or from now.
     mutating func checkRescheduled(
         _ content: Content, to expiresAt: Timestamp, _ node: SimulatedNode, _ simulation: Simulation
     ) {
@@ -161,7 +156,7 @@ struct Oracle {
             return
         }
         let arrived = sent.time + Self.transit + lost(since: sent, node, simulation) + lie(content.id, node)
-        // By a clock that was set back it may be read before it has come.
+        // By a clock that was set back it may be read before it arrived.
         let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
         if excess > 0 {
@@ -169,7 +164,7 @@ struct Oracle {
         }
     }
 
-    /// Nobody reads what is older than was agreed, whatever the clocks say: the slack is that of ``checkKept``.
+    /// A message older than agreed must not be read, whatever the clocks say; slack as in ``checkKept``.
     mutating func checkRead(_ message: Message, _ node: SimulatedNode, _ simulation: Simulation) {
         guard let sent = sentAt[message.content.id],
             let length = terms(message.content)?.longest ?? message.content.lifetime.milliseconds
@@ -182,7 +177,7 @@ struct Oracle {
         }
     }
 
-    /// Whoever says that a lifetime was agreed can show both signatures.
+    /// A reported agreement must have both signatures.
     mutating func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
         guard agreements[id] == nil else { return }
         guard let client = event.client, let machine = node.core.conversation(client),
@@ -195,7 +190,7 @@ struct Oracle {
         agreements[id] = agreement
     }
 
-    /// What is on the disk rests on an agreement that both have signed.
+    /// A stored message needs an agreement with both signatures.
     mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation)
     {
         guard let id = message.content.agreement, let agreement = agreements[id] else {
@@ -207,7 +202,7 @@ struct Oracle {
         {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores under a foreign agreement")
         }
-        // What was stored before a clock was set back ends later by that clock.
+        // A message stored before a clock was set back ends later by that clock.
         let slack = sentAt[message.content.id].map { lost(since: $0, node, simulation) } ?? 0
         guard agreement.terms.keepsSomething, let expiresAt = message.expiresAt,
             expiresAt <= node.now(simulation.time) + agreement.terms.longest + slack
@@ -245,7 +240,7 @@ struct Oracle {
         }
     }
 
-    /// A frame arrives; an acknowledgement means that the other side has the message.
+    /// Checks an arriving frame; an acknowledgement means that the other side has the message.
     mutating func receives(
         _ frame: Frame, _ client: ClientID, from other: ClientID, _ node: SimulatedNode, _ simulation: Simulation
     ) {
@@ -274,14 +269,14 @@ struct Oracle {
             let joiner = isDialer ? link.listenerKey : link.dialerKey
             let client = isDialer ? link.dialerClient : link.listenerClient
             counts["welcomes", default: 0] += 1
-            // Two members: who is welcomed is in the creator's durable record.
+            // A welcomed joiner must be in the creator's durable record.
             let admitted: Bool
             if case .conversation(let record)? = node.durable.inboxes[client]?.record.role {
                 admitted = record.members.contains { $0.key == joiner }
             } else {
                 admitted = false
             }
-            // What has exploded since has no record, and its welcome leads nowhere.
+            // An exploded conversation has no record, and its welcome is void.
             if !admitted, !ended.contains(client) {
                 violations.append("t=\(simulation.time) a welcome left before it was durable")
             }
@@ -295,7 +290,7 @@ struct Oracle {
         for aged in contents {
             let (content, age) = (aged.content, aged.age)
             if age < 0 { violations.append("t=\(simulation.time) a negative age") }
-            // An age that is too large would shorten the life at the receiver.
+            // An overstated age would shorten the life at the receiver.
             if age > max(0, node.now(simulation.time) - content.sentAt) {
                 violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
             }
@@ -305,7 +300,7 @@ struct Oracle {
         }
     }
 
-    /// What a mailbox is given rests on an agreement of all members to it, and on a number that no other slot has.
+    /// A put needs an agreement of all members and a fresh slot number.
     mutating func checkMailed(
         _ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode,
         _ simulation: Simulation
@@ -319,7 +314,7 @@ struct Oracle {
         }
     }
 
-    /// A watcher is told.
+    /// Checks an event for a watcher.
     mutating func saw(_ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
         counts["event " + event.kind.name, default: 0] += 1
         switch event.kind {
@@ -360,7 +355,7 @@ struct Oracle {
         explodes(conversation, client, node)
     }
 
-    /// An explosion whose page was not written has not happened: nobody was told of it.
+    /// Without its durable page an explosion did not happen, and was not reported.
     mutating func crashes(_ node: SimulatedNode) {
         let gone = explodedDurably[node.index] ?? [:]
         exploded[node.index] = Set(gone.keys)
@@ -389,7 +384,7 @@ struct Oracle {
 }
 
 extension Simulation {
-    /// After every step of a node.
+    /// Runs after every step of a node.
     func checkAfterStep(_ node: SimulatedNode) {
         for conversation in oracle.exploded[node.index] ?? [] where node.core.client(of: conversation) != nil {
             violation("I5 node \(node.index) has a conversation that it destroyed, awake or asleep")
@@ -403,7 +398,7 @@ extension Simulation {
         if node.core.linkCount > 160 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
     }
 
-    /// After every commit of a node.
+    /// Runs after every commit of a node.
     func checkAfterCommit(_ node: SimulatedNode) {
         guard let gone = oracle.exploded[node.index], node.pending.isEmpty else { return }
         for inbox in node.durable.inboxes.values {
@@ -413,7 +408,7 @@ extension Simulation {
         }
     }
 
-    /// Whoever has had its turn holds nothing whose time has come by its own clock.
+    /// A node that has had its turn must not hold an expired schedule by its own clock.
     func checkSchedules(_ node: SimulatedNode) {
         for conversation in node.core.conversations {
             guard let schedule = conversation.record.schedule, schedule.expiresAt <= node.now(time) else { continue }
@@ -421,7 +416,7 @@ extension Simulation {
         }
     }
 
-    /// By this node's clock the time of an explosion that has happened elsewhere is still to come.
+    /// Whether by this node's clock the explosion that happened elsewhere is still to come.
     func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
         guard let notice = ExplodeNotice(opening: tombstone.notice, conversation: tombstone.conversation) else {
             return false
@@ -429,8 +424,7 @@ extension Simulation {
         return !notice.isDue(now: node.now(time))
     }
 
-    /// Whether a node that remembers an explosion finds a member that does not know of it, or is found by it: where one
-    /// looks for the other, it is now.
+    /// Whether a node with a tombstone and a member without one can reach each other at known addresses.
     private func canTell(_ holder: SimulatedNode, _ machine: ConversationStateMachine, _ node: SimulatedNode) -> Bool {
         guard let tombstone = holder.core.tombstone(machine.conversation), !isToCome(tombstone, node) else {
             return false
@@ -442,13 +436,12 @@ extension Simulation {
         }
     }
 
-    /// Where this one looks for a member, it is now.
     private func knows(_ machine: ConversationStateMachine, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
         machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
     }
 
-    /// The two inboxes of a conversation that both still have it and know each other; without those that have both moved
-    /// and have nobody who could tell them.
+    /// Pairs of inboxes that still have their conversation and know each other, except those that both moved and that
+    /// no other member can introduce.
     func pairs() -> [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] {
         var result: [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] = []
         var found: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
@@ -471,7 +464,6 @@ extension Simulation {
         return result
     }
 
-    /// Why the simulation has not come to rest; `nil` when it has.
     func unrest() -> String? {
         for (node, one, other, two) in pairs() {
             guard one.isOnline(two.key.publicKey), two.isOnline(one.key.publicKey) else {
@@ -496,7 +488,7 @@ extension Simulation {
             if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
             for tombstone in node.core.tombstones where tombstone.role == .creator && !tombstone.isTraceless {
                 for member in tombstone.members where tombstone.confirmed[member] == nil {
-                    // Whoever left or cancelled has nothing to confirm with.
+                    // A member that left or cancelled cannot confirm.
                     let holder = nodes.first { holder in
                         holder.keys.contains { $0.value.publicKey == member && holder.core.conversation($0.key) != nil }
                     }
@@ -511,7 +503,7 @@ extension Simulation {
                         continue
                     }
                     if let holder, isToCome(tombstone, holder) { continue }
-                    // Who has moved since is found by nobody: a tombstone learns no new addresses.
+                    // A member that moved since is not found: a tombstone learns no new addresses.
                     let told = node.disk.fanOuts[tombstone.conversation]?.first { $0.key == member }
                     if let waits = holder ?? confirmer, told?.endpoints.contains(waits.endpoint) != true { continue }
                     if let waits = holder ?? confirmer {
@@ -571,9 +563,8 @@ extension Simulation {
             guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let end = oracle.ends[key],
                 node.disk.messages[key.client]?[key.message] == nil
             else { continue }
-            // Only when its holder's clock has once come to its end may it be gone. That clock's own steps are in it, and
-            // nobody else's matter any more: what the sender's has done to the age was checked when the message left, and
-            // the end that follows from the age when it came. So there is no slack.
+            // A stored message may only vanish after its end by its holder's clock, including its steps. The sender's
+            // age and the derived end were checked before, so there is no slack.
             if end > node.latestNow(time) {
                 violation("I1 a message acknowledged as stored is gone at node \(node.index)")
             }

@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// A time in which no two nodes have a link, and everything goes by the mailbox.
+/// A period without links, in which everything goes through the mailbox.
 extension Simulation {
     private struct Way {
         let sender: SimulatedNode
@@ -11,12 +11,11 @@ extension Simulation {
         let theirs: ClientID
         /// The receiver's acknowledgement has a box to go to.
         let isAnswered: Bool
-        /// How long a text may wait unopened.
+        /// Longest time that a text may wait unopened.
         let unread: Milliseconds
         var message: MessageID?
     }
 
-    /// Whose inbox it is.
     func client(of key: PublicKey) -> ClientID? {
         for node in nodes {
             if let client = node.keys.first(where: { $0.value.publicKey == key })?.key { return client }
@@ -32,7 +31,7 @@ extension Simulation {
                 return []
             }
         }
-        // Keys of slices are exchanged, and boxes claimed, if members find each other now.
+        // Members that find each other now exchange slice keys and claim boxes.
         let start = time
         while time < start + 10 * .minute, !hasConverged { run(until: time + 5 * .second) }
         run(until: time + 2 * Limits.sliceRequestPatience)
@@ -53,7 +52,7 @@ extension Simulation {
             comeBack(nodes[node])
         }
         let end = time + .hour
-        // What is over when its receiver comes back does not come.
+        // A text that expires before its receiver returns does not arrive.
         let awaited = texts.filter { text in
             returns[text.receiver.index].map { $0 - partedAt + .hour < text.unread } ?? true
         }
@@ -67,8 +66,7 @@ extension Simulation {
         log("parted no more")
     }
 
-    /// Some go off, for minutes or hours.
-    /// - Returns: when each comes back.
+    /// Some nodes go off for minutes or hours. Returns their return times.
     private func leave() -> [Int: Int64] {
         var result: [Int: Int64] = [:]
         for node in nodes where chance(40) {
@@ -89,7 +87,7 @@ extension Simulation {
         }
     }
 
-    /// From each member to each whose box and key it knows.
+    /// All pairs (sender, receiver) where the sender knows the receiver's box and key.
     private func ways() -> [Way] {
         var result: [Way] = []
         for node in nodes {
@@ -115,7 +113,7 @@ extension Simulation {
         return result
     }
 
-    /// A text in each conversation that has one. Whoever is off sends none.
+    /// Sends a text in each conversation with a way; nodes that are off send none.
     private func send(on ways: [Way]) -> [Way] {
         var sent: [ClientID: MessageID] = [:]
         for client in Set(ways.map(\.client)).sorted() {
@@ -150,7 +148,7 @@ extension Simulation {
         }
     }
 
-    /// What has not arrived by box; `nil` when all has.
+    /// A text that has not arrived by box; `nil` when all have.
     private func unrestOfParted(_ texts: [Way]) -> String? {
         for text in texts {
             // An explosion may have come first.

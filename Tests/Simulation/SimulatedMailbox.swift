@@ -1,8 +1,8 @@
 import Crypto
 import Messaging
 
-/// The mailbox of all nodes of a simulation. Nothing in it is sealed: the oracle reads it, and a slot opens while its
-/// slice's key would exist. The seals and the mailbox's own state machine are tested by the simulation of whole nodes.
+/// The mailbox of all nodes. Its slots are unsealed for the oracle, and open while their slice's key would exist. The
+/// simulation of whole nodes tests the seals and the mailbox's state machine.
 struct SimulatedMailbox {
     enum Conduct: CaseIterable {
         case honest
@@ -32,11 +32,10 @@ struct SimulatedMailbox {
         var putAt: Int64
         var until: Int64
         var isDiscarded = false
-        /// How far the sender's clock was stepped forward since it was told the owner's slices: it reckons with later ones.
+        /// How far the sender's clock was stepped forward since it received the owner's slices: it uses later ones.
         var stepped: Milliseconds = 0
     }
 
-    /// A slot on its way, and the messages in it.
     struct Parcel {
         var slot: Slot
         var messages: [MessageID]
@@ -45,7 +44,6 @@ struct SimulatedMailbox {
     var conduct = Conduct.honest
     var isUp = true
     let card: ContactCard
-    /// Each claimed box, and its owner's node.
     var owners: [BoxID: Int] = [:]
     var boxes: [BoxID: [Slot]] = [:]
 
@@ -61,18 +59,17 @@ struct SimulatedMailbox {
         for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.until <= time } }
     }
 
-    /// A restart: what it had in memory is gone.
+    /// A restart loses the slots in memory.
     mutating func restart() { for box in boxes.keys.sorted() { boxes[box]?.removeAll { $0.kind == .memory } } }
 }
 
-/// The shell's part with a mailbox: orders, boxes, keys of slices, notices.
+/// The shell's mailbox part: orders, boxes, slice keys, notices.
 extension Simulation {
-    /// How often a node whose mailbox does not answer tries again.
     private func retryPause() -> Int64 { 1_000 + roll(15_000) }
 
     // MARK: Keys of slices
 
-    /// As many keys as one step makes, then the next step. All are one key: nothing is sealed here.
+    /// Sends the keys of one step, then the next step's. All keys are equal, because nothing is sealed here.
     func sendSlices(
         _ node: SimulatedNode, _ client: ClientID, _ agreement: AgreementID, above: UInt32?, on link: LinkID
     ) {
@@ -97,20 +94,19 @@ extension Simulation {
 
     // MARK: Orders
 
-    /// The numbers of an order's slots are durable: the slots are on their way, whatever becomes of their sender.
+    /// The slot numbers of an order are durable, so its slots go out whatever happens to the sender.
     func begin(_ order: MailOrder, _ client: ClientID, _ node: SimulatedNode) {
         let parcels = node.isLocked ? [] : parcels(of: order, client, node)
         let happening = Happening.mail(node.index, incarnation: node.incarnation, client, order, parcels)
         queue.push(happening, at: time + 1 + roll(500))
     }
 
-    /// An order reaches the mailbox.
     func mail(
         _ order: MailOrder, _ parcels: [SimulatedMailbox.Parcel], _ client: ClientID, _ node: SimulatedNode,
         _ incarnation: Int
     ) {
         var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false)
-        // Of several slots some may arrive, and of the last the answer may be lost.
+        // Some of the slots may arrive, and the last answer may be lost.
         let isCutAfter = isParted || !chance(30) ? Int.max : Int(roll(Int64(parcels.count) + 1))
         if mailbox.isUp, mailbox.owners[order.address.box] != nil, !parcels.isEmpty {
             result.isComplete = true
@@ -136,7 +132,7 @@ extension Simulation {
         queue.push(.mailed(node.index, incarnation: incarnation, client, order, result), at: time + 1 + roll(500))
     }
 
-    /// At most three messages in each slot, so that orders have several.
+    /// At most three messages per slot, so that orders need several.
     private func parcels(of order: MailOrder, _ client: ClientID, _ node: SimulatedNode) -> [SimulatedMailbox.Parcel] {
         guard let sender = node.keys[client]?.publicKey else { return [] }
         var contents: [AgedContent] = []
@@ -184,7 +180,7 @@ extension Simulation {
         queue.push(.visit(node.index, incarnation: node.incarnation), at: time + wait)
     }
 
-    /// A node claims its boxes and takes what has come.
+    /// A node claims its boxes and takes new slots.
     func visit(_ node: SimulatedNode) {
         guard !node.isLocked else { return planVisit(node, in: retryPause()) }
         guard mailbox.isUp else {
@@ -211,7 +207,7 @@ extension Simulation {
             node.claimed[box] = node.core.owner(of: seed).flatMap { node.core.conversationID($0) }
         }
         for (box, conversation) in node.claimed.sorted(by: { $0.key < $1.key }) where node.boxes[box] == nil {
-            // The box of an exploded conversation stays, with the notices in it and our answers.
+            // The box of an exploded conversation stays, with its notices and our answers.
             if node.core.tombstone(conversation) != nil { continue }
             count("boxes dropped")
             mailbox.owners[box] = nil
@@ -220,7 +216,6 @@ extension Simulation {
         }
     }
 
-    /// - Returns: whether something in it is to be taken later.
     private func empty(_ box: BoxID, _ client: ClientID, _ node: SimulatedNode) -> Bool {
         var slots = (mailbox.boxes[box] ?? []).filter { !$0.isDiscarded || mailbox.conduct == .repeats && chance(30) }
         guard !slots.isEmpty else { return false }
@@ -240,7 +235,7 @@ extension Simulation {
         return isBlocked
     }
 
-    /// - Returns: whether the slot is to be taken later.
+    /// Returns whether the slot must be taken later.
     private func take(
         _ slot: SimulatedMailbox.Slot, in box: BoxID, _ machine: ConversationStateMachine, _ client: ClientID,
         _ node: SimulatedNode
@@ -318,13 +313,13 @@ extension Simulation {
         return false
     }
 
-    /// What is to be acknowledged to a member, by its box.
+    /// Pending acknowledgements for a member, to go by its box.
     private func owed(to member: PublicKey, _ client: ClientID, _ node: SimulatedNode) -> Set<MessageID> {
         let said = node.core.conversation(client)?.savedRecord.mailbox.acknowledgements[member]
         return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
     }
 
-    /// The owner's word arrives at the mailbox, when what it has taken is durable.
+    /// A discard reaches the mailbox after the taken content is durable.
     func discard(_ name: SimulatedMailbox.Name, in box: BoxID, answer: [UInt8]?) {
         guard mailbox.isUp, let index = mailbox.boxes[box]?.firstIndex(where: { $0.name == name }) else { return }
         if let answer {
@@ -360,7 +355,7 @@ extension Simulation {
         }
     }
 
-    /// Before the explosion that follows in the same actions.
+    /// Stores the notices before the explosion that follows in the same actions.
     func keep(
         _ notices: [MailNotice], of conversation: ConversationID, among actions: [NodeAction], _ node: SimulatedNode
     ) {
@@ -371,7 +366,7 @@ extension Simulation {
         }
     }
 
-    /// The mailbox goes off for a time, and has lost what it held in memory.
+    /// The mailbox goes off for a time and loses the slots in memory.
     func mailboxFails() {
         guard mailbox.isUp else { return }
         count("mailbox failures")
@@ -385,7 +380,6 @@ extension Simulation {
         queue.push(.notices(node.index, incarnation: node.incarnation, conversation), at: time + wait)
     }
 
-    /// Puts the notices of an explosion, and looks for the answers.
     func putNotices(_ conversation: ConversationID, _ node: SimulatedNode) {
         guard let list = node.disk.mailNotices[conversation] else { return }
         guard let tombstone = node.core.tombstone(conversation) else {

@@ -1,17 +1,16 @@
 import Crypto
 import Messaging
 
-/// Links between the nodes: ordered while they hold, lost at any time, at one end sooner than at the other.
+/// Links between nodes: ordered, and lost at any time, at one end before the other.
 extension Simulation {
     func isCut(from one: Int, to other: Int) -> Bool { isParted || partitions.contains([one, other]) }
-    /// Whatever needs an answer does not come about.
+    /// A request needs both directions.
     func areParted(_ one: Int, _ other: Int) -> Bool { isCut(from: one, to: other) || isCut(from: other, to: one) }
 
     func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
 
     func nodeIndex(_ endpoints: [Endpoint]) -> Int? { nodes.firstIndex { endpoints.contains($0.endpoint) } }
 
-    /// A node is somewhere else now, and its links are lost.
     func move(_ node: SimulatedNode) {
         count("moves")
         node.endpoint = Endpoint(host: node.endpoint.host, port: node.endpoint.port + 1)
@@ -22,7 +21,6 @@ extension Simulation {
         if node.isUp { step(node) { core, turn in core.endpointsChanged(&turn) } }
     }
 
-    /// A dial arrives at its target.
     func connect(_ node: SimulatedNode, _ client: ClientID, _ dial: NodeAction.Dial) {
         guard let key = node.keys[client]?.publicKey, node.core.record(client) != nil else { return }
         func fail(_ isUnknownThere: Bool, after wait: Int64) {
@@ -78,7 +76,7 @@ extension Simulation {
         enqueue(.frame(frame), on: id, toDialer: !isDialer)
     }
 
-    /// This side closes; what it has sent still arrives, if the link holds.
+    /// This side closes; frames already sent still arrive if the link holds.
     func close(_ id: LinkID, _ node: SimulatedNode) {
         guard let link = links[id] else { return }
         let isDialer = link.dialer == node.index
@@ -89,7 +87,6 @@ extension Simulation {
         dropIfDead(id)
     }
 
-    /// Tells one end that the link is gone.
     func tellClosed(_ id: LinkID, dialer: Bool) {
         guard let link = links[id], dialer ? link.dialerOpen : link.listenerOpen else { return }
         if dialer { links[id]!.dialerOpen = false } else { links[id]!.listenerOpen = false }
@@ -103,7 +100,7 @@ extension Simulation {
         links[id] = nil
     }
 
-    /// From now on nothing passes. The ends learn it now, later or never.
+    /// Breaks a link. Its ends learn it now, later or never.
     func breakLink(_ id: LinkID, _ crashed: SimulatedNode? = nil) {
         guard let link = links[id] else { return }
         links[id]!.isBroken = true
@@ -122,7 +119,7 @@ extension Simulation {
         guard let link = links[id] else { return }
         let (from, to) = toDialer ? (link.listener, link.dialer) : (link.dialer, link.listener)
         if isCut(from: from, to: to) {
-            // What follows on this way is lost, too, though the other way may be open: its receiver hears nothing more.
+            // Later frames in this direction are lost as well, even if the partition ends, so the receiver gets no gap.
             if toDialer { links[id]!.isLostToDialer = true } else { links[id]!.isLostToListener = true }
         }
         let isLost = links[id]!.isLost(toDialer: toDialer)
@@ -230,7 +227,6 @@ extension Simulation {
         if let answer, let sender, let conversation { reply(.answer(to: sender, conversation, answer), node) }
     }
 
-    /// An answer waits for the commit like everything that leaves the node.
     private func reply(_ output: Output, _ node: SimulatedNode) {
         if node.pending.isEmpty && node.outputs.isEmpty {
             guard case .answer(let index, let conversation, let sealed) = output else { return }
@@ -346,10 +342,7 @@ extension Frame {
     }
 }
 
-extension [MessageID] {
-    /// The beginning of each.
-    var summary: String { map { Hex.encode($0.bytes.prefix(3)) }.joined(separator: " ") }
-}
+extension [MessageID] { var summary: String { map { Hex.encode($0.bytes.prefix(3)) }.joined(separator: " ") } }
 
 extension NodeAction {
     var summary: String {
@@ -404,18 +397,11 @@ extension NodeAction {
     }
 }
 
-extension PublicKey {
-    /// For traces.
-    var shortName: String { Hex.encode(bytes[1..<4]) }
-}
+extension PublicKey { var shortName: String { Hex.encode(bytes[1..<4]) } }
 
-extension ClientID {
-    /// For traces.
-    var shortName: String { Hex.encode(bytes.prefix(3)) }
-}
+extension ClientID { var shortName: String { Hex.encode(bytes.prefix(3)) } }
 
 extension Event.Kind {
-    /// Its case, without what it carries.
     var name: String {
         switch self {
         case .message: "message"

@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// What a simulated disk holds. Nothing is sealed: the oracle reads it.
+/// A simulated disk, unsealed for the oracle.
 struct Disk {
     struct Inbox {
         var record: InboxRecord
@@ -12,9 +12,9 @@ struct Disk {
     var messages: [ClientID: [MessageID: Message]] = [:]
     var tombstones: [ConversationID: ExplodeStateMachine.Record] = [:]
     var fanOuts: [ConversationID: [Member]] = [:]
-    /// Scheduled explosions: the inbox whose keys go, and what is left then.
+    /// Scheduled explosions: the inbox to be destroyed, and its tombstone.
     var armed: [ConversationID: Armed] = [:]
-    /// Notices of explosions for the boxes of members, with the key of the inbox that has made them.
+    /// Explosion notices for members' boxes, with the key of the inbox that made them.
     var mailNotices: [ConversationID: MailNotices] = [:]
 
     struct MailNotices {
@@ -78,7 +78,7 @@ struct Disk {
         }
     }
 
-    /// What the store's fuses do before anything else at a start, whoever is running.
+    /// Applies due explosions at a start, like the store's fuses, before anything else.
     mutating func burnFuses(now: Timestamp) {
         for (conversation, one) in armed where one.record.explodedAt <= now {
             inboxes[one.client] = nil
@@ -90,22 +90,21 @@ struct Disk {
     }
 }
 
-/// What waits for a commit before it leaves the node.
 enum Output {
     case transmit(LinkID, Frame)
     case close(LinkID)
     case notify(Event)
     case knock(NodeAction.Knock)
-    /// The sealed answer to a knock, back to the node that knocked.
+    /// The sealed answer to a knock, for the node that knocked.
     case answer(to: Int, ConversationID, [UInt8])
     case register(ClientID, NodeAction.Route)
     /// Slots of an order whose numbers are durable.
     case mail(ClientID, MailOrder)
-    /// What was taken from a box is durable; an answer takes a notice's place.
+    /// The taken content is durable; an answer replaces a notice.
     case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
 }
 
-/// The shell of one node: a disk that commits in batches, a clock, and what a process holds in memory.
+/// The shell of one node: a disk that commits in batches, a clock, and process memory.
 final class SimulatedNode {
     struct Held {
         var message: Message
@@ -113,36 +112,33 @@ final class SimulatedNode {
     }
 
     let index: Int
-    /// Where it is now; what others remember of an earlier place leads nowhere.
     var endpoint: Endpoint
     var core: NodeStateMachine
-    /// How many of its inboxes are to be awake.
     let capacity: Int
-    /// Its answer to proposals, and its bound on what it keeps, in conversations that have none of their own.
+    /// Its lifetime policy and cap for conversations without their own.
     let policy: LifetimePolicy
     let cap: LifetimeCap
     var random: Randomness
-    /// This node's clock runs ahead of the simulation's by this much; grows when the clock is stepped.
+    /// Offset of its clock to the simulation's; grows with each step forward.
     var clockOffset: Milliseconds
-    /// What its clock has lost in all: it is set back while the node is off.
+    /// Total time its clock has lost: it is set back while the node is off.
     var lost: Milliseconds = 0
-    /// How far its clock was stepped forward in all.
     var gained: Milliseconds = 0
-    /// The latest time that an earlier process of it has seen.
+    /// The latest time that an earlier process has seen.
     var latest = Timestamp(milliseconds: 0)
-    /// When it went off last, by the simulation's time.
+    /// Simulation time when it last went off.
     var downSince: Int64 = 0
     var isUp = true
     var isLocked = false
-    /// Rises with every crash: what belongs to an earlier process is void.
+    /// Number of crashes: outputs of earlier processes are void.
     var incarnation = 0
     var nextWake: Int64?
 
-    /// As the process sees the disk, and as it would be found after a crash.
+    /// The disk as the process sees it, and as a crash would leave it.
     var disk = Disk()
     var durable = Disk()
     var pending: [Disk.Operation] = []
-    /// What could not be written because the storage is locked.
+    /// Operations deferred while the storage is locked.
     var deferred: [Disk.Operation] = []
     var outputs: [Output] = []
     var commitPlanned = false
@@ -152,11 +148,9 @@ final class SimulatedNode {
     var routes: [ClientID: Set<NodeAction.Route>] = [:]
     var keys: [ClientID: IdentityKey] = [:]
 
-    /// Where its boxes are; `nil` without a mailbox.
     var place: MailboxPlace?
-    /// Its boxes at the mailbox, as it knows them.
     var boxes: [BoxID: RelaySeed] = [:]
-    /// Those that it has claimed since its start, with their conversations.
+    /// Boxes claimed since its start, with their conversations.
     var claimed: [BoxID: ConversationID] = [:]
     var nextVisit: Int64?
     /// By its own clock.
@@ -176,14 +170,13 @@ final class SimulatedNode {
         endpoint = Endpoint(host: "n\(index)", port: 7440)
     }
 
-    /// Looks at the core where it is: asking through the property would copy it.
+    /// Accesses the core in place: asking through the property would copy it.
     func withCore<Result>(_ body: (inout NodeStateMachine) -> Result) -> Result { body(&core) }
 
     func now(_ time: Int64) -> Timestamp { Timestamp(milliseconds: time + clockOffset) }
-    /// What was over by it is gone, although the clock was set back since.
+    /// Messages that had expired by this time are gone, even if the clock was set back since.
     func latestNow(_ time: Int64) -> Timestamp { max(latest, now(time)) }
 
-    /// What a reader of this inbox would be shown.
     func readable(_ client: ClientID, now: Timestamp, ignoringExpiry: Bool) -> [Message] {
         var result = memory[client]?.values.map(\.message) ?? []
         if !isLocked { result += disk.messages[client].map { Array($0.values) } ?? [] }
@@ -191,7 +184,6 @@ final class SimulatedNode {
         return result.filter { $0.expiresAt.map { $0 > now } ?? true }
     }
 
-    /// Overwrites what is past its time.
     func reap(now: Timestamp) {
         func isOver(_ message: Message) -> Bool { message.expiresAt.map { $0 <= now } ?? false }
         for client in disk.messages.keys.sorted() {

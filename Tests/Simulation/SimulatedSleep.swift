@@ -1,16 +1,15 @@
 import Crypto
 import Messaging
 
-/// Inboxes that sleep and wake: the shell's part, from what is durable or on its way there.
+/// The shell's part of sleeping and waking inboxes, from durable or pending state.
 extension Simulation {
-    /// An inbox that could not be used after all.
+    /// Removes an inbox whose beginning failed.
     func drop(_ node: SimulatedNode, _ client: ClientID) {
         node.core.remove(client)
         node.forget(client)
         write(.destroy(client), node)
     }
 
-    /// Our own messages that are not acknowledged, as the disk has them.
     func undelivered(_ node: SimulatedNode, _ client: ClientID) -> [Message] {
         (node.disk.messages[client] ?? [:]).values.filter {
             $0.sender == nil && $0.content.type == .text && $0.state.isWaiting
@@ -26,7 +25,7 @@ extension Simulation {
         }
         let now = node.now(time)
         node.wokenAt[client] = now
-        // Twice the capacity is the end of it, but for what is protected and what was woken just now.
+        // At most twice the capacity may be awake, besides protected and recently woken inboxes.
         let served = node.core.conversations.map(\.client).filter { client in
             node.core.protection(client).isEmpty
                 && node.wokenAt[client].map { now - $0 >= Limits.inboxStayForToken } ?? false
@@ -36,7 +35,7 @@ extension Simulation {
         }
     }
 
-    /// Everything but what is in memory only goes; the machine must come back from the disk.
+    /// Drops everything in memory; the machine must be restored from the disk.
     func sleep(_ node: SimulatedNode, _ client: ClientID) {
         guard let record = node.core.record(client), let key = node.keys[client] else { return }
         count("sleeps")
@@ -58,14 +57,12 @@ extension Simulation {
         }
     }
 
-    /// Whose messages have not arrived, although the other side is there; `nil` when all have.
+    /// A conversation with an undelivered message although its receiver is reachable; `nil` if there is none.
     func undeliveredConversation() -> String? {
         struct Side {
             var node: Int
             var own: PublicKey
-            /// Where it looks for each.
             var members: [PublicKey: [Endpoint]]
-            /// For whom messages wait here.
             var waiting: Set<PublicKey>
         }
         var sides: [ConversationID: [Side]] = [:]
@@ -91,7 +88,7 @@ extension Simulation {
         for conversation in sides.keys.sorted() {
             let all = sides[conversation]!
             for side in all where !side.waiting.isEmpty {
-                // Whoever finds it or is found by it, and so on: those that have moved are found through others.
+                // The reachable members: those that find each other directly or through others.
                 var near = [side]
                 var rest = all.filter { $0.own != side.own }
                 while let next = rest.firstIndex(where: { other in
@@ -114,7 +111,7 @@ extension Simulation {
         return nil
     }
 
-    /// What members of a session that goes on know differently, awake or asleep, although one of them has said it.
+    /// A difference between the members of a live session although one has announced its state; `nil` if there is none.
     func unheardWord() -> String? {
         var sides: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
         for node in nodes {

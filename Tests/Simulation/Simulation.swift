@@ -1,36 +1,36 @@
 import Crypto
 import Messaging
 
-/// A mistake that is put into the simulated shell on purpose, so that a test can see it found.
+/// A defect planted in the simulated shell, which a test must find.
 package enum PlantedBug: String, Sendable, CaseIterable {
     case acknowledgeBeforeDurable
     case storeWithoutAgreement
     case showDuplicates
     case readAfterExpiry
     case resurrectAfterExplosion
-    /// Everything of others is kept for a minute too long.
+    /// Messages of others are kept a minute too long.
     case keepTooLong
-    /// What would end within a day is destroyed with what has ended.
+    /// Messages that would end within a day are destroyed early.
     case reapTooSoon
     /// Slots are put before their numbers are durable.
     case mailBeforeDurable
-    /// The age of a slot's contents is the mailbox's word alone.
+    /// The age of a slot's contents comes from the mailbox alone.
     case trustDwell
 }
 
-/// Several nodes in one thread, their clocks, disks and network, from one seed. First comes a phase of faults and of
-/// random commands, in which nothing wrong may happen; then the faults stop, and what is right must happen.
+/// Several nodes in one thread with their clocks, disks and network, deterministic by seed. During a phase of faults
+/// and random commands no invariant may break. Then the faults stop, and the nodes must converge.
 package final class Simulation {
     package struct Options: Sendable {
         package var seed: UInt64
-        /// How long the faults last, in simulated seconds.
+        /// Duration of the faults in simulated seconds.
         package var seconds: Int64 = 120
         package var bug: PlantedBug?
-        /// Users explode what they make, mostly on a schedule, and go on inviting to it.
+        /// Users explode their conversations, mostly on a schedule, and go on inviting to them.
         package var isExplosive = false
         /// All nodes have a mailbox; `nil`: in some seeds.
         package var hasMailbox: Bool?
-        /// Many conversations, of which each node has one or two awake.
+        /// Many conversations, one or two awake per node.
         package var isCrowded = false
 
         package init(
@@ -51,9 +51,8 @@ package final class Simulation {
         package var nodeCount: Int
         package var events: Int
         package var violations: [String]
-        /// Of everything that happened, in order: the same for the same seed.
+        /// Hash of all events in order: equal for equal seeds.
         package var traceHash: UInt64
-        /// How often what was worth testing happened.
         package var counts: [String: Int]
     }
 
@@ -99,9 +98,8 @@ package final class Simulation {
         var listenerKey: PublicKey
         var dialerOpen = true
         var listenerOpen = false
-        /// Frames vanish.
         var isBroken = false
-        /// Only those to one end do.
+        /// Frames to one end are lost.
         var isLostToDialer = false
         var isLostToListener = false
         var lastArrivalAtDialer: Int64 = 0
@@ -118,14 +116,13 @@ package final class Simulation {
     var nodes: [SimulatedNode] = []
     var links: [LinkID: Link] = [:]
     var nextLink: UInt64 = 1
-    /// Ways on which nothing passes: from whom, and to whom.
     var partitions: Set<[Int]> = []
     /// Invites by their payload, which stands for their encoding.
     var invites: [[UInt8]: Invite] = [:]
     var isCalm = false
     let hasMailbox: Bool
     var mailbox: SimulatedMailbox
-    /// No two nodes have a link, and none comes about.
+    /// All links are cut, and no new one opens.
     var isParted = false
     var eventCount = 0
     var trace: UInt64 = 0xcbf2_9ce4_8422_2325
@@ -193,7 +190,7 @@ package final class Simulation {
         run(until: options.seconds * 1_000)
         calmDown()
         if hasMailbox, chance(50) { part() }
-        // However few are awake at a time, everything arrives.
+        // Everything must arrive with few inboxes awake.
         let quietAt = time
         while time < quietAt + 3 * .hour {
             run(until: time + 30 * .second)
@@ -202,7 +199,7 @@ package final class Simulation {
         }
         if let waiting = undeliveredConversation() ?? unheardWord() { violation("liveness: \(waiting)") }
         count(time - quietAt <= 60 * .second ? "quiet within 60 s" : "quiet later")
-        // And when all are awake, they agree.
+        // With all inboxes awake the members must agree.
         for node in nodes {
             step(node) { core, turn in
                 core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
@@ -218,7 +215,7 @@ package final class Simulation {
             }
         }
         check()
-        // Long after: nothing that had an end can be read, before any reaper has run.
+        // Long after their end messages must be unreadable, before any reaper runs.
         for node in nodes {
             node.clockOffset += 31 * .day
             node.gained += 31 * .day
@@ -477,14 +474,14 @@ package final class Simulation {
                 if contents.count > 1 { count("frames of several contents") }
                 if !contents.isEmpty { put(.transmit(link, .contents(contents)), node) }
             case .close(let link): put(.close(link), node)
-            // What it sends comes as fast as the network lets it: here nobody waits.
+            // The simulated network delivers frames without backpressure.
             case .pauseReading: count("pauses")
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
             case .notifyMessages(let events): for event in events.events { put(.notify(event), node) }
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client): sleep(node, client)
-            // Durable at once, unlike an acknowledgement of a real node.
+            // Durable at once, unlike a real node's acknowledgement.
             case .setDelivery(let client, let ids, let delivery):
                 for id in ids {
                     count("deliveries")
@@ -497,7 +494,7 @@ package final class Simulation {
                 violation("node \(node.index) deals with a relay that nobody has")
             case .mail(let client, let order):
                 put(.mail(client, order), node)
-                // Whether the numbers of its slots are durable or not.
+                // The crash comes before or after the slot numbers are durable.
                 guard !isCalm, chance(10) else { continue }
                 queue.push(.crash(node.index, incarnation: node.incarnation), at: time + roll(30))
             case .makeSlices(let client, let agreement, let above, let link):
@@ -571,7 +568,7 @@ package final class Simulation {
         let outputs = node.outputs
         node.outputs.removeAll()
         for output in outputs {
-            // What an output brings about may wait for another commit; those after it wait as well.
+            // An output may need another commit; the outputs after it wait as well.
             if node.pending.isEmpty && node.outputs.isEmpty {
                 perform(output, node)
             } else {
@@ -610,7 +607,7 @@ package final class Simulation {
         }
     }
 
-    /// - Parameter returns: whether it is started again in a minute, or by somebody.
+    /// - Parameter returns: Whether it restarts in a minute; otherwise another event starts it.
     func crash(_ node: SimulatedNode, returns: Bool = true) {
         count("crashes")
         log("node \(node.index): crash")
@@ -618,7 +615,7 @@ package final class Simulation {
         node.incarnation += 1
         node.downSince = time
         node.latest = node.latestNow(time)
-        // A commit that was on its way may have written the first of its operations.
+        // An unfinished commit may have written its first operations.
         if !node.pending.isEmpty, chance(30) {
             for operation in node.pending.prefix(Int(roll(Int64(node.pending.count) + 1))) {
                 applyDurably(operation, node)
@@ -679,8 +676,8 @@ package final class Simulation {
         planWake(node)
     }
 
-    /// Its system's clock was set back. The node's own goes on from its mark, which is a minute old at most: it loses the
-    /// time for which it was off, and that minute (protocol, section 9).
+    /// The system clock was set back while the node was off. The node's own clock continues from its mark, which is at
+    /// most a minute old: it loses the time off and that minute.
     func setBack(_ node: SimulatedNode) {
         let loss = roll(time - node.downSince + .minute)
         count("clocks set back")
@@ -689,7 +686,6 @@ package final class Simulation {
         node.lost += loss
     }
 
-    /// Overwrites what is past its time.
     func reap(_ node: SimulatedNode) {
         let haste: Milliseconds = options.bug == .reapTooSoon ? .day : 0
         node.reap(now: node.now(time) + haste)
@@ -707,7 +703,7 @@ package final class Simulation {
 
     func lock(_ node: SimulatedNode) {
         count("locks")
-        // Whatever was begun is committed first.
+        // Pending operations are committed first.
         commit(node)
         while !node.pending.isEmpty { commit(node) }
         node.isLocked = true

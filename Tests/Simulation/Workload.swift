@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// What users and misfortune do.
+/// Users' actions and faults.
 extension Simulation {
     func makeInbox(_ node: SimulatedNode) -> ClientID {
         let client = ClientID.generate(&node.random)
@@ -37,7 +37,7 @@ extension Simulation {
         invites[payload] = made
         guard let verified = try? VerifiedInvite(SignedInvite(payload: payload, signedBy: key.secret), decoded: made)
         else { return violation("an invite of our own does not verify") }
-        // Sometimes several race for the same invite.
+        // Sometimes several joiners race for the same invite.
         for _ in 0..<(chance(25) ? 2 + roll(3) : 1) {
             let guest = nodes[Int(roll(Int64(nodes.count)))]
             if guest === node { continue }
@@ -73,7 +73,7 @@ extension Simulation {
     }
 
     func act(_ node: SimulatedNode) {
-        // Commands are refused then.
+        // A locked node refuses commands.
         guard !node.isLocked else { return }
         if chance(options.isCrowded ? 15 : 2) { return createConversation(node) }
         let clients = node.core.clients
@@ -90,7 +90,7 @@ extension Simulation {
             return
         }
         var choice = roll(1_000)
-        // Users answer what they are asked, mostly.
+        // Users mostly answer proposals.
         if conversation.pendingProposal?.isOurs == false, chance(50) { choice = 580 }
         if options.isExplosive, chance(10) { choice = chance(60) ? 990 : 970 }
         switch choice {

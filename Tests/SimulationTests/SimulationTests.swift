@@ -12,7 +12,7 @@ import Testing
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
         }
         #expect(events > 100_000)
-        // In campaigns it was 26,404 of 26,522: a link that is lost in silence may take its 45 s to be given up.
+        // In campaigns 26,404 of 26,522 healed: the timeout of a silently lost link takes up to 45 s.
         #expect(healed >= 190)
     }
 
@@ -25,12 +25,12 @@ import Testing
             counts.merge(report.counts, uniquingKeysWith: +)
         }
         #expect(counts["proposed", default: 0] > 20 && counts["wakes activityRanking", default: 0] > 400)
-        // In all of 40 runs it was so.
+        // All of 40 runs were quiet within 60 s.
         #expect(counts["quiet within 60 s", default: 0] >= 38)
     }
 
-    /// 29 found the joiner that lost its welcome; 118 and 206 found a mistake of the oracle. The workload has changed
-    /// since, so they no longer replay those runs: what was found is held by tests of its own in MessagingTests.
+    /// 29 found the joiner that lost its welcome; 118 and 206 found a defect of the oracle. The workload has changed
+    /// since, so these seeds no longer replay those runs; MessagingTests has tests of the defects.
     @Test(arguments: [29, 118, 206] as [UInt64]) func `a seed that once failed holds`(seed: UInt64) {
         let report = Simulation.run(Simulation.Options(seed: seed))
         #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
@@ -65,7 +65,7 @@ import Testing
             "acknowledgements by box", "parted texts", "parted explosions", "explosions by box", "receipts by box",
             "event messageState mailed", "boxes dropped",
         ]
-        // Some of it is rare, and each change of the core moves it to other seeds.
+        // Some events are rare, and each change of the core moves them to other seeds.
         for seed in 210...330 as ClosedRange<UInt64> where seed <= 230 || !missing.isEmpty {
             let options = Simulation.Options(seed: seed, isExplosive: seed.isMultiple(of: 4), hasMailbox: true)
             let report = Simulation.run(options)

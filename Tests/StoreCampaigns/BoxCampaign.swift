@@ -1,20 +1,18 @@
 import SimulatedDisk
 import Store
 
-/// Random histories of a mailbox's boxes, as the node keeps them: a row for each, a record for each body, which is overwritten
-/// when it is discarded. A thief has the mailbox's disk and what opens it.
+/// Random histories of a mailbox's boxes as the node stores them: one row per box, one record per body, overwritten
+/// when it is discarded. The attacker has the mailbox's disk and its secrets.
 package final class BoxCampaign {
     package private(set) var histories = 0
-    /// Bodies that must not be readable, on the disk as it is, and with every byte that was ever written.
+    /// Discarded bodies searched for on the final disk, and in every byte ever written.
     package private(set) var goneTried = 0
     package private(set) var withoutKeysTried = 0
-    /// Bodies that are there, and were read.
     package private(set) var liveRead = 0
     package private(set) var violations: [String] = []
     private let base: SimulatedDisk
     private let noise: [[UInt8]]
 
-    /// A body in a box.
     private struct Kept {
         let serial: Int
         let box: RowID
@@ -25,7 +23,6 @@ package final class BoxCampaign {
         var isDiscarded = false
     }
 
-    /// A mailbox that is used.
     private final class Boxes {
         let history: History
         var kept: [Kept] = []
@@ -68,7 +65,7 @@ package final class BoxCampaign {
         private func put() throws {
             guard let box = pick(history.liveRows) else { return }
             let isNotice = pick(0..<5) == 0
-            // Time classes, and a mailbox's own bound, which may be anything below.
+            // Lifetime classes, and a mailbox's own bound, which may be anything below.
             let classes: [Tier] = [.oneHour, .sixHours, .oneDay, .sevenDays, .thirtyDays]
             guard let tier = isNotice ? .thirtyDays : pick(classes) else { return }
             let time = isNotice ? 45 * 86_400_000 : pick(0..<3) == 0 ? tier.lifetime - 1_234 : tier.lifetime
@@ -78,7 +75,7 @@ package final class BoxCampaign {
             try history.step(.commit)
         }
 
-        /// As `KeptBoxes` does it: kind ‖ answer ‖ kept at ‖ until ‖ body.
+        /// The format of `KeptBoxes`: kind ‖ answer ‖ kept at ‖ until ‖ body.
         private func keep(_ box: RowID, _ id: [UInt8], _ tier: Tier, _ until: Int64, _ isNotice: Bool) throws {
             let byteCount = isNotice ? 1_024 : pick([1_024, 1_024, 4_096]) ?? 1_024
             let body = Promise.Text(serial: kept.count, byteCount: byteCount)
@@ -90,7 +87,7 @@ package final class BoxCampaign {
             kept.append(Kept(serial: body.serial, box: box, id: id, keyEnds: keyEnds, until: until, isNotice: isNotice))
         }
 
-        /// What is shown with its tag, or purged, or the notice in whose place the answer is put.
+        /// Discards a body that was delivered with its tag, purged, or a notice that its answer replaces.
         private func discard(withAnswer: Bool) throws {
             let possible = kept.indices.filter { index in
                 !isGone(kept[index]) && kept[index].until > history.now && (!withAnswer || kept[index].isNotice)
@@ -118,8 +115,8 @@ package final class BoxCampaign {
     }
 
     /// - Parameters:
-    ///   - leavesOldBlocks: plants the bug that the thief must find: what is written over stays somewhere.
-    ///   - outlivesErasure: plants another: nothing is overwritten in the journal.
+    ///   - leavesOldBlocks: Plants a bug the attacker must find: overwritten blocks are kept.
+    ///   - outlivesErasure: Plants another bug: nothing is overwritten in the journal.
     package func run(seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, outlivesErasure: Bool = false) throws {
         let disk = base.copy()
         disk.with {
@@ -155,7 +152,6 @@ package final class BoxCampaign {
         }
     }
 
-    /// Numbers of the bodies that open.
     private func search(
         _ disk: SimulatedDisk, _ boxes: Boxes, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]]
     ) throws -> Set<Int> {

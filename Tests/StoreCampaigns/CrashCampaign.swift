@@ -1,19 +1,18 @@
 import SimulatedDisk
 import Store
 
-/// Cuts the power at every file-system call of a history, lets every subset of what was not synchronised survive, reopens and
-/// compares with what was promised.
+/// Cuts the power at every file-system call of a history, tries subsets of the unsynced data, reopens and compares with
+/// the promise.
 package final class CrashCampaign {
-    /// Most outcomes that are tried of one moment; all when there are no more.
     package let limit: Int
-    /// Of so many states one is also used afterwards, and of four times as many one is followed to its end.
+    /// One of `thoroughness` states is also used afterwards; one of four times as many is followed to its end.
     package let thoroughness: Int
     package private(set) var moments = 0
     package private(set) var statesChecked = 0
-    /// Names of the states that were checked: distinct disks.
+    /// Hashes of the distinct disks that were checked.
     package private(set) var names: Set<UInt64> = []
     package private(set) var byOperation: [Operation: Int] = [:]
-    /// The first of each kind.
+    /// The first violation of each kind.
     package var violations: [String] { kinds.values.sorted() }
     private var kinds: [String: String] = [:]
     private var seed: UInt64
@@ -24,8 +23,8 @@ package final class CrashCampaign {
         self.seed = seed
     }
 
-    /// The campaign must be able to fail: a disk that says that a barrier is done before it is loses what was promised.
-    /// - Returns: what is found of it; `nil` for nothing, and then the campaign is blind.
+    /// Checks that the campaign can fail: a disk whose barriers have no effect loses acknowledged data. Returns the
+    /// violation; `nil` if the campaign missed it.
     package static func canary(on home: SimulatedDisk) throws -> String? {
         let disk = home.copy()
         disk.with { $0.liesAboutBarriers = true }
@@ -36,7 +35,7 @@ package final class CrashCampaign {
         return campaign.violations.first { $0.contains("is lost") }
     }
 
-    /// The same for the journal alone: a commit that is acknowledged before its barrier.
+    /// The same for the journal alone: a commit is acknowledged before its barrier.
     package static func journalCanary(on home: SimulatedDisk) throws -> String? {
         let disk = home.copy()
         disk.with { $0.skipsBarriersOf = "journal" }
@@ -47,9 +46,9 @@ package final class CrashCampaign {
         return campaign.violations.first { $0.contains("is lost") }
     }
 
-    /// - Parameter body: what is done; its steps are numbered in the report of a violation.
+    /// - Parameter steps: The operations; reports of violations give their numbers.
     package func run(_ history: History, on disk: SimulatedDisk, named name: String, _ steps: [Operation?]) throws {
-        // The last moment is checked when more is known of what was promised by then.
+        // A moment is checked at the next one, when its operation is known.
         var last: (SimulatedDisk, Promise)?
         disk.observe { snapshot in
             if let last { self.check(last.0, last.1, "\(name), in \(history.operation)", history.operation) }
@@ -65,7 +64,6 @@ package final class CrashCampaign {
         }
     }
 
-    /// Every outcome of a moment.
     package func check(
         _ disk: SimulatedDisk, _ promise: Promise, _ place: String, _ operation: Operation, isStep: Bool = false
     ) {
@@ -74,7 +72,7 @@ package final class CrashCampaign {
         let outcomes = Outcomes(of: disk)
         for (index, choice) in outcomes.choices(limit: limit, seed: seed).enumerated() {
             let isNew = names.insert(outcomes.identity(choice)).inserted
-            // At the end of a step the promise is another, so that known states are checked again.
+            // The end of a step changes the promise, so known states are checked again.
             if !isNew, !isStep, index > 1 { continue }
             statesChecked += 1
             if isNew { byOperation[operation, default: 0] += 1 }

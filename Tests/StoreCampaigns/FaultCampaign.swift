@@ -2,23 +2,20 @@ import Glibc
 import SimulatedDisk
 import Store
 
-/// Lets the n-th file-system call fail, for every n, with every errno, once and for good: what was acknowledged must be true
-/// all the same, what was refused must be refused with a typed error, and when the fault is gone everything must work again.
+/// Fails the n-th file-system call, for every n, with every errno, once and for good. Acknowledged data must survive,
+/// refusals must be typed errors, and the store must work again after the fault.
 package final class FaultCampaign {
     package static let codes: [Int32] = [EIO, ENOSPC, EROFS, EMFILE, EDQUOT, EACCES]
 
     package enum Lasting: CaseIterable, Sendable {
-        /// One call fails.
         case once
-        /// All calls of that kind fail from then on.
+        /// All calls of the same name fail from then on.
         case oneCall
-        /// Everything fails from then on.
         case everything
     }
 
     package private(set) var runs = 0
     package private(set) var refusals = 0
-    /// How often each call was struck.
     package private(set) var struck: [String: Int] = [:]
     private var kinds: [String: String] = [:]
     package var violations: [String] { kinds.values.sorted() }
@@ -30,8 +27,8 @@ package final class FaultCampaign {
     private let believesFailures: Bool
 
     /// - Parameters:
-    ///   - steps: of the history whose calls fail.
-    ///   - believesFailures: plants the bug that the campaign must find; see ``History/believesFailures``.
+    ///   - steps: The history whose calls fail.
+    ///   - believesFailures: Plants the bug that the campaign must find; see ``History/believesFailures``.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], believesFailures: Bool = false) {
         self.base = base
         self.seed = seed
@@ -39,8 +36,8 @@ package final class FaultCampaign {
         self.believesFailures = believesFailures
     }
 
-    /// The campaign must be able to fail: a commit that fails and counts as done has acknowledged what is not there.
-    /// - Returns: what is found of it; `nil` for nothing, and then the campaign is blind.
+    /// Checks that the campaign can fail: a failed commit that counts as done acknowledges missing data. Returns the
+    /// violation; `nil` if the campaign missed it.
     package static func canary(on home: SimulatedDisk) throws -> String? {
         let steps: [Operation?] = [.createInbox, .put, .commit]
         let campaign = FaultCampaign(on: home, seed: 1, steps: steps, believesFailures: true)
@@ -49,7 +46,7 @@ package final class FaultCampaign {
         return campaign.violations.first { $0.contains("is lost") }
     }
 
-    /// Every kind of operation at least once, in an order in which each has something to be done to.
+    /// Every kind of operation at least once, in an order that gives each something to act on.
     package static let everyOperation: [Operation] = [
         .createInbox, .createInbox, .saveState, .put, .put, .putHidden, .commit, .update, .put, .commit, .lightFuse,
         .createInbox, .put, .saveState, .commit, .reschedule, .commit, .addTombstone, .addTombstone, .updateTombstone,
@@ -61,10 +58,8 @@ package final class FaultCampaign {
         .shortWait, .changePassphrase, .changePassphrase, .restart,
     ]
 
-    /// How many calls the undisturbed history makes.
     package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
 
-    /// One run.
     package func run(failing call: Int, with code: Int32, _ lasting: Lasting) {
         runs += 1
         do { try tryRun(call, code, lasting) } catch {
@@ -89,14 +84,14 @@ package final class FaultCampaign {
         refusals += history.refusals
         lastCall = "\(disk.with { $0.struckCall } ?? "none"), now \(history.operation)"
         struck[disk.with { $0.struckCall } ?? "none", default: 0] += 1
-        // A power cut at this moment: nothing that was not made durable survives.
+        // After a power cut at this moment only durable data survives.
         let outcomes = Outcomes(of: disk)
         for choice in outcomes.choices(limit: 3, seed: UInt64(call)) {
             try Verification(history.promise, outcomes.disk(choice), wasHarmed: true).run(isThorough: false)
         }
-        // The fault is gone: the same store, or after a restart, does what it is asked.
+        // Without the fault the store works, at once or after a restart.
         disk.with { $0.fault = nil }
-        // A store that has found its home read-only says so until it is opened again.
+        // A store that found its home read-only stays read-only until it is opened again.
         if history.store?.isReadOnly ?? false { history.close() }
         if let store = history.store { try recover(store, history) }
         history.close()

@@ -1,18 +1,17 @@
 import SimulatedDisk
 import Store
 
-/// Random histories, and a thief at the end of each: nothing that is dead may be readable, and everything that lives must be, or
-/// the thief is blind.
+/// Random histories, each followed by an attack: dead payloads must be unreadable and live ones readable, or the
+/// attacker is blind.
 package final class ForensicCampaign {
     package private(set) var histories = 0
     package private(set) var deadTried = 0
     package private(set) var liveRead = 0
     package private(set) var placesTried = 0
-    /// Passphrases and key files of before.
     package private(set) var formerTried = 0
     package private(set) var violations: [String] = []
     private let base: SimulatedDisk
-    /// The page files of a fresh home: noise, tried in full by every thorough run.
+    /// Page files of a fresh home: noise that every thorough run tries in full.
     private let noise: [[UInt8]]
 
     package init(on base: SimulatedDisk) {
@@ -21,9 +20,9 @@ package final class ForensicCampaign {
     }
 
     /// - Parameters:
-    ///   - leavesOldBlocks: plants the bug that the thief must find: what is written over stays somewhere.
-    ///   - outlivesErasure: plants another: the journal keeps what a checkpoint has overwritten.
-    ///   - isThorough: every page is tried at every place of a page file.
+    ///   - leavesOldBlocks: Plants a bug the attacker must find: overwritten blocks are kept.
+    ///   - outlivesErasure: Plants another bug: the journal keeps what a checkpoint has overwritten.
+    ///   - isThorough: Every page is tried at every place of a page file.
     package func run(
         seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, outlivesErasure: Bool = false, isThorough: Bool = false
     ) throws {
@@ -36,7 +35,6 @@ package final class ForensicCampaign {
         let history = History(on: disk, seed: seed)
         try history.open()
         for _ in 0..<steps { try history.step() }
-        // What is due now must be gone now.
         try history.step(.commit)
         try history.step(.shortWait)
         history.close()
@@ -61,7 +59,6 @@ package final class ForensicCampaign {
         report(seed, left.intersection(history.promise.destroyed), "readable on the disk, and dead")
     }
 
-    /// What the thief has besides the disk.
     private struct Key {
         let keystore: [UInt8]
         /// `nil` for a home with a key file.
@@ -74,7 +71,7 @@ package final class ForensicCampaign {
         }
     }
 
-    /// What protected the home once opens nothing that is on the disk, and what protects it now opens it.
+    /// Former secrets must open nothing on the disk, and the current one must open the home.
     private func reportSecrets(_ seed: UInt64, _ promise: Promise, _ image: [(offset: Int, bytes: [UInt8])]) {
         let passphrases = promise.formerPassphrases.union(promise.secrets.compactMap(\.self))
         let found = Thief.opening(image.map(\.bytes), passphrases: passphrases, keyFiles: promise.formerKeyFiles)

@@ -2,7 +2,6 @@ import Crypto
 import SimulatedDisk
 import Store
 
-/// Everything that the store makes durable or destroys.
 package enum Operation: String, CaseIterable, Sendable {
     case createInbox, put, putHidden, update, erase, reschedule, saveState, saveLargeState, commit, destroyInbox,
         lightFuse
@@ -10,31 +9,29 @@ package enum Operation: String, CaseIterable, Sendable {
     case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, fillSlots, changePassphrase
 }
 
-/// A store that is used, and what it has promised meanwhile.
+/// A store under random operations, and the promise it has given.
 package final class History {
     package private(set) var promise = Promise()
     package private(set) var disk: any FileSystem
     private let home: String
     package private(set) var store: Store?
-    /// Calls that were refused, each with a typed error.
     package private(set) var refusals = 0
-    /// Everything that was ever sealed, and what its key hangs on.
+    /// Every payload ever sealed, with the row and bucket end of its key.
     private var sealed: [(serial: Int, row: RowID?, keyEnds: Int64)] = []
-    /// Told after each step, when what was promised is what counts.
+    /// Called after each step, when the promise is current.
     package var onStep: (() throws -> Void)?
-    /// The disk fails: what a reap hands to a commit may fail without a word, and is done by a later reap.
+    /// The disk fails: a commit may silently fail a reap's erasures, and a later reap repeats them.
     package var isHarmed = false
-    /// Plants a bug: a commit that has failed counts as done.
+    /// Plants a bug: a failed commit counts as done.
     package var believesFailures = false
     private var luck: SimulatedDisk.Generator
     private var rows: [RowID] = []
     package private(set) var now = campaignStart
     private var nextSerial = 1
     private var nextNumber = 1
-    /// What the next commit acknowledges, in order.
+    /// Promises that the next commit acknowledges, in order.
     private var waiting: [(inout Promise) -> Void] = []
     private var tombstoneIDs: [Int: TombstoneID] = [:]
-    /// The step that is under way, or was the last.
     package private(set) var operation = Operation.restart
 
     package init(on disk: any FileSystem, home: String = Verification.home, seed: UInt64) {
@@ -77,7 +74,7 @@ package final class History {
         sealed.append((version.text.serial, row, version.keyEnds))
     }
 
-    /// Payloads whose keys are destroyed, as far as the store has said so: whoever has kept the ciphertext has nothing.
+    /// Payloads whose keys the store has confirmed destroyed: kept ciphertext is useless.
     package var withoutKeys: Set<Int> {
         let alive = sealed.filter { text in
             if let row = text.row, promise.destroyedInboxes.contains(row) { return false }
@@ -86,7 +83,6 @@ package final class History {
         return Set(sealed.map(\.serial)).subtracting(alive.map(\.serial))
     }
 
-    /// Payloads that must be readable: what is live.
     package var live: Set<Int> {
         var found: Set<Int> = []
         for inbox in promise.inboxes.values where !inbox.mayBeGone {
@@ -101,12 +97,12 @@ package final class History {
         return found
     }
 
-    /// What is due then was destroyed.
+    /// Everything due at this time was destroyed.
     package private(set) var lastReap = campaignStart
 
     package var liveRows: [RowID] { rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false } }
 
-    /// A message that is stored, as far as anyone knows.
+    /// A message that is certainly stored.
     private func someMessage(isHidden: Bool = false) -> (RowID, Int)? {
         let all = liveRows.flatMap { row in
             (promise.inboxes[row]?.messages ?? [:]).filter { $0.value.versions.allSatisfy { $0.expiresAt > now } }.map {
@@ -118,7 +114,7 @@ package final class History {
 
     // MARK: - Steps
 
-    /// Makes the writes of a step known by what the step is.
+    /// Names the following writes of a simulated disk by the step.
     private func tell(_ operation: Operation, _ values: Int...) {
         self.operation = operation
         let name = UInt64(Operation.allCases.firstIndex(of: operation) ?? 0)
@@ -132,7 +128,7 @@ package final class History {
         do { try body(store) } catch is StoreError { refusals += 1 }
     }
 
-    /// A step of a kind, with the rest left to luck; nothing when there is nothing to do it to.
+    /// Makes a step of a kind with random details; nothing if there is nothing to act on.
     package func step(_ operation: Operation) throws {
         switch operation {
         case .createInbox: try createInbox()
@@ -168,10 +164,8 @@ package final class History {
         try onStep?()
     }
 
-    /// A step of a kind, or any.
     package func step(_ operation: Operation?) throws { if let operation { try step(operation) } else { try step() } }
 
-    /// How many calls a history makes that nothing disturbs.
     package static func callCount(on base: SimulatedDisk, seed: UInt64, _ steps: [Operation?]) throws -> Int {
         let disk = base.copy()
         let history = History(on: disk, seed: seed)
@@ -182,7 +176,7 @@ package final class History {
         return count
     }
 
-    /// Any step, those that a node takes often more often.
+    /// Makes a random step; frequent operations of a node are frequent.
     package func step() throws {
         let often: [Operation] = [
             .put, .put, .put, .put, .update, .update, .saveState, .commit, .commit, .commit, .shortWait,
@@ -243,7 +237,7 @@ package final class History {
             try store.erase(row, id: Verification.identifier(number))
             waiting.append { $0.erase(row, number) }
         }
-        // Nobody asks for it again in this batch.
+        // No later operation of this batch uses the row.
         try commit()
     }
 
@@ -325,7 +319,7 @@ package final class History {
         }
     }
 
-    /// The disk works again, and a reap has said that nothing is left to be done.
+    /// Expects the pending expiries done, after a reap without failures on a working disk.
     package func settleDue() {
         promise.expect(expiry: now)
         promise.settle(expiry: now, withRecords: true)
@@ -438,7 +432,7 @@ package final class History {
         store?.release(row)
     }
 
-    /// A lock commits what was appended, and says nothing of a failure.
+    /// A lock commits pending appends and does not report a failure.
     private func lock() throws {
         try commit()
         tell(.lock)
@@ -470,10 +464,8 @@ package final class History {
 
     private func waitWhileLocked() throws { try passWhileLocked(Int64(pick(1..<30_000))) }
 
-    /// So much time passes, and then the store reaps.
     package func pass(_ interval: Int64) throws { try wait(interval, .longWait) }
 
-    /// The same while it is locked.
     package func passWhileLocked(_ interval: Int64) throws {
         try commit()
         now += interval
@@ -494,7 +486,7 @@ package final class History {
         }
     }
 
-    /// The process ends without a word; the next one finds what it has written, or after a power cut what of that has arrived.
+    /// Kills the process. The next one finds all its writes, or after a power cut those that arrived.
     package func kill(powerCut seed: UInt64? = nil) throws {
         guard let before = disk as? SimulatedDisk else { return }
         tell(.restart)
@@ -507,7 +499,6 @@ package final class History {
         do { try open() } catch is StoreError { refusals += 1 }
     }
 
-    /// So much time passes while no process runs.
     package func passWhileStopped(_ interval: Int64) throws {
         try commit()
         close()
@@ -525,7 +516,7 @@ package final class History {
         do { try open() } catch is StoreError { refusals += 1 }
     }
 
-    /// A passphrase in place of another or of the key file; of three changes that could be, one is back to a key file.
+    /// Replaces a passphrase or the key file; one of three possible changes returns to a key file.
     private func changePassphrase() throws {
         guard let store else { return }
         let isBack = store.protection == .passphrase && pick(0..<3) == 0
@@ -558,7 +549,6 @@ package final class History {
         try store.changeProtection(from: old, to: new)
     }
 
-    /// What is in the file now.
     private var keyFile: [UInt8]? {
         if let disk = disk as? SimulatedDisk { return disk.files()[home + "/key"] }
         guard let file = try? disk.open(home + "/key", in: nil, []) else { return nil }
@@ -566,7 +556,6 @@ package final class History {
         return try? disk.read(file, at: 0, count: 32)
     }
 
-    /// So many inboxes that the page files grow.
     private func fillSlots() throws {
         tell(.fillSlots)
         for _ in 0..<58 {

@@ -2,19 +2,18 @@ import Glibc
 import SimulatedDisk
 import Store
 
-/// Ends the process at the n-th file-system call, for every n, and leaves the kernel's cache as it is: what the next process
-/// shows, it may build on. So a power cut at that moment must leave all of it.
+/// Ends the process at the n-th file-system call, for every n, and keeps the kernel's cache. Data that the next process
+/// shows may be relied on, so a power cut at that moment must keep all of it.
 package final class KillCampaign {
     package enum End: CaseIterable, Sendable {
-        /// Killed in the middle of the call.
         case killed
         /// The call fails with EIO, and the process is killed at the end of the step.
         case refused
-        /// The same, but the process ends as it should.
+        /// The call fails with EIO, and the process closes the store.
         case refusedAndClosed
-        /// The disk is full from that call on, takes what there is room for, and the process is killed three steps later.
+        /// The disk is full from that call on, and the process is killed three steps later.
         case full
-        /// The same, but the process ends as it should, with the disk still full.
+        /// The disk is full from that call on, and the process closes the store.
         case fullAndClosed
     }
 
@@ -26,8 +25,8 @@ package final class KillCampaign {
     private let steps: [Operation?]
     private let trustsCache: Bool
 
-    /// - Parameter trustsCache: plants the bug that the campaign must find: the next process believes that the last one
-    ///   has ended as it should.
+    /// - Parameter trustsCache: Plants the bug the campaign must find: the next process assumes that the last one
+    /// closed in order.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], trustsCache: Bool = false) {
         self.base = base
         self.seed = seed
@@ -35,11 +34,10 @@ package final class KillCampaign {
         self.trustsCache = trustsCache
     }
 
-    /// - Returns: what is found of the bug, for each end; `nil` if it is not found after one of them.
+    /// Returns the violations found for each end; `nil` if one end missed the bug.
     package static func canary(on home: SimulatedDisk) throws -> String? {
-        // So many states that not all of them have room in the last block of their file, in a commit that is too large for
-        // the journal: what the journal has, the next process makes durable itself. The clock's mark is written by nobody
-        // once more.
+        // More states than fit the last blocks of their files, in a commit too large for the journal: the next process
+        // must make the journal's data durable. No later step writes the clock's mark again.
         let states = [Operation?](repeating: .saveState, count: 6)
         let steps: [Operation?] =
             [.createInbox, .saveState, .put, .commit, .lock, .saveClock, .put] + states + [.saveLargeState, .commit]
@@ -57,7 +55,6 @@ package final class KillCampaign {
         return found.joined(separator: "; ")
     }
 
-    /// How many calls the undisturbed history makes.
     package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
 
     package func run(at call: Int, _ end: End) {
@@ -88,7 +85,6 @@ package final class KillCampaign {
         if end == .refusedAndClosed || end == .fullAndClosed { history.close() }
         let killed = disk.snapshot()
         if end == .full || end == .fullAndClosed, !trustsCache {
-            // The next process finds the disk as full as it was.
             let full = killed.snapshot()
             full.with { $0.isFull = true }
             try Verification(history.promise, full.snapshot(), wasHarmed: true).run(isThorough: false, isUsed: false)
@@ -100,13 +96,12 @@ package final class KillCampaign {
         try Verification(history.promise, killed.snapshot(), wasHarmed: true).run(isThorough: false)
         let secrets = history.promise.secrets
         try checkNext(killed.snapshot(), call, secrets, fails: nil)
-        // The disk fails the next process, too, from some call on.
         let from = killed.operations + 1 + call % 40
         let next = SimulatedDisk.Fault(at: from, code: EIO, isLasting: true, isForOneCall: true)
         try checkNext(killed, call, secrets, fails: next)
     }
 
-    /// What the next process shows must be there after a power cut.
+    /// Checks that everything the next process shows survives a power cut.
     private func checkNext(_ disk: SimulatedDisk, _ call: Int, _ secrets: [String?], fails: SimulatedDisk.Fault?) throws
     {
         disk.with { $0.fault = fails }
@@ -115,7 +110,7 @@ package final class KillCampaign {
             if fails == nil { throw error }
             return
         }
-        // What has opened it without a fault is the only secret from then on.
+        // A secret that opened the home without a fault is the only one from then on.
         let isSettled = fails == nil && secrets.count > 1
         var accepted = secrets
         if isSettled {
@@ -134,8 +129,8 @@ package final class KillCampaign {
         }
     }
 
-    /// All that a store says it has.
-    /// - Parameter mayFail: what cannot be read is left out; and what the clock says, which is reported.
+    /// Everything the store returns.
+    /// - Parameter mayFail: Omits unreadable data and the clock, whose failure is reported.
     private static func shown(by store: Store, mayFail: Bool = false) throws -> Set<String> {
         var shown: Set<String> = mayFail ? [] : ["clock \(store.clockMark())"]
         func text(_ bytes: [UInt8]) -> String {

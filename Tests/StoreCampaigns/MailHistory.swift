@@ -3,43 +3,41 @@ import Messaging
 import SimulatedDisk
 import Store
 
-/// An owner's store that is used, with slices under its inboxes, and a sender whose contents go to a mailbox that never
-/// forgets a byte.
+/// The store of an owner with slice keys in its inboxes, and a sender that deposits contents at a mailbox that keeps
+/// every byte.
 package final class MailHistory {
-    /// A content in the mailbox.
     package struct Mailed {
         package let body: KeptBody
         package let frame: [UInt8]
         let row: RowID
         let slice: UInt32
         let schedule: SliceSchedule
-        /// When its time is over: its deposit, less the age that it had, and its lifetime.
+        /// End of the content's lifetime: deposit − age + lifetime.
         package let expiresAt: Int64
         package let kind: Kind
 
-        /// When the page of its bucket is overwritten.
+        /// Time at which the bucket's page is overwritten.
         package var keyEnds: Int64 {
             let width = tier(of: schedule).bucketWidth
             return (end + width - 1) / width * width
         }
 
         var end: Int64 { schedule.keyEnd(of: slice).milliseconds }
-        /// One slice after its time.
         package var deadline: Int64 { expiresAt + schedule.width }
     }
 
-    /// Whether "dead one slice after its time" holds of a content, and if not, why not: its key ends with its slice's bucket.
+    /// Whether a content is unreadable one slice after its expiry, and if not, why: its key ends with its slice's
+    /// bucket.
     package enum Kind: String, CaseIterable, Sendable {
         case fresh
-        /// The sender has no key of the slice in which it was sent: it is sealed to the first one that follows.
+        /// The sender has no key of the slice of sending, and seals to the next known one.
         case early
-        /// Others of its agreement have a longer lifetime.
+        /// Other contents of the agreement have a longer lifetime.
         case shorter
         /// The slice's key ends within a bucket.
         case unaligned
     }
 
-    /// What a sender knows of one inbox under one agreement.
     private struct Known {
         let row: RowID
         let terms: LifetimeTerms
@@ -49,9 +47,9 @@ package final class MailHistory {
 
     package let history: History
     package private(set) var mailed: [Mailed] = []
-    /// What the owner could open and should not have, or the other way round.
+    /// Contents the owner opened but should not have, or the other way around.
     package private(set) var violations: [String] = []
-    /// Plants the mistake that the thief must find: keys of slices are written into the inbox's state.
+    /// Plants the bug the attacker must find: slice keys are written into the inbox's state.
     package var keepsKeys = false
     private var known: [Known] = []
     private var secrets: [RowID: SlotSecret] = [:]
@@ -72,7 +70,7 @@ package final class MailHistory {
         elements.isEmpty ? nil : elements[pick(0..<elements.count)]
     }
 
-    /// One for each width and class, and some whose slices' keys end within a bucket.
+    /// Each width and class, and some whose slice keys end within a bucket.
     private static let terms: [LifetimeTerms] = [
         LifetimeTerms(.oneHour, mailbox: .disk), LifetimeTerms(.sixHours, mailbox: .disk),
         LifetimeTerms(.oneDay, mailbox: .disk), LifetimeTerms(.sevenDays, mailbox: .disk),
@@ -108,7 +106,6 @@ package final class MailHistory {
 
     // MARK: - The owner
 
-    /// Keys of the present slice and of some to come, as a sender asks for them.
     private func publish() throws {
         guard let row = pick(history.liveRows), let terms = pick(Self.terms) else { return }
         let schedule = SliceSchedule(terms)
@@ -150,7 +147,7 @@ package final class MailHistory {
         return secret
     }
 
-    /// The owner opens what is there, and nothing that is dead.
+    /// The owner opens a content; dead contents must fail.
     private func take() throws {
         guard let one = pick(mailed) else { return }
         var frames: [[UInt8]]?
@@ -178,7 +175,7 @@ package final class MailHistory {
         let schedule = SliceSchedule(known.terms)
         let kind = pick(ContentKind.allCases) ?? .text
         guard let time = known.terms.unreadTime(of: kind) else { return }
-        // What has waited in the outbox is sealed to the slice of its sending.
+        // Delayed contents are sealed to the slice of sending.
         let age = pick(0..<3) == 0 ? Int64(luck.next() % UInt64(time)) : 0
         let sentIn = schedule.slice(at: Timestamp(milliseconds: now - age))
         guard let slice = known.keys.keys.filter({ $0 >= sentIn }).min(), let key = known.keys[slice] else { return }
@@ -196,7 +193,6 @@ package final class MailHistory {
         mailed.append(one)
     }
 
-    /// Of what is sealed to the slice of its sending.
     private func kindOfMail(_ time: Milliseconds, _ slice: UInt32, _ schedule: SliceSchedule) -> Kind {
         time < schedule.unread ? .shorter : isAligned(slice, schedule) ? .fresh : .unaligned
     }
@@ -207,12 +203,11 @@ package final class MailHistory {
 
     // MARK: - What a thief may find
 
-    /// Nobody may open it: its inbox is destroyed, or the page of its bucket.
     package func isDead(_ one: Mailed) -> Bool {
         history.promise.destroyedInboxes.contains(one.row) || one.keyEnds <= history.lastReap
     }
 
-    /// Whoever has disk and passphrase opens it.
+    /// Readable with disk and passphrase.
     package func isAlive(_ one: Mailed) -> Bool { history.liveRows.contains(one.row) && one.keyEnds > history.now }
 
     package func text(_ one: Mailed) -> String {
@@ -221,7 +216,7 @@ package final class MailHistory {
     }
 }
 
-/// The store's class for the keys of these slices.
+/// The store's tier for the keys of these slices.
 func tier(of schedule: SliceSchedule) -> Tier {
     switch schedule.tier {
     case .ephemeral, .oneHour: .oneHour

@@ -1,28 +1,26 @@
 import Crypto
 import Messaging
 
-/// A body that a mailbox has kept, with all that a thief may know of it besides the owner's disk: the sender's disk says it,
-/// or the owner's inbox, which may still be there.
+/// A body in a mailbox, with everything an attacker may know besides the owner's disk, from the sender's disk or the
+/// owner's live inbox.
 package struct KeptBody {
     package let bytes: [UInt8]
     let number: UInt64
     let secret: SlotSecret
     let box: BoxID
-    /// Of the agreement's slices.
+    /// Slice width of the agreement.
     let width: Milliseconds
-    /// The slice's public key.
     let key: PublicKey
 }
 
-/// What the thief does with a mailbox's bodies: from the pages "Keys" of the store and "Slices" of the mailbox.
+/// Attacks on a mailbox's bodies, written from the pages "Keys" of the store and "Slices" of the mailbox.
 extension Thief {
-    /// The widths in which time is cut.
     private static let widths: [Milliseconds] = [15 * .minute, .hour, 3 * .hour, 12 * .hour]
 
-    /// Tries every key that the disk gives: those that follow from an inbox and a bucket, and whatever is stored and may be
-    /// one. Call it after ``search(image:written:slotCount:)``.
-    /// - Parameter isThorough: slices of every width are tried, and each key on each body whatever its public key.
-    /// - Returns: the first frame of each body that opens, by its place in `bodies`.
+    /// Tries every key on the disk: those derived from an inbox and a bucket, and every stored value that may be a key.
+    /// Call it after ``search(image:written:slotCount:)``.
+    /// - Parameter isThorough: Tries slices of every width, and each key on each body regardless of its public key.
+    /// - Returns: The first frame of each opened body, by its index in `bodies`.
     package func open(_ bodies: [KeptBody], isThorough: Bool) -> (opened: [Int: [UInt8]], keyCount: Int) {
         let pairs = pairs
         let stored = storedKeys()
@@ -53,7 +51,7 @@ extension Thief {
         return (opened, keyCount)
     }
 
-    /// S ‖ E of every inbox and every bucket.
+    /// S ‖ E of every inbox and bucket.
     private var pairs: [Secret] {
         let rows = Set(rows.map { $0.bytes.withBytes { Array($0) } })
         let columns = Set(columns.map { $0.bytes.withBytes { Array($0) } })
@@ -66,7 +64,7 @@ extension Thief {
         return (key.publicKey, secret)
     }
 
-    /// Any 32 bytes of what opens that are as random as a key; texts are not.
+    /// All 32-byte windows of decrypted payloads that are as random as a key; texts are not.
     private func storedKeys() -> [(PublicKey, Secret)] {
         var windows: Set<[UInt8]> = []
         for payload in payloads where payload.count >= 32 {

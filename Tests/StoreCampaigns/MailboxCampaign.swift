@@ -1,10 +1,9 @@
 import SimulatedDisk
 import Store
 
-/// Random histories of an owner, and a thief who has every body that its mailbox was ever given, the owner's raw disk and
-/// what opens it: nothing that is dead may be readable, and what lives must be, or the thief is blind.
+/// Random histories of an owner, attacked with every body its mailbox ever received, the owner's raw disk and its
+/// secrets. Dead contents must be unreadable and live ones readable, or the attacker is blind.
 package final class MailboxCampaign {
-    /// Bodies that were tried, and those among them that opened.
     package struct Figures {
         package private(set) var tried = 0
         package private(set) var opened = 0
@@ -16,16 +15,16 @@ package final class MailboxCampaign {
     }
 
     package private(set) var histories = 0
-    /// Contents of inboxes that are there, before the page of their bucket is due: all must open.
+    /// Contents of live inboxes before their bucket's page is due: all must open.
     package private(set) var before = Figures()
-    /// Contents one slice after their time: of the fresh ones none may open, of the others those whose bucket is there.
+    /// Contents one slice after their expiry: no fresh one may open, others only while their bucket exists.
     package private(set) var after: [MailHistory.Kind: Figures] = [:]
-    /// All contents whose inbox or bucket was destroyed: none may open.
+    /// Contents whose inbox or bucket was destroyed: none may open.
     package private(set) var dead = Figures()
     package private(set) var keyCount = 0
     package private(set) var violations: [String] = []
     private let base: SimulatedDisk
-    /// The page files of a fresh home: noise, tried by nobody.
+    /// Page files of a fresh home: noise that the attack skips.
     private let noise: [[UInt8]]
 
     package init(on base: SimulatedDisk) {
@@ -34,9 +33,9 @@ package final class MailboxCampaign {
     }
 
     /// - Parameters:
-    ///   - leavesOldBlocks: plants the bug that the thief must find: what is written over stays somewhere.
-    ///   - keepsKeys: plants another: keys of slices are stored.
-    ///   - isThorough: every page is tried at every place of a page file, every width of a slice, every key on every body.
+    ///   - leavesOldBlocks: Plants a bug the attacker must find: overwritten blocks are kept.
+    ///   - keepsKeys: Plants another bug: slice keys are stored.
+    ///   - isThorough: Tries every page at every place of a page file, every slice width, and every key on every body.
     package func run(
         seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, keepsKeys: Bool = false, isThorough: Bool = false
     ) throws {
@@ -50,7 +49,7 @@ package final class MailboxCampaign {
         try mail.history.open()
         for part in 0..<3 {
             if part < 2 { for _ in 0..<(steps / 2) { try mail.step() } }
-            // Past the end of all that was sealed; what is due must be gone then.
+            // Passes the end of all contents; those that are due must be gone then.
             try mail.history.pass(part == 2 ? 60 * 24 * 3_600_000 : 1)
             try visit(mail, seed, isThorough)
         }

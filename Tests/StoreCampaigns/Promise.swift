@@ -1,11 +1,10 @@
 import Store
 
-/// A time before everything a campaign does, and a bucket edge of every tier.
+/// Begin of every campaign: a bucket edge of every tier.
 package let campaignStart: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
 
-/// What the store has promised: everything that it has acknowledged, and of what is under way all that may be.
+/// Everything the store has acknowledged, and the possible outcomes of unfinished operations.
 package struct Promise {
-    /// A payload, by a number that no other has.
     package struct Text: Hashable, Sendable {
         package let serial: Int
         package let byteCount: Int
@@ -16,19 +15,16 @@ package struct Promise {
             return bytes
         }
 
-        /// The serial of a payload that a campaign has made.
         package static func serial(of bytes: [UInt8]) -> Int? {
             Int(String(decoding: bytes.prefix { $0 != UInt8(ascii: "|") }, as: UTF8.self))
         }
     }
 
-    /// A version of a message.
     package struct Version: Hashable, Sendable {
         package let text: Text
         package let tier: Tier
         package let expiresAt: Int64
 
-        /// When its key dies.
         package var keyEnds: Int64 {
             let width = tier.bucketWidth
             return (expiresAt + width - 1) / width * width
@@ -36,7 +32,7 @@ package struct Promise {
     }
 
     package struct Message: Sendable {
-        /// Any of them may be there; never empty.
+        /// Possible versions; never empty.
         package var versions: [Version]
         package var mayBeGone: Bool
         package let isHidden: Bool
@@ -45,13 +41,13 @@ package struct Promise {
 
     package struct Inbox: Sendable {
         package let id: RowID
-        /// Its destruction was begun: it is there wholly, or not at all.
+        /// Its destruction began: it is stored whole or not at all.
         package var mayBeGone = false
         package var messages: [Int: Message] = [:]
-        /// Any of them may be the state; `nil` stands for none.
+        /// Possible states; `nil` for none.
         package var states: [Text?] = [nil]
         package var fuse: Int64?
-        /// Fuses whose making was not acknowledged.
+        /// Fuses that were not acknowledged.
         package var possibleFuses: [Int64] = []
     }
 
@@ -63,21 +59,18 @@ package struct Promise {
 
     package var inboxes: [RowID: Inbox] = [:]
     package var destroyedInboxes: Set<RowID> = []
-    /// Payloads that nobody may be served any more.
+    /// Payloads the store may never return again.
     package var destroyed: Set<Int> = []
     package var tombstones: [Int: Note] = [:]
     package var fanOuts: [Int: Note] = [:]
-    /// What may open the home: passphrases, and `nil` for the key file; the newest last, never empty.
+    /// Secrets that may open the home: passphrases, and `nil` for the key file; the newest last, never empty.
     package var secrets: [String?] = [nil]
-    /// Passphrases that open nothing any more.
     package var formerPassphrases: Set<String> = []
-    /// The bytes of key files of which the same is true.
     package var formerKeyFiles: Set<[UInt8]> = []
     package var clock: Int64 = 0
     package var possibleClocks: [Int64] = []
-    /// The state that an inbox's summary was made of.
+    /// The state from which an inbox's summary was made.
     package var summaries: [RowID: Text] = [:]
-    /// A start with a wrong page, a torn one for instance, may say so once.
     package var now: Int64 = campaignStart
 
     package init() {}
@@ -96,7 +89,7 @@ package struct Promise {
         destroyed.formUnion(message.versions.map(\.text.serial))
     }
 
-    /// Before a reap: all of this may go.
+    /// Before a reap: everything due may go.
     package mutating func expect(expiry moment: Int64) {
         for id in inboxes.keys {
             for number in inboxes[id]?.messages.keys.map({ $0 }) ?? [] {
@@ -116,7 +109,7 @@ package struct Promise {
     }
 
     /// After a reap that reported no failure.
-    /// - Parameter withRecords: the records whose bucket has not ended are overwritten too.
+    /// - Parameter withRecords: Records in unfinished buckets were overwritten as well.
     package mutating func settle(expiry moment: Int64, withRecords: Bool) {
         for (id, inbox) in inboxes {
             if let fuse = inbox.fuse, fuse <= moment {
@@ -139,7 +132,6 @@ package struct Promise {
     }
 }
 
-/// A promise that was broken.
 package struct Violation: Error, CustomStringConvertible {
     package let description: String
     package init(_ description: String) { self.description = description }

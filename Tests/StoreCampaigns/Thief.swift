@@ -1,18 +1,17 @@
 import Crypto
 import Glibc
 
-/// Someone with the raw disk, the passphrase (here: the key file) and every byte that was ever written to a segment, a log or
-/// a page file. Written from the specification and not from the store: it shares the primitives with it and nothing else.
+/// An attacker with the raw disk, the passphrase (here: the key file) and every byte ever written to a segment, log or
+/// page file. It follows the specification and shares only the primitives with the store.
 package struct Thief {
-    /// Everything that was ever sealed and can be opened now.
+    /// Every payload ever sealed that can be decrypted now.
     package private(set) var payloads: Set<[UInt8]> = []
     package private(set) var inboxKeys = 0
     package private(set) var bucketKeys = 0
-    /// Places at which a key page was looked for.
     package private(set) var placesTried = 0
-    /// Blocks that were tried before, and hold no key.
+    /// Blocks tried before that hold no key.
     package var known: [[UInt8]] = []
-    /// Secrets of inboxes, that of the control row first, and of buckets: all that the disk still gives.
+    /// Secrets on the disk: of inboxes, beginning with the control row, and of buckets.
     private(set) var rows: [Secret]
     private(set) var columns: [Secret] = []
 
@@ -51,8 +50,8 @@ package struct Thief {
         rows = [control]
     }
 
-    /// Looks at every 512 bytes for copies of a keystore, and for key files.
-    /// - Returns: which of the passphrases open one, and whether a key file is there, or opens one.
+    /// Searches every 512-byte offset for keystore copies and key files.
+    /// - Returns: The passphrases that open a keystore, and whether a key file is present or opens one.
     package static func opening(_ image: [[UInt8]], passphrases: Set<String>, keyFiles: Set<[UInt8]> = []) -> Set<
         String
     > {
@@ -88,11 +87,11 @@ package struct Thief {
         return (0..<count).reversed().reduce(0) { $0 << 8 | Int(bytes[offset + $1]) }
     }
 
-    /// Looks for keys at every 512 bytes of what is on the disk, and opens with them whatever was ever written.
+    /// Searches every 512-byte offset of the disk for keys, and tries them on everything ever written.
     /// - Parameters:
-    ///   - image: every block that is on the disk, as the files that they belong to or belonged to.
-    ///   - written: every write ever made.
-    ///   - slotCount: pages are tried as the page they would be in their file, and as the first so many of a page file.
+    ///   - image: Every block on the disk with its offset in its current or former file.
+    ///   - written: Every write ever made.
+    ///   - slotCount: Pages are tried at their own place in the file, and at the first `slotCount` places.
     package mutating func search(image: [(offset: Int, bytes: [UInt8])], written: [[UInt8]], slotCount: Int = 0) {
         var rows: [Secret] = [control]
         var columns: [Secret] = []
@@ -161,7 +160,7 @@ package struct Thief {
             columnOfTag[BLAKE2b.authenticate(key: column.bytes, Array("mayfly column tag".utf8), byteCount: 16)] =
                 column
         }
-        // Each sidecar and each log's head gives a key, if what it hangs on is there.
+        // Each sidecar and each log's head gives a key if its row and bucket secrets are known.
         var keys: [(key: Secret, data: [UInt8], header: Int)] = []
         for head in written.flatMap(heads) {
             if head.count == 128 {
@@ -180,7 +179,7 @@ package struct Thief {
             }
         }
         let places = written.map(places)
-        // A frame's check says which file it is of, so that not every key is tried on every record.
+        // A frame's check identifies its file, so that not every key is tried on every record.
         for (key, data, header) in keys {
             let tag = BLAKE2b.hash(Array("mayfly file".utf8), data, byteCount: 16)
             for (chunk, positions) in zip(written, places) {
@@ -200,7 +199,7 @@ package struct Thief {
 
     private static let blockMagic = Array("MFJRNL1".utf8)
 
-    /// Sidecars and file ids that a piece of the disk has, those in the tables of a journal among them.
+    /// Sidecars and file ids in a piece of the disk, including those in journal tables.
     private func heads(_ chunk: [UInt8]) -> [[UInt8]] {
         if chunk.count == 128, chunk.starts(with: Array("MFEXP1".utf8)) { return [chunk] }
         if chunk.count >= 24, chunk.starts(with: Array("MFLOG1".utf8)) { return [Array(chunk[8..<24])] }
@@ -225,12 +224,11 @@ package struct Thief {
         return heads
     }
 
-    /// Pages at which a block of a journal may begin.
     private static func blocks(_ chunk: [UInt8]) -> [Int] {
         stride(from: 0, to: chunk.count - 47, by: 4_096).filter { chunk[$0...].starts(with: blockMagic) }
     }
 
-    /// Where a frame may be: in a file one after the other, in what was a journal anywhere.
+    /// Possible frame offsets: consecutive in a file, anywhere in a former journal.
     private func places(_ chunk: [UInt8]) -> [Int] {
         var found: [Int] = []
         let isJournal = !Self.blocks(chunk).isEmpty
@@ -251,7 +249,7 @@ package struct Thief {
     }
 }
 
-/// A secret with a reference, so that it can be kept in an array.
+/// A reference to a secret, so that arrays can hold it.
 final class Secret {
     let bytes: SecretBytes
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }

@@ -2,9 +2,8 @@ import Crypto
 import SimulatedDisk
 import Store
 
-/// Reopens what a power cut or a fault has left and compares it with the promise.
+/// Reopens a disk after a power cut or fault and compares it with the promise.
 package struct Verification {
-    /// Of a simulated disk.
     package static let home = "/home"
     package static let argon2 = Argon2Parameters(iterations: 1, memoryByteCount: 8_192)
 
@@ -12,7 +11,7 @@ package struct Verification {
     let disk: any FileSystem
     let home: String
 
-    /// Calls have failed, and the store may say of files that they were cut off.
+    /// Calls have failed, so the store may report truncated files.
     let wasHarmed: Bool
 
     package init(_ promise: Promise, _ disk: any FileSystem, home: String = Verification.home, wasHarmed: Bool = false)
@@ -23,7 +22,7 @@ package struct Verification {
         self.wasHarmed = wasHarmed
     }
 
-    /// - Parameter secrets: as in ``Promise/secrets``; the first that opens is used.
+    /// - Parameter secrets: As in ``Promise/secrets``; the first that opens is used.
     package static func open(_ disk: any FileSystem, home: String = home, now: Int64, secrets: [String?] = [nil]) throws
         -> Store
     {
@@ -39,7 +38,6 @@ package struct Verification {
         try Store.open(home: home, fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
     }
 
-    /// - Returns: the secret that has opened it.
     @discardableResult package static func unlock(_ store: Store, _ secrets: [String?]) throws -> String? {
         for secret in secrets.dropLast() {
             do { return try unlock(store, secret) } catch StoreError.wrongPassphrase {} catch StoreError
@@ -61,9 +59,9 @@ package struct Verification {
             journal: SimulatedDisk.journalByteCount)
     }
 
-    /// A first start, with the clock set back so that only destruction hides anything, which must keep the promise and then
-    /// serve; and a second, which must find what the first has stored.
-    /// - Parameter isThorough: also lets everything expire, and counts what is left on the disk.
+    /// Starts with the clock set back, so that only destruction hides data; this start must keep the promise and then
+    /// accept writes. A second start must find them.
+    /// - Parameter isThorough: Also lets everything expire and counts what remains on the disk.
     package func run(isThorough: Bool, isUsed: Bool = true) throws {
         let store = try require("the home can be looked at") {
             try Self.openLocked(disk, home: home, now: campaignStart)
@@ -71,7 +69,7 @@ package struct Verification {
         var isOpen = true
         defer { if isOpen { store.close() } }
         try checkFormer(store)
-        // Of an unfinished change either may be the one.
+        // After an unfinished change either secret may be the current one.
         let secrets = isUsed ? promise.secrets : promise.secrets.reversed()
         let secret = try require("the home opens") { try Self.unlock(store, secrets) }
         try compare(store)
@@ -108,7 +106,7 @@ package struct Verification {
 
     // MARK: - The promise
 
-    /// A passphrase of before opens nothing. In key-file mode passphrases are ignored.
+    /// A former passphrase must open nothing. In key-file mode passphrases are ignored.
     private func checkFormer(_ store: Store) throws {
         guard store.protection == .passphrase else { return }
         for passphrase in promise.formerPassphrases.sorted().suffix(2) {
@@ -152,7 +150,7 @@ package struct Verification {
             if found == nil {
                 try expect(message.mayBeGone, "message \(number) of \(inbox.id) is lost")
             } else if message.mayBeGone, message.versions.allSatisfy({ $0.expiresAt <= promise.now }) {
-                // Its time has come: which of its versions is overwritten first does not matter any more.
+                // An expired message: the order in which its versions are overwritten does not matter.
                 continue
             } else {
                 try expect(version != nil, "message \(number) of \(inbox.id) is another: \(show(found))")
@@ -204,7 +202,8 @@ package struct Verification {
 
     // MARK: - Afterwards
 
-    /// What starts after a power cut may say of writes that nobody was told had arrived; the last three only the first start.
+    /// Reports allowed after a power cut, about writes that were not acknowledged; the last three at the first start
+    /// only.
     private static let passing = [
         "is damaged; what can be opened is served", "is damaged; the last valid state is used",
         "its end makes no record: a write that was interrupted", "its end makes no state: a write that was interrupted",
@@ -219,22 +218,22 @@ package struct Verification {
 
     private func checkDamage(_ store: Store, isFirst: Bool) throws {
         for text in store.damage {
-            // The end of a file that was cut in a write stays as it is.
+            // The torn end of a file remains.
             let allowed = isFirst ? Self.passing : Self.passing.dropLast(3)
             if allowed.contains(where: { text.contains($0) }) { continue }
-            // With the clock set back, a bucket that has ended is one whose page is gone.
+            // With the clock set back, a bucket that has ended is recognised by its missing page.
             if isFirst, promise.now > campaignStart, text.contains("its key page is gone") { continue }
-            // Of a segment whose making was refused.
+            // A segment whose creation failed.
             if wasHarmed, isFirst, text.contains("sidecar is missing or damaged") { continue }
             if mayReportLost, text.contains("belongs to no key page") { continue }
             throw Violation("\(isFirst ? "the first" : "the second") start reports: \(text)")
         }
     }
 
-    /// A page that was torn while its inbox was being destroyed can say nothing of the directory.
+    /// A page torn while its inbox was being destroyed cannot name the directory.
     private var mayReportLost: Bool { promise.inboxes.values.contains { $0.mayBeGone } }
 
-    /// The store still takes everything.
+    /// Checks that the store accepts every operation.
     private func use(_ store: Store) throws -> RowID {
         try require("the store can be used") {
             let row = try store.createRow()
@@ -258,7 +257,6 @@ package struct Verification {
         try outcome.get()
     }
 
-    /// With the right time, nothing that is due is served.
     private func checkHidden(_ store: Store) throws {
         for (id, inbox) in promise.inboxes where store.liveRows().contains(id) {
             for (number, message) in inbox.messages where message.versions.allSatisfy({ $0.expiresAt <= promise.now }) {
@@ -268,7 +266,7 @@ package struct Verification {
         }
     }
 
-    /// Forty days later: everything but inboxes and their states is gone, from the disk too.
+    /// Forty days later only inboxes and their states remain, also on the disk.
     private func letExpire(_ store: Store) throws {
         let later = promise.now + 40 * 24 * 3_600_000
         for _ in 0..<3 {

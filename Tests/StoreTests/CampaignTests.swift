@@ -4,7 +4,6 @@ import Store
 import StoreCampaigns
 import Testing
 
-/// A share of what `make crash` and `make forensic` do for as long as one likes.
 @Suite struct CampaignTests {
     private func makeHome() throws -> SimulatedDisk {
         let home = SimulatedDisk()
@@ -20,7 +19,7 @@ import Testing
         history.close()
         #expect(campaign.violations == [])
         #expect(campaign.names.count > 300)
-        // Messages and states come to the disk with the commit.
+        // Messages and states reach the disk with the commit.
         for operation in [
             Operation.commit, .destroyInbox, .lightFuse, .shortWait, .lock, .addTombstone, .changePassphrase,
         ] { #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)") }
@@ -45,7 +44,6 @@ import Testing
             let history = History(on: disk, seed: seed)
             history.isHarmed = true
             try history.open()
-            // Both versions come to their segment.
             for operation in [Operation.createInbox, .put, .commit, .longWait, .update, .commit, .longWait] {
                 try history.step(operation)
             }
@@ -91,7 +89,7 @@ import Testing
         let campaign = FaultCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         #expect(count > 400)
-        // Some calls with one of the errnos and one kind of fault each; `make crash` does all of all.
+        // Every seventh call with one errno and one kind of fault; `make crash` tries all combinations.
         for (index, call) in stride(from: 1, through: count, by: 7).enumerated() {
             let lasting = FaultCampaign.Lasting.allCases[index % 3]
             campaign.run(failing: call, with: FaultCampaign.codes[index % FaultCampaign.codes.count], lasting)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Store
 
-/// Secrets that die with their row or with their expiry bucket, whichever goes first.
+/// Secrets that are destroyed with their row or their expiry bucket, whichever goes first.
 @Suite struct ColumnSecretTests {
     private func secret(
         _ store: Store, _ row: RowID, _ tier: Tier = .oneHour, at expiry: Int64 = start + 3_000,
@@ -58,14 +58,12 @@ import Testing
                     for label in ["slice 1", "slice 2", ""] {
                         let made = try #require(try secret(store, row, tier, at: edge, label, isMade: true))
                         #expect(seen.insert(made).inserted)
-                        // From its first millisecond to its last.
                         for expiry in [edge - tier.bucketWidth + 1, edge - 1] {
                             #expect(try secret(store, row, tier, at: expiry, label) == made)
                         }
                     }
                 }
             }
-            // It is none of the row's own.
             for label in ["slice 1", "slice 2", ""] {
                 let own = try store.secret(row, label: label)
                 #expect(seen.insert(own.withBytes { Array($0) }).inserted)
@@ -82,7 +80,7 @@ import Testing
         let before = disk.files()
         #expect(try secret(store, row) == nil && secret(store, row) == nil)
         #expect(disk.files() == before)
-        // A message's bucket is a secret's, too.
+        // A secret may use the bucket of a message.
         try store.put(row, 1, at: start + 3_000, "one")
         #expect(try secret(store, row) != nil)
         #expect(try secret(store, row, at: start + 13_000) == nil && secret(store, row, .sixHours) == nil)
@@ -105,7 +103,7 @@ import Testing
         let known = attacker.columnSecrets.count
         #expect(known >= 2)
 
-        // Nothing but the secret is under it, and it is due all the same.
+        // The bucket contains only the secret, and still has a deadline.
         #expect(store.nextDeadline == start + 10_000)
         #expect(store.reap(hide: start + 9_999, destroy: start + 9_999).columnsDestroyed == 0)
         #expect(try secret(store, row) == made)
@@ -122,7 +120,7 @@ import Testing
         attacker = try Attacker(home: disk.copy())
         attacker.search(disk.files())
         #expect(attacker.columnSecrets.count == known - 1)
-        // Who makes it anew gets another: what was sealed to the first is dead.
+        // A new secret differs: data sealed to the first stays unreadable.
         let again = try #require(try secret(store, row, isMade: true))
         #expect(again != made)
         store.close()

@@ -5,21 +5,21 @@ import Testing
 
 @testable import Store
 
-/// What a history has been promised so far.
+/// The guarantees that the store has given a history.
 private struct Promise {
-    /// Message payloads that a completed commit covers, by row and number. More than one: any of them may be there.
+    /// Message payloads that a completed commit covers, by row and number. With several, any may be stored.
     var kept: [RowID: [Int: Set<String>]] = [:]
     var states: [RowID: Set<String>] = [:]
     /// Payloads whose destruction was confirmed.
     var destroyed: Set<String> = []
     var destroyedRows: Set<RowID> = []
-    /// Rows whose destruction was begun: either way is right.
+    /// Rows whose destruction began: both outcomes are correct.
     var doubtful: Set<RowID> = []
     var tombstones: Set<String>?
     var fanOut: Set<String>?
 }
 
-/// Runs steps until one throws (a crash) or through all of them (faults), noting only what succeeded.
+/// Runs steps until one throws (a crash) or through all (faults), and records only acknowledged results.
 private final class History {
     var promise = Promise()
     let store: Store
@@ -38,7 +38,6 @@ private final class History {
         }
     }
 
-    /// A message that is acknowledged if the commit is.
     private func put(_ row: RowID, _ number: Int, _ tier: Tier, _ expiry: Int64, _ payload: String) throws {
         try attempt {
             try store.put(row, number, tier, at: expiry, payload)
@@ -65,7 +64,8 @@ private final class History {
         }
     }
 
-    /// - Returns: whether it is known to have moved. If not, it may expire at either time; it is there until the sooner.
+    /// Returns whether the message has certainly moved. If not, it may expire at either time, and must exist until the
+    /// sooner.
     private func reschedule(_ row: RowID, _ number: Int, _ tier: Tier, _ expiry: Int64) throws -> Bool {
         var hasMoved = false
         try attempt {
@@ -94,7 +94,6 @@ private final class History {
         }
     }
 
-    /// Bucket ends and fuses at `moment`.
     private func reap(_ moment: Int64, _ gone: [(RowID, Int)], rows: [RowID] = []) throws {
         var payloads: Set<String> = []
         for (row, number) in gone { payloads.formUnion(promise.kept[row]?.removeValue(forKey: number) ?? []) }
@@ -144,8 +143,8 @@ private final class History {
         try state(a, "last")
     }
 
-    /// Sooner: the old version, in a bucket that lives on, must be gone with the new one. Later: it must not be lost with
-    /// the old bucket.
+    /// Moved to an earlier time: the old version must go with the new one, though its bucket lives on. To a later time:
+    /// the message must not be lost with the old bucket.
     private func moves(_ row: RowID) throws {
         try put(row, 7, .thirtyDays, start + 700 * hour, "a7")
         try put(row, 8, .oneHour, start + 19_000, "a8")
@@ -182,7 +181,7 @@ private final class History {
     }
 }
 
-/// Opens what the power cut left, with the clock set back so that only real destruction hides anything.
+/// Opens the disk after the power cut, with the clock set back so that only destruction hides a message.
 private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Comment) throws {
     let store = try openHome(disk)
     defer { store.close() }
@@ -210,7 +209,6 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     let fanOuts = try store.fanOuts(now: start).map { String(decoding: $0.payload, as: UTF8.self) }
     if let wanted = promise.fanOut { #expect(fanOuts.count == 1 && wanted.contains(fanOuts[0]), comment) }
     #expect(promise.destroyed.isDisjoint(with: readable.union(tombstones)), comment)
-    // And it goes on working.
     let row = try store.createRow()
     try store.put(row, 1, at: start + hour, "after")
     try store.commitNow()
@@ -218,7 +216,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
 }
 
 @Suite struct CrashTests {
-    /// Found by the simulation of whole nodes: a segment whose sidecar was never written took messages after it had rested.
+    /// Found by the whole-node simulation: a segment without a sidecar took messages after its inbox had gone to sleep.
     @Test func `what failed before an inbox rests takes nothing more afterwards`() throws {
         var kept = 0
         for call in 1...16 {
@@ -294,7 +292,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
                     #expect(try store.loadState(row) == text("state"), comment)
                 } else {
                     failures += 1
-                    // Told once: what comes now is taken.
+                    // The failure is reported once; the next message is accepted.
                     try store.put(row, 3, .thirtyDays, at: start + 700 * hour, "later")
                     try store.commitNow()
                 }
@@ -389,7 +387,6 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
                 try history.run()
                 promise = history.promise
             }
-            // Nothing survives that was not made durable.
             disk.reboot(seed: seedOfNothingSurviving)
             try check(promise, on: disk, "operation \(operation), errno \(code), lasting \(isLasting)")
         }
@@ -418,7 +415,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         try commit(1)
         runWork()
         try commit(2)
-        // An erasure ends a group: what comes after it is written by itself.
+        // An erasure ends a group commit: the next commit is written separately.
         try store.erase(row, id: messageID(1))
         try commit(3)
         try commit(4)
@@ -429,7 +426,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         for number in 2...4 { try commit(number) }
         runWork()
         #expect(results == [true, false, false, false, true, true, true])
-        // The erasure that was refused comes with the next reap.
+        // The next reap repeats the refused erasure.
         store.reap(hide: start, destroy: start)
         runWork()
         disk.reboot(seed: seedOfNothingSurviving)
@@ -486,7 +483,6 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         try store.put(row, 1, at: start + hour, "one")
         try store.commitNow()
         try store.put(row, 2, at: start + hour, "two")
-        // The write, then the fsync.
         disk.with { $0.fault = .init(at: $0.operations + 2, code: EIO, isLasting: false) }
         #expect(throws: StoreError.self) { try store.commitNow() }
         #expect(try store.get(row, 2, now: start) == nil)
@@ -515,7 +511,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
-    /// A seed whose first draw makes the disk forget everything that is not durable.
+    /// A seed whose first draw makes the disk lose everything that is not durable.
     private var seedOfNothingSurviving: UInt64 {
         (1...100).first { seed in
             var generator = SimulatedDisk.Generator(seed: seed)

@@ -6,7 +6,6 @@ import Testing
 @testable import Store
 
 @Suite struct DamageTests {
-    /// A home with two inboxes of three messages each, closed.
     private func home() throws -> (disk: SimulatedDisk, rows: [RowID]) {
         let disk = try makeHome()
         let store = try openHome(disk)
@@ -20,7 +19,6 @@ import Testing
         return (disk, rows)
     }
 
-    /// Opens, reads everything of both inboxes and says how many messages each has.
     private func counts(_ disk: SimulatedDisk, _ rows: [RowID], _ comment: Comment? = nil) throws -> (
         Set<Int>, damage: Int
     ) {
@@ -72,7 +70,6 @@ import Testing
             copy.replace("/home/columns.slots", with: changed)
             #expect(try counts(copy, rows).0 == [0], "byte \(index)")
         }
-        // An extended header with a valid check.
         let copy = disk.copy()
         let longer = ColumnHeader(tier: .oneHour, expiresAt: start + 50 * 10_000)
         copy.replace("/home/columns.slots", with: longer.encoded + columns[ColumnHeader.byteCount...])
@@ -106,7 +103,7 @@ import Testing
         #expect(try store.list(rows[1], now: start).count == 3)
     }
 
-    /// The first unlock has read the page of one inbox wrongly; the next one opens it.
+    /// A home whose first unlock misread the page of one inbox; the next unlock opens it.
     private func homeWithOneSetAside() throws -> (disk: SimulatedDisk, rows: [RowID]) {
         let (disk, rows) = try home()
         let pages = try #require(disk.files()["/home/rows.slots"])
@@ -141,7 +138,7 @@ import Testing
         throws
     {
         let (home, rows) = try homeWithOneSetAside()
-        /// As the node does: what has no state and was never used is destroyed.
+        /// Destroys rows that are unused and have no state, like the node does.
         func load(_ store: Store) {
             for row in store.liveRows() {
                 do { if try store.loadState(row) == nil, try !store.isUsed(row) { try store.destroyRow(row) } } catch {
@@ -160,7 +157,6 @@ import Testing
                     #expect(throws: StoreError.self, "operation \(operation)") { try store.isUsed(rows[0]) }
                 }
                 disk.with { $0.fault = nil }
-                // The disk has recovered while the store was open.
                 if store.liveRows() == rows {
                     #expect(try store.loadState(rows[0]) == text("state"), "operation \(operation)")
                 }
@@ -192,10 +188,10 @@ import Testing
             let copy = disk.copy()
             copy.replace(path, with: Array(bytes[..<count]))
             let (found, damage) = try counts(copy, rows)
-            // A cut between two records cannot be seen.
+            // A cut between two records cannot be detected.
             #expect(found == [count / record, 3] && damage == (count % record == 0 ? 0 : 1))
         }
-        // Appends after a torn tail are found again.
+        // Records appended after a torn tail are found again.
         let copy = disk.copy()
         copy.replace(path, with: Array(bytes[..<(bytes.count - 5)]))
         let store = try openHome(copy)
@@ -215,7 +211,7 @@ import Testing
             changed[index] ^= UInt8(1 << (index % 8))
             copy.replace(path, with: changed)
             let (found, damage) = try counts(copy, rows, "byte \(index)")
-            // The length at a record's end is not needed to read it from its beginning.
+            // Reading forward does not need the length at a record's end.
             let isTrailer = index % (bytes.count / 3) >= bytes.count / 3 - RecordFrames.trailerByteCount
             #expect(found == (isTrailer ? [3] : [2, 3]), "byte \(index)")
             #expect(damage == 1, "byte \(index)")
@@ -259,7 +255,7 @@ import Testing
                         isDamaged = true
                     }
                 }
-                // The other inbox is whole. Nothing is what a log says that was never written: one cut to its header.
+                // The other inbox is whole. A log that is cut to its header holds no state.
                 #expect(found.contains(text("state")))
                 let isTrailer = !isCut && index >= bytes.count - RecordFrames.trailerByteCount
                 #expect(isDamaged || isTrailer || (isCut && index <= 24 && found.contains(nil)))
@@ -279,7 +275,7 @@ import Testing
         try disk.makeDirectory(String(repeating: "ab", count: 16), in: directory)
         _ = try disk.open("stray", in: directory, [.write, .create])
         #expect(try counts(disk, rows) == ([3], 2))
-        // What looks like an inbox is set aside, and goes after a week.
+        // A directory that looks like an inbox is set aside, and removed after a week.
         #expect(try disk.list(directory).count == 3)
         try openHome(disk, now: start + InboxDirectories.lostInterval).close()
         #expect(try disk.list(directory).count == 2)
@@ -302,7 +298,6 @@ import Testing
         store = try openHome(disk)
         #expect((start...(start + 2)).contains(store.clockMark()))
         #expect(store.damage == ["/home/clock is damaged"])
-        // The next one takes its place.
         try store.saveClockMark(start + 3)
         store.close()
         store = try openHome(disk)
@@ -335,7 +330,7 @@ import Testing
             for item in work { item() }
             work = []
             disk.with { $0.fault = nil }
-            // Nothing has told the store yet how the commit went.
+            // The store does not know the outcome of the commit yet.
             try store.saveSummaries([(row, text("summary"))])
             #expect(store.loadSummaries().isEmpty == isRefused)
         }

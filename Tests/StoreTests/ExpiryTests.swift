@@ -22,7 +22,7 @@ import Testing
             store = try openHome(disk)
         }
         store.close()
-        // The bucket has not ended, so only the exact expiry inside the record can hide it.
+        // The bucket has not ended, so only the exact expiry inside the record can hide the message.
         store = try openHome(disk, now: expiry)
         #expect(try store.get(row, 1, now: start) == nil)
         #expect(try store.get(row, 2, now: start) == "two")
@@ -201,7 +201,7 @@ import Testing
         #expect(report.recordsOverwritten == 1 && report.failures.isEmpty)
         _ = try store.addTombstone(keepUntil: start + hour, payload: text("gone"))
         try store.destroyRow(two)
-        // Appends for which neither the journal nor the file has room fail, and the file stays usable.
+        // Appends fail when neither journal nor file has room, and the file stays usable.
         let long = String(repeating: "4", count: 70_000)
         try store.put(one, 4, at: start + 9_000, long)
         #expect(throws: StoreError.self) { try store.commitNow() }

@@ -15,7 +15,6 @@ func text(_ text: String) -> [UInt8] { Array(text.utf8) }
 
 func secretBytes(_ text: String) -> SecretBytes { SecretBytes(copying: Array(text.utf8)) }
 
-/// A directory that goes with the test.
 final class TemporaryDirectory {
     let path: String
     init() {
@@ -39,7 +38,6 @@ func removeTree(_ path: String) {
     rmdir(path)
 }
 
-/// A home on a simulated disk.
 func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil) throws -> SimulatedDisk {
     let secret: SecretBytes? = passphrase.map { secretBytes($0) }
     try Store.create(
@@ -57,7 +55,7 @@ func openHome(
 }
 
 extension Store {
-    /// Commits and throws what the commit threw; only with ``CommitThread/caller``.
+    /// Commits and throws the commit's error; requires ``CommitThread/caller``.
     func commitNow() throws {
         nonisolated(unsafe) var outcome: Result<Void, StoreError>?
         commit { outcome = $0 }
@@ -65,7 +63,7 @@ extension Store {
         try outcome?.get()
     }
 
-    /// The same, and all of it is in the record files when this returns.
+    /// Commits and writes everything to the record files.
     func checkpointNow() throws {
         try commitNow()
         services.commitUntold(withCheckpoint: true)

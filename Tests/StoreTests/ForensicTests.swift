@@ -4,8 +4,8 @@ import Testing
 
 @testable import Store
 
-/// Someone with the raw disk, every ciphertext that was ever written, and the passphrase: tries every page of the page
-/// files as row and as column, for every sidecar, on every record.
+/// An attacker with the raw disk, all ciphertext ever written, and the passphrase. It tries each page as row and
+/// column, for every sidecar, on every record.
 struct Attacker {
     let keys: GridKeys
     private(set) var rowSecrets: [SharedSecret] = []
@@ -19,7 +19,7 @@ struct Attacker {
         directory.close()
     }
 
-    /// Takes every key the files hold. Slots are tried too as if the page had been moved.
+    /// Collects every key in the files. Slots are also tried at other positions, as if the page had been moved.
     mutating func search(_ files: [String: [UInt8]]) {
         rowSecrets.append(SharedSecret(keys.control.clone()))
         for (path, bytes) in files where path.contains(".slots") {
@@ -36,7 +36,6 @@ struct Attacker {
         }
     }
 
-    /// Every payload that can be opened among what was ever written.
     func payloads(_ written: [[UInt8]]) -> Set<[UInt8]> {
         var found: Set<[UInt8]> = []
         let sidecars = written.filter { $0.count == 128 && $0.starts(with: Array("MFEXP1".utf8)) }
@@ -68,14 +67,12 @@ struct Attacker {
 }
 
 @Suite struct ForensicTests {
-    /// A history with live and dead messages of every kind.
-    /// - Returns: the dead and the live payloads.
+    /// A history with live and dead messages of every kind. Returns the dead and the live payloads.
     private func history(_ store: Store) throws -> (dead: Set<[UInt8]>, live: Set<[UInt8]>) {
         let rows = try (0..<3).map { _ in try store.createRow() }
         var (dead, live): (Set<[UInt8]>, Set<[UInt8]>) = ([], [])
         for (index, row) in rows.enumerated() {
             for number in 0..<4 {
-                // Two buckets that end, one that stays; row 2 is destroyed.
                 let expiry = start + 5_000 + Int64(number) * 10_000
                 let payload = text("row \(index) message \(number)")
                 try store.append(row, id: messageID(number), tier: .oneHour, expiresAt: expiry, payload: payload)

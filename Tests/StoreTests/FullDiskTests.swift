@@ -5,11 +5,11 @@ import Testing
 
 @testable import Store
 
-/// Starts on a disk without room: what only the journal has is served from memory.
+/// Starts on a full disk: data that is only in the journal is served from memory.
 @Suite struct FullDiskTests {
     private let lifetime = hour
 
-    /// A home on a full disk, whose journal has a state and two messages of the first row, and a state of the second.
+    /// A home on a full disk. Its journal has a state and two messages of the first row, and a state of the second.
     private func makeFullHome() throws -> (disk: SimulatedDisk, rows: [RowID]) {
         let disk = try makeHome()
         let store = try openHome(disk)
@@ -37,7 +37,7 @@ import Testing
         var store = try openHome(disk)
         #expect(try state(store, rows[0]) == "state of \(rows[0])")
         #expect(try texts(store, rows[0]) == ["message 0", "message 1"])
-        // A full disk is no damage, and the journal goes on.
+        // A full disk is not reported as damage, and the journal accepts commits.
         #expect(store.damage.isEmpty)
         try store.put(rows[0], 2, at: start + lifetime, "message 2")
         try store.saveState(rows[1], text("later"))
@@ -122,7 +122,7 @@ import Testing
         #expect(try texts(store, row).first == "in the files")
         #expect(try store.loadState(row) == [UInt8](repeating: 5, count: 5_000))
         #expect(try store.get(row, 39, now: start) == String(repeating: "9", count: 200))
-        // An inbox at rest is read anew.
+        // A sleeping inbox is read from the files again.
         store.release(row)
         #expect(try texts(store, row).count == 40)
         store.close()
@@ -137,11 +137,11 @@ import Testing
         disk.with { $0.isFull = true }
         store.close()
         store = try openHome(disk)
-        // The disk refuses the checkpoint, so the journal moves without what is erased.
+        // The disk refuses the checkpoint, so the journal moves without the erased record.
         try store.erase(rows[0], id: messageID(0))
         try store.commitNow()
         disk.with { $0.isFull = false }
-        // There is room for what is left of the other inbox, and its first use writes it.
+        // The freed space suffices for the other inbox, whose first use writes it to its files.
         #expect(try texts(store, rows[1]) == ["message"])
         try store.erase(rows[1], id: messageID(0))
         try store.commitNow()

@@ -4,13 +4,12 @@ import Testing
 
 @testable import Store
 
-/// Histories from their end, and what is learned of messages later.
+/// Reading histories from their newest message, and statuses.
 @Suite struct HistoryTests {
     private let disk: SimulatedDisk
 
     init() throws { disk = try makeHome() }
 
-    /// A home with an inbox of so many messages of 200 bytes, opened anew.
     private func reopened(_ count: Int, _ more: (Store, RowID) throws -> Void = { _, _ in }) throws -> (Store, RowID) {
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -37,7 +36,6 @@ import Testing
         #expect(numbers(try store.list(row, last: 50, now: start)) == Array(2_950..<3_000))
         #expect(loadedCount(store) < 500)
         #expect(try store.nextPlace(row) == 3_000)
-        // What is asked for is read.
         #expect(try store.get(row, 2_800, now: start) == padded(2_800))
         #expect(loadedCount(store) < 3_000)
         #expect(numbers(try store.list(row, last: 1_000, now: start)) == Array(2_000..<3_000))
@@ -91,7 +89,7 @@ import Testing
             for number in 11..<1_500 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
         }
         #expect(numbers(try store.list(row, last: 1, now: start)) == [1_499])
-        // The queue may have the beginning of the bucket still.
+        // The queue may still hold the beginning of the bucket.
         #expect(store.nextExpiry ?? .max <= due)
         let report = store.reap(hide: due, destroy: due)
         #expect(report.expired.map(\.id.bytes) == [messageID(10)] && report.recordsOverwritten == 1)
@@ -175,7 +173,6 @@ import Testing
         #expect(try statuses(store, row) == ["of the first thousand", "of the last"])
         #expect(try store.messageCount(row, now: start) == 2_000)
         #expect(try !store.hasHidden(row))
-        // Its bucket has not ended.
         let report = store.reap(hide: start + hour / 2 - 1, destroy: start + hour / 2 - 1)
         #expect(report.expired.isEmpty && report.recordsOverwritten == 1)
         #expect(try statuses(store, row) == ["of the first thousand"])

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Store
 
-/// Commits, checkpoints, moves and restarts in every order, each of whose calls fails once, and a power cut afterwards.
+/// Commits, checkpoints, moves and restarts in every order. Each of their calls fails once, followed by a power cut.
 @Suite struct JournalFaultTests {
     @Test func `after failed writes and a power cut the journal has what was acknowledged, and reports no damage`()
         throws
@@ -13,7 +13,7 @@ import Testing
         let trial = try JournalTrial()
         try trial.runAll(length: 3)
         #expect(trial.violations.isEmpty, "\(trial.violations.prefix(4)) of \(trial.violations.count)")
-        // Each call of each step has failed, the writes of a checkpoint's zeros and of a move's among them.
+        // Every call of every step has failed, including those that write a checkpoint's zeros and a move.
         #expect(trial.runs > 2_000 && trial.recoveries > 8_000, "\(trial.runs), \(trial.recoveries)")
     }
 
@@ -49,41 +49,40 @@ import Testing
     }
 }
 
-/// What is done to a journal.
 private enum Step: String, CaseIterable {
     case append
-    /// The record files have everything, and the journal is overwritten.
+    /// Everything is in the record files, and the journal is overwritten with zeros.
     case checkpoint
-    /// The record files take nothing: all but one record moves to the other half.
+    /// The record files refuse writes: all records but one move to the journal's other half.
     case move
-    /// The process is killed, and the next one writes out what it finds.
+    /// The process is killed, and the next one writes the journal to the record files.
     case restart
-    /// The same, but the record files take nothing, and the journal goes on.
+    /// The process is killed, the record files refuse writes, and the journal continues.
     case resume
 }
 
-/// One of them, and which of its calls fails; 0 for none.
+/// A step, and the number of its call that fails; 0 for none.
 private struct Attempt: CustomStringConvertible {
     let step: Step
     let failing: Int
     var description: String { failing == 0 ? step.rawValue : "\(step.rawValue) fails at \(failing)" }
 }
 
-/// A journal, and what its user knows: a record of each slot, 0 for none.
+/// A journal, and the expected record of each slot, 0 for none.
 private struct Model {
     let disk: SimulatedDisk
     let home: HomeDirectory
     private(set) var journal: Journal
     let key: JournalKey
-    /// What memory has, record files have, and a start after a power cut may have.
+    /// Records in memory, in the record files, and those a start after a power cut may find.
     var memory: [UInt8] = []
     var files: [UInt8] = []
     var allowed: [Set<UInt8>] = []
-    /// A failed commit covered them: the next one has zeros of them.
+    /// Slots of a failed commit: the next commit writes zeros for them.
     var failed: Set<Int> = []
-    /// From this slot on only memory and the journal have the records.
+    /// From this slot on, records are only in memory and the journal.
     var unwritten = 0
-    /// A start could not overwrite the journal: a checkpoint comes first.
+    /// A start could not overwrite the journal, so a checkpoint must come first.
     var isBlocked = false
 
     static let directory = Bytes16(1, 2)
@@ -100,7 +99,6 @@ private struct Model {
     private func batch(_ slots: some Sequence<Int>) -> JournalBatch {
         var batch = JournalBatch()
         for slot in slots {
-            // Blocks of one page and of two.
             let body = [UInt8](repeating: memory[slot], count: slot < 2 ? 40 : 5_000)
             body.withUnsafeBytes { batch.bodies.append($0) }
             batch.add(
@@ -111,7 +109,6 @@ private struct Model {
         return batch
     }
 
-    /// - Returns: how many calls it made.
     mutating func take(_ attempt: Attempt) throws -> Int {
         if attempt.step == .restart || attempt.step == .resume { try restart(isWrittenOut: attempt.step == .restart) }
         let before = disk.operations
@@ -168,7 +165,7 @@ private struct Model {
         }
     }
 
-    /// What the kernel's cache has is durable, as the next process begins.
+    /// The kernel's cache becomes durable, as when the next process begins.
     private mutating func restart(isWrittenOut: Bool) throws {
         journal.close()
         journal = Journal(in: home, damage: DamageList())
@@ -188,7 +185,7 @@ private struct Model {
         home.close()
     }
 
-    /// What a start finds: the slots, and the damage that it reports.
+    /// The slots that a start finds, and the damage it reports.
     func recover(_ outcome: SimulatedDisk) throws -> (slots: [UInt8], damage: [String]) {
         let home = try HomeDirectory("/home", disk: outcome)
         let damage = DamageList()
@@ -226,7 +223,6 @@ private final class JournalTrial {
 
     func model() throws -> Model { try Model(base, key) }
 
-    /// All sequences of so many steps that begin with a commit.
     func runAll(length: Int) throws {
         var sequences = [[Attempt(step: .append, failing: 0)]]
         for _ in 0..<length {
@@ -245,7 +241,6 @@ private final class JournalTrial {
         }
     }
 
-    /// - Returns: the calls of the last step.
     @discardableResult func run(_ sequence: [Attempt], outcomes limit: Int = 6) throws -> Int {
         runs += 1
         var model = try model()

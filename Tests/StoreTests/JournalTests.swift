@@ -6,7 +6,6 @@ import Testing
 
 @testable import Store
 
-/// One journal for the commits of all inboxes.
 @Suite struct JournalTests {
     private let disk: SimulatedDisk
     private let store: Store
@@ -22,7 +21,7 @@ import Testing
     private var segments: [String] { disk.files().keys.filter { $0.hasSuffix(".seg") }.sorted() }
 
     /// Three commits: two messages of two inboxes, a state, and another message.
-    /// - Parameter hasFailure: a commit after the first one has failed.
+    /// - Parameter hasFailure: Whether a commit after the first fails.
     private func fill(hasFailure: Bool = false) throws {
         for (number, row) in rows.enumerated() { try store.put(row, number, at: start + hour, "message \(number)") }
         try store.commitNow()
@@ -39,7 +38,6 @@ import Testing
         try store.commitNow()
     }
 
-    /// The disk as a power cut leaves it, with nothing but what was made durable.
     private func cut() -> SimulatedDisk { disk.durableCopy() }
 
     private func texts(_ store: Store) throws -> [String] {
@@ -48,14 +46,12 @@ import Testing
         }
     }
 
-    /// A store whose commits wait until `run` is called, with a new home.
+    /// A store in a new home whose commits wait for `run`.
     private final class WaitingStore {
         let disk: SimulatedDisk
         let store: Store
         let rows: [RowID]
-        /// The rows whose second commit has succeeded.
         private(set) var answered: Set<Int> = []
-        /// What was refused before a commit.
         private(set) var failures: [any Error] = []
         private let work: Work
 
@@ -72,7 +68,7 @@ import Testing
 
         func run() { while !work.items.isEmpty { work.items.removeFirst()() } }
 
-        /// Two commits for each row. The second erases a state that the journal has, so it has a checkpoint.
+        /// Two commits per row. The second erases a state that is in the journal, which forces a checkpoint.
         func submitAll() {
             nonisolated(unsafe) let target = self
             for (number, row) in rows.enumerated() where !answered.contains(number) {
@@ -90,7 +86,7 @@ import Testing
             run()
         }
 
-        /// What was answered with success is there after a power cut that leaves nothing but what is durable.
+        /// Every acknowledged commit survives a power cut that keeps only durable data.
         func check(_ comment: Comment) throws {
             let again = try openHome(disk.durableCopy())
             for number in answered {
@@ -132,7 +128,6 @@ import Testing
             }
             waiting.submitAll()
             if !isCut {
-                // A failure is answered, and the next attempt succeeds.
                 for _ in 0..<3 where waiting.answered.count < 3 { waiting.submitAll() }
                 #expect(waiting.answered.count == 3, "operation \(operation): \(waiting.failures)")
             }
@@ -175,7 +170,7 @@ import Testing
         let due = start + GroupCommit.checkpointDelay
         store.reap(hide: due, destroy: due)
         #expect(segments.count == 3)
-        // The marker has a head, an empty table and its seal.
+        // The marker is a head, an empty table and its seal.
         #expect(journal.count { $0 != 0 } <= JournalBlock.headerByteCount + XChaChaPoly.overheadByteCount)
         #expect(store.nextTask ?? 0 > due)
         let again = try openHome(cut())
@@ -185,7 +180,7 @@ import Testing
 
     @Test func `what a commit has written out itself, or what is gone, is not due once more`() throws {
         try fill()
-        // The journal has the erased record: this commit writes everything out.
+        // The journal has the erased record, so this commit checkpoints.
         try store.erase(rows[0], id: messageID(0))
         try store.put(rows[1], 8, at: start + hour, "message 8")
         try store.commitNow()
@@ -209,7 +204,6 @@ import Testing
         try store.put(rows[0], 2, at: start + hour, String(repeating: "x", count: half))
         try store.commitNow()
         #expect(segments.count == 1 && !store.services.commits.hasUnwritten)
-        // More than the journal takes at all.
         try store.put(rows[1], 3, at: start + hour, String(repeating: "y", count: 4 * half))
         try store.commitNow()
         #expect(segments.count == 2 && !store.services.commits.hasUnwritten)
@@ -247,7 +241,7 @@ import Testing
     {
         try fill(hasFailure: hasFailure)
         let sound = try openHome(cut())
-        // The number of the commit that failed is missing, and that is no damage.
+        // The missing number of the failed commit is not reported as damage.
         #expect(sound.damage.isEmpty)
         #expect(try texts(sound) == ["message 0", "message 7", "message 1"])
         sound.close()
@@ -276,7 +270,7 @@ import Testing
         let foreign = try openHome(other)
         #expect(foreign.liveRows().isEmpty && foreign.damage.contains { $0.contains("makes no commit") })
         foreign.close()
-        // Written out, erased, and begun anew: the blocks of before do not come back beside the new ones.
+        // Checkpointed, erased, and begun anew: the old blocks do not reappear beside the new ones.
         try store.erase(rows[0], id: messageID(0))
         try store.commitNow()
         try store.put(rows[1], 9, at: start + hour, "new")
@@ -375,7 +369,7 @@ import Testing
             let disk = copy.copy()
             disk.with { $0.fault = .init(at: operation, code: code, isLasting: true, isForOneCall: true) }
             let opened = try? openHome(disk)
-            // What cannot be read is another matter.
+            // A failed read may fail the start.
             guard ["write", "fsync", "mkdir"].contains(disk.with { $0.struckCall } ?? "") else {
                 opened?.close()
                 continue

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Store
 
-/// Looking through an inbox without holding it in memory.
+/// Visiting an inbox without loading it.
 @Suite struct ListingTests {
     private let disk: SimulatedDisk
     private let store: Store
@@ -21,7 +21,6 @@ import Testing
         try store.commitNow()
     }
 
-    /// The identifiers that a visit sees, and where they are.
     private func visited(_ count: Int = .max, from place: UInt64 = 0, now: Int64 = start) throws -> (
         ids: [[UInt8]], places: [UInt64]
     ) {
@@ -47,7 +46,6 @@ import Testing
     @Test func `a visit opens one message at a time, and none behind the last that is wanted`() throws {
         try fill(1...1_000)
         try store.checkpointNow()
-        // The file is open from here on.
         #expect(try visited(1).ids.count == 1)
         let before = disk.operations
         #expect(try visited(3).ids == (1...3).map { messageID($0) })
@@ -55,7 +53,7 @@ import Testing
         let middle = try #require(try store.place(row, of: messageID(500)))
         #expect(try visited(2, from: middle + 1).ids == [501, 502].map { messageID($0) })
         #expect(disk.operations - before == 5)
-        // Neither the places nor the identifiers are in what is sealed.
+        // The sealed payload contains neither places nor identifiers.
         let newest = try places(4)
         #expect(newest == (997...1_000).reversed().compactMap { try? store.place(row, of: messageID($0)) })
         let digits = Hex.encode(messageID(7)).utf8.map { UInt8(Character(UnicodeScalar($0)).hexDigitValue ?? 99) }
@@ -106,7 +104,7 @@ import Testing
         #expect(try visited(now: start + 1_000).ids == [messageID(3), messageID(4)])
         #expect(try places(9, now: start + 1_000).count == 2)
         #expect(try store.place(row, of: messageID(5)) == nil && store.place(row, of: messageID(6)) == nil)
-        // All of these identifiers end alike, and begin with their numbers.
+        // The identifiers begin with their numbers and all end in the same bytes.
         #expect(
             try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 1_000) == [3, 4].map { messageID($0) })
         #expect(try store.messageIDs(row, beginningWith: [0], limit: 3, now: start) == (1...3).map { messageID($0) })

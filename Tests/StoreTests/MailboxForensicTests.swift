@@ -2,7 +2,6 @@ import SimulatedDisk
 import StoreCampaigns
 import Testing
 
-/// A share of what `make forensic` does with mailboxes for as long as one likes.
 @Suite struct MailboxForensicTests {
     private func makeHome() throws -> SimulatedDisk {
         let home = SimulatedDisk()
@@ -14,7 +13,7 @@ import Testing
         let campaign = MailboxCampaign(on: try makeHome())
         for seed in 1...10 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24, isThorough: seed == 4) }
         #expect(campaign.violations == [])
-        // The thief is not blind.
+        // The attacker can read live bodies.
         #expect(campaign.before.tried > 10 && campaign.before.opened == campaign.before.tried)
         let after = try #require(campaign.after[.fresh])
         #expect(after.tried > 10 && after.opened == 0)

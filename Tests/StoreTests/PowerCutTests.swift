@@ -4,8 +4,8 @@ import Store
 import StoreCampaigns
 import Testing
 
-/// A small ext4 file system with default options in a file. What the kernel has sent to the disk is in the file: a copy of it
-/// while it is mounted is what a power cut would have left.
+/// A small ext4 file system with default options in a file. A copy of the file while it is mounted has only the blocks
+/// the kernel has written, as after a power cut.
 final class DiskImage {
     private let directory: TemporaryDirectory
     let path: String
@@ -43,7 +43,7 @@ final class DiskImage {
         isMounted = false
     }
 
-    /// What a power cut would leave at this moment, mounted: the journal is recovered.
+    /// The file system after a power cut at this moment, mounted: ext4 recovers its journal.
     func cut() throws -> DiskImage {
         let copy = try DiskImage(copyOf: self)
         try copy.mountIt()
@@ -63,15 +63,13 @@ final class DiskImage {
         if process.terminationStatus != 0 { throw Violation("\(words.joined(separator: " ")) fails") }
     }
 
-    /// Tried, since root in a container often may not.
-    /// With MAYFLY_TESTS_WHOLE=1 nothing is skipped: where it cannot be made, the tests that need it fail.
+    /// Tries to mount, because root in a container often may not. MAYFLY_TESTS_WHOLE=1 makes the tests fail instead of
+    /// being skipped.
     static let canBeMade: Bool =
         ProcessInfo.processInfo.environment["MAYFLY_TESTS_WHOLE"] == "1" || geteuid() == 0 && (try? DiskImage()) != nil
 }
 
-/// Power cuts and a thief on the kernel's own ext4.
 @Suite(.serialized) struct PowerCutTests {
-    /// Everything, when a campaign asks for it.
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
 
     @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
@@ -126,7 +124,7 @@ final class DiskImage {
             #expect(read.isDisjoint(with: history.promise.destroyed))
             #expect(read.isSuperset(of: history.live))
             #expect(history.promise.destroyed.count > 5 && !history.live.isEmpty)
-            // Every payload is such a run of dots, in the clear.
+            // Every payload contains a run of dots, which must not appear in plaintext.
             let dots = [UInt8](repeating: UInt8(ascii: "."), count: 12)
             #expect(Data(bytes).range(of: Data(dots)) == nil)
         }

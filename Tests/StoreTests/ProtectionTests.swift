@@ -6,7 +6,6 @@ import Testing
 
 @testable import Store
 
-/// Changes of the passphrase.
 @Suite struct ProtectionTests {
     private func change(_ store: Store, _ old: String?, to new: String?) throws {
         let old: SecretBytes? = old.map { secretBytes($0) }
@@ -14,7 +13,6 @@ import Testing
         try store.changeProtection(from: old, to: new)
     }
 
-    /// Opens the home with this secret, reads what is in it, and lets it go.
     private func opens(_ disk: SimulatedDisk, _ secret: String?) throws -> Bool {
         let store = try openHome(disk, unlocking: false)
         defer { store.close() }
@@ -23,7 +21,6 @@ import Testing
         return try store.liveRows().map { try store.loadState($0) } == [text("state")]
     }
 
-    /// A home with an inbox.
     private func makeUsedHome(passphrase: String?) throws -> SimulatedDisk {
         let disk = try makeHome(passphrase: passphrase)
         let store = try openHome(disk, unlocking: false)
@@ -148,14 +145,14 @@ import Testing
                 for choice in outcomes.choices(limit: 40, seed: UInt64(number)) {
                     for (first, second) in [(old, new), (new, old)] {
                         let found = outcomes.disk(choice)
-                        // A home that a key file opens takes any passphrase.
+                        // A key-file home opens with any passphrase.
                         let isFirst = try opens(found, first)
                         let isSecond = try !isFirst && opens(found, second)
                         #expect(isFirst || isSecond, "\(old ?? "key") to \(new ?? "key"), cut \(number), \(choice)")
                         let winner = isFirst ? first : second
                         opened[winner ?? "key", default: 0] += 1
                         if number == cuts.count - 1 { #expect(winner == new || new == nil) }
-                        // From now on the other opens nothing, and is nowhere on the disk.
+                        // The other secret opens nothing, and is nowhere on the disk.
                         #expect(try opens(found, winner))
                         let protection = try protection(of: found)
                         let isKeyFile = found.files()["/home/key"] != nil
@@ -191,7 +188,6 @@ import Testing
                         do { try change(store, old, to: new) } catch is StoreError { isRefused = true }
                         disk.with { $0.fault = nil }
                         let cut = disk.durableCopy()
-                        // The same store again.
                         if isRefused {
                             do { try change(store, old, to: new) } catch StoreError.wrongPassphrase {
                                 try change(store, "new", to: "newer")
@@ -235,10 +231,10 @@ import Testing
             }
             let left = disk.files()["/home/key"]
             #expect(throws: StoreError.self) { try change(store, "old", to: nil) }
-            // A copy on the disk may be sealed by it.
+            // A keystore copy on the disk may still be sealed by the key file.
             if left != nil, store.isKeystoreStale { #expect(disk.files()["/home/key"] == left) }
             disk.with { $0.fault = nil }
-            // A home that the key file opens takes any passphrase.
+            // A key-file home opens with any passphrase.
             try? store.unlock(passphrase: secretBytes("wrong"))
             #expect(store.isLocked == (store.protection == .passphrase))
             store.close()

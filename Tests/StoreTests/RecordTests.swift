@@ -11,13 +11,13 @@ import Testing
         return MessageRecord(bytes, number: 0, span: RecordFile.Span(offset: 144, length: bytes.count + 40))
     }
 
-    /// Found by the target `record`: its distance from the bucket overflowed.
+    /// Found by the fuzz target `record`: the time's distance from its bucket overflowed.
     @Test func `a record with a time that no record has is none`() throws {
         for time: Int64 in [.min, -1, (1 << 48) + 1, .max] { #expect(try record(expiresAt: time) == nil) }
         for time: Int64 in [0, 1_800_000_000_000, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
     }
 
-    /// A frame's check takes a hash: a file full of what might be one would take minutes.
+    /// Each frame check takes a hash, so a file full of possible frames would take minutes.
     @Test func `the search for a frame after damage has an end`() throws {
         let secret = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
         let place = FilePlace(kind: .segment, directory: Bytes16(1, 2), file: Bytes16(3, 4))
@@ -31,7 +31,7 @@ import Testing
             _ = writer.takeUnsubmitted(into: body)
             frames.append(Array(body.bytes))
         }
-        // 64 places at which a length of 48 bytes stands.
+        // 64 places with a plausible length of 48 bytes.
         let damage = Array(repeating: [48, 0, 0, 0] as [UInt8], count: 64).flatMap { $0 }
         func numbers(searchLimit: Int) -> [UInt32] {
             var numbers: [UInt32] = []

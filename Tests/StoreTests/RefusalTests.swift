@@ -6,9 +6,8 @@ import Testing
 
 @testable import Store
 
-/// What the disk does not read for a while.
+/// Temporary read errors of the disk.
 @Suite struct RefusalTests {
-    /// A home with an inbox of one message and a state, closed.
     private func home(_ tier: Tier = .thirtyDays, at expiry: Int64 = start + 700 * hour) throws -> (
         disk: SimulatedDisk, row: RowID
     ) {
@@ -22,7 +21,6 @@ import Testing
         return (disk, row)
     }
 
-    /// File names of a kind, as they are opened.
     private func names(_ disk: SimulatedDisk, _ suffix: String) -> Set<String> {
         Set(
             disk.files().keys.filter { $0.hasSuffix(suffix) }.compactMap {
@@ -40,7 +38,7 @@ import Testing
         }
     }
 
-    /// What rests is known without its sidecar.
+    /// A sleeping inbox is known without its sidecar.
     @Test(arguments: [(".seg", false), (".seg", true), (".expiry", false)])
     func `what the disk has refused to read is read later, once a second at most`(suffix: String, rests: Bool) throws {
         let (disk, row) = try home()
@@ -60,7 +58,6 @@ import Testing
         #expect(store.nextDeadline == start + 1_000)
         store.reap(hide: start + 1_000, destroy: start + 1_000)
         #expect(try store.list(row, now: start + 1_000).map(\.id.bytes) == [messageID(1)])
-        // It rests again.
         store.release(row)
         #expect(store.grid.segments.isEmpty)
         #expect(try store.list(row, now: start + 1_000).count == 1)
@@ -77,7 +74,7 @@ import Testing
         for _ in 0..<2 {
             #expect(try store.list(row, now: start).isEmpty)
             #expect(!store.isWhole(row))
-            // What comes now comes after whatever is in the segment.
+            // New messages follow everything in the unread segment.
             #expect(try store.nextPlace(row) >= 1 << 32)
             store.release(row)
             #expect(store.grid.segments.isEmpty && !store.isWhole(row))
@@ -153,7 +150,6 @@ import Testing
                 let store = try openHome(disk)
                 _ = try store.list(row, now: start)
                 if rests { store.release(row) }
-                // As after many other files.
                 for segment in store.grid.segments.values { store.services.openFiles.close(segment.file) }
                 disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
                 store.reap(hide: due, destroy: due)
@@ -183,14 +179,14 @@ import Testing
         store.close()
     }
 
-    /// Whether the file that holds the newer version is refused, or its sidecar.
+    /// Either the newer version's segment is unreadable, or its sidecar.
     @Test(arguments: [".seg", ".expiry"])
     func `a message that is erased while the disk does not read its newer version is not back with it`(suffix: String)
         throws
     {
         let (disk, row) = try home()
         let old = names(disk, suffix)
-        // The older version's file takes nothing more, because its end is torn: the newer one comes into another.
+        // The torn end closes the older version's file for appends, so the newer version goes to another file.
         let segment = try #require(disk.files().first { $0.key.hasSuffix(".seg") })
         disk.replace(segment.key, with: segment.value + [1])
         var store = try openHome(disk)

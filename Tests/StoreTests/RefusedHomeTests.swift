@@ -3,9 +3,8 @@ import Testing
 
 @testable import Store
 
-/// Homes that a start and `doctor` refuse, and of which nothing is changed.
+/// Homes that a start and `doctor` refuse and do not change.
 @Suite struct RefusedHomeTests {
-    /// A home with an inbox, a state and a message, and a tombstone.
     private func makeUsedHome() throws -> SimulatedDisk {
         let disk = try makeHome()
         let store = try openHome(disk)

@@ -15,7 +15,7 @@ import Testing
         return (disk, store, row)
     }
 
-    /// Where a file of the disk is zero now and was not before.
+    /// Number of bytes that are zero now and were not before.
     private func erasedCount(_ before: [String: [UInt8]], _ after: [String: [UInt8]]) -> Int {
         before.reduce(0) { sum, entry in
             guard let now = after[entry.key], now.count >= entry.value.count else { return sum }
@@ -63,7 +63,6 @@ import Testing
         #expect(try store.get(row, 2, now: start) == "text 2, changed")
         #expect(erasedCount(before, segments(disk)) == 0)
         try store.commitNow()
-        // Both versions, with their nonces and tags.
         #expect(erasedCount(before, segments(disk)) > 150)
         for _ in 0..<2 {
             let listed = try store.list(row, now: start)
@@ -136,7 +135,7 @@ import Testing
         try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
         try store.commitNow()
         store.close()
-        // As if the power had gone between the new version and the end of the old one.
+        // A power cut between writing the new version and erasing the old one.
         disk.replace(old.key, with: old.value)
         let again = try openHome(disk)
         #expect(try again.list(row, now: start).map(\.expiresAt) == [700, 1, 700].map { start + $0 * hour })

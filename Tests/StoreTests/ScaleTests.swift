@@ -4,7 +4,7 @@ import Testing
 
 @testable import Store
 
-/// What must not grow with the amount of data: an explosion, a sleeping inbox, an unlock.
+/// Explosions, sleeping inboxes and unlocks must cost the same for any amount of data.
 @Suite struct ScaleTests {
     private func fill(_ store: Store, _ row: RowID, _ count: Int, at expiry: Int64 = start + hour) throws {
         for number in 1...count { try store.put(row, number, at: expiry, "text \(number)") }
@@ -99,7 +99,7 @@ import Testing
         try store.put(row, 2, at: start + 5_000, "two")
         try store.put(row, 3, .thirtyDays, at: start + 700 * hour, "three")
         try store.saveState(row, text("state"))
-        // Not committed yet: it rests later.
+        // Uncommitted data keeps the inbox awake until the commit.
         store.release(row)
         #expect(!store.grid.segments.isEmpty)
         try store.commitNow()
@@ -115,7 +115,6 @@ import Testing
         #expect(store.nextDeadline == start + 5_000)
         store.reap(hide: start + 3_001, destroy: start + 3_001)
         #expect(store.grid.segments.isEmpty && store.nextDeadline == start + 5_000)
-        // The bucket ends while it rests: its key and its file go.
         let end = store.reap(hide: start + 10_000, destroy: start + 10_000)
         #expect(end.columnsDestroyed == 1 && segments(disk).count == 1)
         #expect(try store.list(row, now: start + 10_000).map(\.id.bytes) == [messageID(3)])
@@ -172,7 +171,7 @@ import Testing
         }
         #expect(slices == 3 && expired == count)
         store.reap(hide: start + 5_010, destroy: start + 5_010)
-        // Nobody reads them: nothing but their deadlines stays in memory.
+        // Unread inboxes keep only their deadlines in memory.
         #expect(store.grid.segments.isEmpty && store.damage.isEmpty)
         store.reap(hide: start + 10_000, destroy: start + 10_000)
         while store.hasRemains { store.collect() }
@@ -270,7 +269,6 @@ import Testing
         let row = try store.createRow()
         try fill(store, row, 2)
         try store.destroyRow(row)
-        // As after a kill: the files are still there.
         #expect(segments(disk).count == 1)
         disk.with { $0.locks = [:] }
         store = try openHome(disk)

@@ -23,7 +23,6 @@ import Testing
         #expect(try store.list(row, now: start).map(\.payload) == [text("one"), text("two")])
         #expect(try store.loadState(row) == text("state"))
         #expect(store.damage.isEmpty)
-        // Appends go on in the old segments.
         try store.put(row, 3, at: start + hour, "three")
         try store.commitNow()
         store.close()

@@ -4,14 +4,14 @@ import Testing
 
 @testable import Store
 
-/// The home of the page Store against the program: the examples are those of `Tests/Vectors/vectors.py`.
+/// Compares the home of the page Store with the code. `Tests/Vectors/vectors.py` makes the examples.
 @Suite struct StoreVectors {
     private let page: VectorPage
     private let disk = PosixFileSystem()
 
     init() throws { page = try VectorPage("Store", of: "Store") }
 
-    /// A page of which the vector shows the beginning, the end and the hash: its payload is i mod 251.
+    /// A key page from the vector's beginning, end and hash; byte i of its payload is i mod 251.
     private func keyPage(_ name: String, header: [UInt8]) throws -> [UInt8] {
         let vector = try page[name]
         let count = SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount
@@ -45,7 +45,6 @@ import Testing
 
     private func columnHeader() throws -> [UInt8] { Array(try page["column page"].bytes("page begins").prefix(64)) }
 
-    /// The home that the examples are.
     private func makeHome(_ path: String, keystore: String = "keystore") throws {
         func file(_ name: String, _ bytes: [UInt8]) throws {
             let file = try disk.open(path + "/" + name, in: nil, [.write, .create])
@@ -102,7 +101,6 @@ import Testing
         #expect(try store.tombstones().map(\.payload) == [text("a tombstone")])
         #expect(store.damage.isEmpty, "\(store.damage)")
 
-        // Its time comes with its bucket's.
         let end = try #require(try page["segment"].bytes("plaintext").integer(Int64.self, at: 0))
         #expect(try store.read(row, id: id, now: end) == nil)
     }

@@ -1,8 +1,8 @@
 import Glibc
 
-/// A process that this one has started.
+/// A child process.
 package final class Child {
-    /// Why it cannot be started, or why nothing is to be had of it.
+    /// Why a process cannot be started, or its output cannot be read.
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
 
@@ -13,7 +13,7 @@ package final class Child {
 
     package let pid: pid_t
     private let output: Int32
-    /// Of its output: what has come behind the last line that was read.
+    /// Output behind the last line that was read.
     private var rest: [UInt8] = []
 
     /// - Parameter arguments: the program first.
@@ -53,7 +53,7 @@ package final class Child {
         return bytes
     }
 
-    /// The next line of its output, without its end.
+    /// The next line, without its terminator.
     package func readLine() throws -> [UInt8] {
         var line: [UInt8] = []
         while true {
@@ -91,9 +91,9 @@ package final class Child {
         return output
     }
 
-    // MARK: - What the kernel says of it
+    // MARK: - /proc
 
-    /// A line of /proc/PID/`file`, the first that begins with `prefix`.
+    /// The first line of /proc/PID/`file` that begins with `prefix`.
     package func line(_ file: String, _ prefix: String) -> String? {
         guard let file = fopen("/proc/\(pid)/\(file)", "r") else { return nil }
         defer { fclose(file) }
@@ -106,7 +106,7 @@ package final class Child {
         return nil
     }
 
-    /// A figure of /proc/PID/status, in MiB.
+    /// A value of /proc/PID/status, in MiB.
     package func memory(_ name: String) -> Double? {
         let digits = line("status", "\(name):")?.drop { !$0.isNumber }.prefix { $0.isNumber }
         return digits.flatMap { Double($0) }.map { $0 / 1_024 }

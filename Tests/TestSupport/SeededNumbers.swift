@@ -1,10 +1,10 @@
 import Glibc
 
-/// Random numbers of a test. Its output names the seed, and MAYFLY_SEED repeats them.
+/// Random numbers of a test. The output names the seed; MAYFLY_SEED sets it.
 package struct SeededNumbers: RandomNumberGenerator {
     private var state: UInt64
 
-    /// - Parameter test: named beside the seed.
+    /// - Parameter test: the name beside the seed.
     package init(_ test: String) {
         let given = getenv("MAYFLY_SEED").flatMap { UInt64(String(cString: $0)) }
         state = given ?? .random(in: 0 ... .max)

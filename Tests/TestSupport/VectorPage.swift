@@ -2,20 +2,20 @@ import Foundation
 
 /// A test vector of the specification: a fenced block of a page, whose first line is `vector: NAME`.
 ///
-/// Each other line is `field: value`; a value that is too long stands in the lines behind its name, each indented by two
-/// spaces. Byte strings are hexadecimal. `Tests/Vectors/vectors.py` writes the blocks.
+/// Each other line is `field: value`. A long value continues on lines indented by two spaces. Byte strings are
+/// hexadecimal. `Tests/Vectors/vectors.py` writes the blocks.
 package struct Vector {
-    /// What is wrong with a page, or with what a test wants of it.
+    /// An error in a page, or a field that a test does not find.
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
         package init(description: String) { self.description = description }
     }
 
     package let name: String
-    /// In the order of the page; a name may stand more than once.
+    /// In the order of the page; a name may repeat.
     package let fields: [(name: String, value: String)]
 
-    /// The first value of this name, as it stands there.
+    /// The first value of this name, unparsed.
     package func text(_ field: String) throws -> String {
         guard let found = fields.first(where: { $0.name == field }) else {
             throw Failure(description: "the vector \(name) has no field \(field)")
@@ -87,13 +87,13 @@ package struct VectorPage {
         }
     }
 
-    /// Those whose names begin with `prefix`, without it.
+    /// Vectors whose names begin with `prefix`; the prefix is removed.
     package func vectors(_ prefix: String) -> [(name: String, vector: Vector)] {
         vectors.filter { $0.name.hasPrefix(prefix) }.map { (String($0.name.dropFirst(prefix.count)), $0) }
     }
 }
 
-/// Random numbers that are not: the given bytes, then zeros.
+/// The given bytes, then zeros, as random numbers.
 package struct ReplayedRandomness: RandomNumberGenerator {
     private var bytes: ArraySlice<UInt8>
 

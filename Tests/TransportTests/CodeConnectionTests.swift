@@ -4,9 +4,8 @@ import NIOEmbedded
 import Testing
 import Transport
 
-/// Exchanges of codes below their meaning: greetings, limits, and time.
+/// Code exchanges at the transport: greetings, limits and timeouts.
 @Suite struct CodeConnectionTests {
-    /// A side with a code of which the greeting is known, and what it was told.
     private final class Creator {
         let greeting: [UInt8]
         var messages: [[UInt8]] = []
@@ -53,7 +52,6 @@ import Transport
             #expect(try wire.written(channel).isEmpty)
         }
         #expect(wire.responder.rejections == [.unknownToken, .unknownToken, .unknownToken, .unknownProtocol])
-        // The greeting of another code is no better.
         let creator = Creator(wire)
         let channel = try wire.connection()
         try wire.send([0x63] + [UInt8](repeating: 3, count: 16) + [1, 2, 3, 4], to: channel)
@@ -82,7 +80,6 @@ import Transport
         #expect(channel.isActive)
         wire.loop.advanceTime(by: .milliseconds(20))
         #expect(!channel.isActive && creator.ended == 1)
-        // What its owner does too late has no effect.
         creator.connections[0].answer([1], expecting: 1)
         creator.connections[0].deliver([1])
         creator.connections[0].close()
@@ -127,7 +124,7 @@ import Transport
         #expect(!ninth.isActive)
         #expect(wire.responder.rejections == [.tooManyFromPrefix, .tooManyHandshakes])
         _ = try wire.link()
-        // They give way with their time.
+        // The exchanges time out and free their slots.
         wire.loop.advanceTime(by: .seconds(6))
         let next = try wire.connection(from: "203.0.113.1")
         try wire.send(creator.greeting + [1, 2, 3, 4], to: next)
@@ -162,7 +159,7 @@ import Transport
     }
 }
 
-/// Where a code is open, over multicast, without sockets.
+/// Discovery of open codes over multicast, without sockets.
 @Suite struct LanCodeTests {
     private let start: Int64 = 1_000_000
 
@@ -193,7 +190,7 @@ import Transport
             #expect(LanCodeDatagram(changed) == nil)
         }
         #expect(LanCodeDatagram([1, 3, 0, 0] + [UInt8](repeating: 1, count: 8)) == nil)
-        // Members' discovery does not take it for one of its own.
+        // Members' discovery rejects the datagram.
         #expect(LanDatagram(datagram.bytes) == nil)
     }
 
@@ -209,7 +206,6 @@ import Transport
         #expect(answer(question(7)) == nil)
         #expect(answer(question(8, id: 6)) == nil)
         #expect(answer(first?.bytes ?? []) == nil)
-        // From another network, or by another interface.
         let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
         #expect(answer(question(7, id: 7), from: far) == nil)
         let other = LanPlace(interface: 8, address: LanAddress(10, 0, 0, 2), port: 1)
@@ -239,7 +235,7 @@ import Transport
             return
         }
         #expect(sent.kind == .question && sent.number == 7 && place.address == LanAddress(10, 0, 0, 2))
-        // Answers to nobody's question, and from elsewhere, are none.
+        // Answers that match no question or come from another network are ignored.
         let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
         let stray = LanCodeDatagram(.answer, number: 7_440, id: sent.id ^ 1).bytes
         #expect(seeker.receive(stray, from: source(1), now: now).isEmpty)
@@ -247,7 +243,6 @@ import Transport
         let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
         #expect(seeker.receive(answer, from: far, now: now).isEmpty)
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
-        // The same answer again is no second node.
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
         #expect(seeker.advance(now: now, using: &random).isEmpty)
         now += LanCodeSeeker.gathering

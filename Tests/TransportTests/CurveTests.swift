@@ -4,7 +4,7 @@ import NIOEmbedded
 import Testing
 import Transport
 
-/// What a stranger can make a node compute (protocol, section 2).
+/// Computation that an unauthenticated peer can cause (page Links, "Preamble").
 @Suite struct CurveTests {
     @Test func `an unknown token costs no curve operation, and a good one draws one ephemeral key`() throws {
         let loop = EmbeddedEventLoop()
@@ -40,7 +40,7 @@ import Transport
             try connect([0x4D] + bytes)
             try connect([0x6B] + bytes)
         }
-        // Act 1 is read with the node's own key and the ephemeral one: neither was taken out.
+        // Reading act 1 uses the node's own key and the ephemeral key: neither was used.
         #expect(drawn == 0 && asked == 1_000)
         try connect([0x4D] + good.bytes + [UInt8](repeating: 0, count: 50))
         #expect(drawn == 1)

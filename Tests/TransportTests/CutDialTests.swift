@@ -4,11 +4,10 @@ import NIOPosix
 import Testing
 import Transport
 
-/// How far a dial comes.
 private enum Cut: CaseIterable {
     case beforeActOne, afterActOne, afterActTwo, afterActThree
 
-    /// Bytes of the dialer and of the listener that pass over TCP: preamble and act 1, act 2, act 3.
+    /// Bytes of the dialer and of the listener that the relay passes over TCP: preamble and act 1, act 2, act 3.
     var byteCounts: (dialer: Int, listener: Int) {
         switch self {
         case .beforeActOne: (40, 0)
@@ -18,7 +17,7 @@ private enum Cut: CaseIterable {
         }
     }
 
-    /// Whether a datagram of this kind passes: 1 dial, 2 answer, 3 finish, 4 cookie, and all others are sealed.
+    /// Whether the relay passes a datagram kind: 1 dial, 2 answer, 3 finish, 4 cookie; all others are sealed.
     func passes(_ kind: UInt8) -> Bool {
         switch self {
         case .beforeActOne: false
@@ -29,13 +28,11 @@ private enum Cut: CaseIterable {
     }
 }
 
-/// Stands before a listener and cuts what comes through. On its loop alone.
+/// A relay in front of a listener that cuts connections and datagrams. Confined to its loop.
 private final class CuttingRelay: @unchecked Sendable {
     let loop: any EventLoop
     var target: SocketAddress?
-    /// `nil`: the way is free.
     var cut: Cut?
-    /// Something was cut off.
     var whenCut: () -> Void = {}
     private(set) var address: SocketAddress?
     private var listener: (any Channel)?
@@ -64,7 +61,6 @@ private final class CuttingRelay: @unchecked Sendable {
 
     func close() -> EventLoopFuture<Void> { listener?.close() ?? loop.makeSucceededVoidFuture() }
 
-    /// Over TCP: a connection of a dialer's, and ours to the listener.
     private func join(_ near: any Channel) -> EventLoopFuture<Void> {
         guard let target else { return near.close() }
         let bound = NIOLoopBound(self, eventLoop: loop)
@@ -101,7 +97,6 @@ private final class CuttingRelay: @unchecked Sendable {
                 other?.writeAndFlush(piece, promise: nil)
             }
             guard bytes.readableBytes > 0 else { return }
-            // What passed arrives, and no more does.
             other?.close(promise: nil)
             context.close(promise: nil)
             relay.whenCut()
@@ -127,7 +122,7 @@ private final class CuttingRelay: @unchecked Sendable {
     }
 }
 
-/// A network over which TCP connects nowhere.
+/// A network on which every TCP connection fails.
 private struct NoTCP: Network {
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     { loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
@@ -137,7 +132,7 @@ private struct NoTCP: Network {
     { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
-/// A member with its table, its dialer and its disk, as a node has them. On its loop alone.
+/// A member with its routing table, dialer and saved counters. Confined to its loop.
 private final class MemberEnd: @unchecked Sendable {
     let identity: IdentityKey
     private let remote: PublicKey
@@ -151,7 +146,7 @@ private final class MemberEnd: @unchecked Sendable {
     private var tokens: DialTokens
     private var saved: (dial: DialCounters, accept: ListenerCounters) = (DialCounters(), ListenerCounters())
     let relay: CuttingRelay
-    /// A dial under way, and what it came to: whether a frame has come over its link.
+    /// The current dial; its promise tells whether a frame has arrived over its link.
     private var dial: (number: UInt64, promise: EventLoopPromise<Bool>)?
 
     init(_ loop: any EventLoop, own: UInt8, remote: UInt8, overUDP: Bool, day: UInt32) throws {
@@ -173,7 +168,7 @@ private final class MemberEnd: @unchecked Sendable {
         relay = CuttingRelay(loop)
     }
 
-    /// Only what has to be, and as late as may be.
+    /// Saves the minimum, as late as permitted.
     private func save() { saved = (tokens.counters, table.counters(ofMember: 1)) }
 
     func start() -> EventLoopFuture<Void> {
@@ -220,7 +215,6 @@ private final class MemberEnd: @unchecked Sendable {
         return listener?.close() ?? loop.makeSucceededVoidFuture()
     }
 
-    /// Killed, and started again from what its disk has.
     func crash() -> EventLoopFuture<Void> {
         stop().assumeIsolated().flatMap { [self] in
             table = RoutingTable(day: day)
@@ -230,7 +224,6 @@ private final class MemberEnd: @unchecked Sendable {
         }.nonisolated()
     }
 
-    /// One dial, through the other one's relay.
     func dial(through relay: CuttingRelay) -> EventLoopFuture<Bool> {
         let promise = loop.makePromise(of: Bool.self)
         guard let transport, let port = relay.address?.port else { return loop.makeSucceededFuture(false) }
@@ -240,7 +233,7 @@ private final class MemberEnd: @unchecked Sendable {
                 endpoints: [Endpoint(host: "127.0.0.1", port: port)], token: { token }, identity: identity,
                 remote: remote))
         dial = (number, promise)
-        // Over UDP a dial waits for what does not come.
+        // Over UDP a cut dial would wait for its timeout.
         relay.whenCut = { [unowned self] in
             guard overUDP, dial?.number == number else { return }
             loop.assumeIsolated().execute {
@@ -286,7 +279,7 @@ private final class MemberEnd: @unchecked Sendable {
         }
         for step in 1...1_000 {
             let dialer = Int.random(in: 0...1, using: &random)
-            // Long runs of one kind, and of all kinds.
+            // Long runs of one kind alternate with runs of all kinds.
             let cut = step / 100 % 2 == 0 ? Cut.afterActTwo : Cut.allCases.randomElement(using: &random)
             let isLinked = try await links(dialer, cut)
             #expect(!isLinked)

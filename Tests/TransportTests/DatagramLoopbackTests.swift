@@ -5,7 +5,7 @@ import Testing
 
 @testable import Transport
 
-/// A node with links over UDP, and what it has been told. On its loop alone.
+/// A node with links over UDP, and the events it received. Confined to its loop.
 private final class UDPSide: @unchecked Sendable {
     let loop: any EventLoop
     let identity: IdentityKey
@@ -86,7 +86,7 @@ private struct UDPLoopback {
         endpoint = Endpoint(host: host, port: address.port ?? 0)
     }
 
-    /// These frames wait at the far end, which reads nothing; a word of its own tells that they have been sent.
+    /// Queues the frames at the far end, which reads nothing; a frame of its own tells that they were sent.
     func fill(with frames: [[UInt8]]) async throws {
         try await until(
             near, { $0.frames.count == 1 },
@@ -99,7 +99,6 @@ private struct UDPLoopback {
             })
     }
 
-    /// Does something on the loop and waits until a side is as it should be.
     func until(
         _ side: UDPSide, _ isDone: @escaping @Sendable (UDPSide) -> Bool,
         after action: @escaping @Sendable (UDPSide, UDPSide) -> Void
@@ -127,7 +126,7 @@ private struct UDPLoopback {
             near, { $0.links.count + $0.failures.count > before },
             after: { near, _ in
                 let number = near.transport.dial(dial)
-                // Not before the caller knows the dial's number, which is none of TCP's.
+                // No event comes before the caller knows the dial's number. UDP dial numbers differ from those of TCP.
                 #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
             })
     }
@@ -267,12 +266,12 @@ private struct UDPLoopback {
         for port in [0, 65_536, -1] { try await net.dial(Endpoint(host: "127.0.0.1", port: port)) }
         try await net.dial(Endpoint(host: "no such host", port: 1))
         #expect(net.near.failures.dropFirst() == [.unresolvable, .unresolvable, .unresolvable, .unresolvable])
-        // Addresses to which there is no way: each costs its dial, and nothing else.
+        // An unreachable address fails its dial only.
         for host in ["255.255.255.255", "0.0.0.0", "2001:db8::1", "192.0.2.1"] {
             try await net.dial(Endpoint(host: host, port: 9))
         }
         #expect(net.near.failures.count == 9 && net.near.links.isEmpty)
-        // On a machine that is busy 50 ms may be too short; the next dial is as good.
+        // 50 ms may be too short on a busy machine, so the dial is repeated.
         for _ in 0..<100 where net.near.links.isEmpty { try await net.dial() }
         #expect(net.near.links.count == 1)
         try await net.end()
@@ -281,7 +280,7 @@ private struct UDPLoopback {
 
     @Test func `an answer leaves from the address that was asked`() async throws {
         let pair = try await UDPLoopback(host: "0.0.0.0")
-        // From 127.0.0.1, whence the system would answer, too.
+        // 127.0.0.1 is also the address the kernel would choose by itself.
         for host in ["127.0.0.2", "127.0.0.3", "127.0.0.1"] {
             try await pair.dial(Endpoint(host: host, port: pair.endpoint.port))
             try #require(pair.near.links.last?.remoteAddress?.ipAddress == host && pair.near.failures.isEmpty)
@@ -317,7 +316,6 @@ private struct UDPLoopback {
         let source = DatagramAddress(v4: 0xc633_6401, port: 0)
         #expect(target.leaving(by: [first, second, all], source: source) == 2)
         #expect(target.leaving(by: [first, all], source: source) == 3)
-        // One of its own is opened.
         #expect(target.leaving(by: [first, loopback], source: source) == nil)
         #expect(target.leaving(by: [first, second], source: nil) == 1)
         #expect(DatagramAddress(v4: 0x7f00_0002, port: 9).leaving(by: [first, loopback], source: source) == 4)

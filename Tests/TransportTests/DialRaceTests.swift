@@ -4,7 +4,6 @@ import Testing
 
 @testable import Transport
 
-/// What a race answers to every event in every state.
 @Suite struct DialRaceTests {
     private typealias Attempt = DialRace.Attempt
     private typealias Action = DialRace.Action
@@ -18,7 +17,6 @@ import Testing
     private static func tcp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .tcp) }
     private static func udp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .udp) }
 
-    /// Lets time pass until the race asks for nothing more.
     private func order(_ endpoints: [Endpoint], hasDatagrams: Bool) -> [(Attempt, after: TimeAmount)] {
         var race = DialRace(endpoints, hasDatagrams: hasDatagrams)
         var now = Self.start
@@ -60,7 +58,6 @@ import Testing
         _ = race.begin(now: Self.start)
         let soon = Self.start + .milliseconds(3)
         #expect(race.failed(Self.tcp(Self.first), .refused, now: soon) == [.start(Self.udp(Self.first))])
-        // The next one has its quarter of a second from now.
         #expect(race.advance(now: soon + .milliseconds(249)).isEmpty)
         #expect(race.nextDeadline == soon + .milliseconds(250))
         #expect(race.advance(now: soon + .milliseconds(250)) == [.start(Self.tcp(Self.second))])
@@ -80,10 +77,10 @@ import Testing
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         #expect(race.failed(Self.tcp(Self.first), .refused, now: Self.start) == [.start(Self.udp(Self.first))])
-        // The first act is sent again after 999 ms, and its answer takes as long as over a satellite.
+        // The first act is repeated after 999 ms, and its answer takes as long as over a satellite.
         let end = Self.start + .milliseconds(2_500)
         #expect(race.nextDeadline == end && race.advance(now: end - .milliseconds(1)).isEmpty)
-        // It says what was heard, not what was not.
+        // The failure is the one that was received, not the timeout.
         #expect(race.advance(now: end) == [.cancel(Self.udp(Self.first)), .fail(.refused)])
         #expect(race.advance(now: end + .seconds(1)).isEmpty)
     }
@@ -105,7 +102,7 @@ import Testing
         let third = second + .seconds(1)
         #expect(race.nextDeadline == third && race.advance(now: third) == [.start(Self.tcp(Self.first))])
         #expect(race.nextDeadline == third + .milliseconds(250))
-        // Where UDP cannot be, TCP does not wait for it.
+        // Without UDP, TCP does not wait for it.
         var none = DialRace([Self.first], hasDatagrams: true, prefersDatagrams: true)
         _ = none.begin(now: Self.start)
         #expect(none.failed(Self.udp(Self.first), .unreachable, now: Self.start) == [.start(Self.tcp(Self.first))])
@@ -150,10 +147,8 @@ import Testing
     @Test func `a node that does not want the dial is not asked over UDP`() {
         var race = DialRace([Self.first, Self.second], hasDatagrams: true)
         _ = race.begin(now: Self.start)
-        // Not begun yet: passed over.
         #expect(
             race.failed(Self.tcp(Self.first), .closedBeforeActTwo, now: Self.start) == [.start(Self.tcp(Self.second))])
-        // Under way: given up.
         _ = race.advance(now: Self.start + .milliseconds(250))
         #expect(
             race.failed(Self.tcp(Self.second), .closedBeforeActTwo, now: Self.start) == [
@@ -206,7 +201,7 @@ import Testing
             race.advance(now: end) == [.cancel(Self.udp(Self.second)), .cancel(Self.udp(Self.sixth)), .fail(.timedOut)])
         var none = DialRace(punching: [])
         #expect(none.begin(now: Self.start) == [.fail(.unresolvable)])
-        // An ordinary race knows no such thing.
+        // An ordinary race takes no further addresses.
         var ordinary = DialRace([Self.first], hasDatagrams: true)
         _ = ordinary.begin(now: Self.start)
         #expect(ordinary.found(Self.second, now: Self.start).isEmpty)

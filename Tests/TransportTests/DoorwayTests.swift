@@ -5,7 +5,6 @@ import NIOPosix
 import Testing
 import Transport
 
-/// A listening transport, and connections to it that follow no protocol.
 private struct Street {
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     private let side: NIOLoopBound<Side>
@@ -13,7 +12,7 @@ private struct Street {
     let listener: TCPListener
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    /// - Parameter patience: for the first act. Long, unless it is what is tested: a busy machine is no silent one.
+    /// - Parameter patience: Timeout of act 1. Long by default, because a busy machine answers late.
     init(patience: TimeAmount = .hours(1), crowd: Int = 10_000) async throws {
         var limits = TransportLimits()
         limits.actTimeout = patience
@@ -33,7 +32,6 @@ private struct Street {
         listener = try await loop.flatSubmit { bound.value.transport.listen(host: "127.0.0.1", port: 0) }.get()
     }
 
-    /// Collects what comes; the channel closes when the other side does.
     private final class Ear: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
         let end: EventLoopPromise<[UInt8]>
@@ -48,7 +46,7 @@ private struct Street {
         func handlerRemoved(context: ChannelHandlerContext) { end.succeed(bytes) }
     }
 
-    /// A connection that has said nothing, and what it hears until it is closed.
+    /// A silent connection, and the bytes it receives until it closes.
     func connect() async throws -> (channel: any Channel, heard: EventLoopFuture<[UInt8]>) {
         let loop = group.next()
         let end = loop.makePromise(of: [UInt8].self)
@@ -65,7 +63,7 @@ private struct Street {
 
     var knock: [UInt8] { [0x6b] + token.bytes + [0, 3, 1, 2, 3] }
 
-    /// Whoever comes later has been heard after all before it.
+    /// Connects and knocks, so that all earlier connections have been accepted.
     func knockAndListen() async throws {
         let (channel, heard) = try await connect()
         try await say(knock, channel)
@@ -89,14 +87,13 @@ private struct Street {
         var ends: [EventLoopFuture<[UInt8]>] = []
         for number in 0..<100 {
             let (channel, heard) = try await street.connect()
-            // A part of a preamble is nothing.
+            // Half of the connections send part of a preamble.
             if number.isMultiple(of: 2) { try? await street.say([0x4d, 1, 2], channel) }
             ends.append(heard)
         }
         #expect(try await street.connectionCount() == 0)
         for end in ends { #expect(try await end.get() == []) }
         #expect(try await street.connectionCount() == 0)
-        // What became of them is told soon after.
         var rejections: [Rejection] = []
         while rejections.count < 100 { rejections = try await street.rejections() }
         #expect(rejections == [Rejection](repeating: .timedOut, count: 100))
@@ -132,15 +129,14 @@ private struct Street {
         let street = try await Street(crowd: 10)
         var connections: [(channel: any Channel, heard: EventLoopFuture<[UInt8]>)] = []
         for _ in 0..<30 { connections.append(try await street.connect()) }
-        // The door takes them on in the order in which they came: after this one's turn all are there.
+        // Connections are accepted in order, so after this knock all are there.
         try await street.knockAndListen()
         let rejections = try await street.rejections()
         #expect(rejections == [Rejection](repeating: .crowdedOut, count: rejections.count))
         #expect((20...21).contains(rejections.count))
-        // The newest is among the older half of nobody.
+        // The newest connections are kept.
         try await street.say(street.knock, connections[29].channel)
         #expect(try await connections[29].heard.get() == [0, 1, 7])
-        // Whoever still waits is sent away when the door closes.
         try await street.listener.close().get()
         for connection in connections { _ = try await connection.heard.get() }
         try await street.end()
@@ -150,7 +146,7 @@ private struct Street {
         let street = try await Street()
         for _ in 0..<50 {
             let (channel, heard) = try await street.connect()
-            // Unless the other side has been faster.
+            // The listener may have closed it before.
             try? await channel.close().get()
             _ = try await heard.get()
         }
@@ -161,7 +157,7 @@ private struct Street {
     }
 }
 
-/// Limits of time, and what has been said before there is a channel.
+/// Timeouts, and bytes received before the channel is set up.
 @Suite struct OpeningTests {
     @Test func `many whose time is over at once are ended a few in a turn`() throws {
         let wire = try Wire()
@@ -193,14 +189,14 @@ private struct Street {
         let far = try accept(greeting, after: .seconds(4))
         try wire.pump(near, far)
         #expect(wire.dialer.links.count == 1 && wire.responder.links.count == 1)
-        // The preamble alone: act 1 may take what is left of its five seconds.
+        // The preamble alone has arrived: act 1 has the rest of its five seconds.
         let slow = try accept(Array(greeting.prefix(17)), after: .seconds(4))
         #expect(slow.isActive)
         wire.loop.advanceTime(by: .milliseconds(999))
         #expect(slow.isActive)
         wire.loop.advanceTime(by: .milliseconds(1))
         #expect(!slow.isActive && wire.responder.rejections == [.timedOut])
-        // Too late altogether.
+        // The first bytes arrive after the timeout.
         let late = try accept(greeting, after: .seconds(11))
         wire.loop.run()
         #expect(!late.isActive)

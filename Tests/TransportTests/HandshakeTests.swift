@@ -36,7 +36,7 @@ import Transport
         #expect(!far.isActive)
         #expect(wire.responder.rejections == [.wrongPeer])
         #expect(wire.responder.links.isEmpty && wire.responder.closed.isEmpty)
-        // The dialer has opened, as XK has it, and hears of the end.
+        // In XK the dialer opens before the responder has checked act 3; it learns of the end.
         _ = try? near.finish()
         #expect(wire.dialer.closed == [.closedByPeer])
     }
@@ -191,7 +191,7 @@ import Transport
         }
         #expect(channels.map(\.isActive) == [Bool](repeating: true, count: 8) + [false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix])
-        // Other networks are not concerned, and one that ends makes room.
+        // Other networks are not limited, and a closed connection makes room.
         let elsewhere = try wire.connection(from: "192.0.3.1")
         try wire.send(preamble, to: elsewhere)
         #expect(elsewhere.isActive)
@@ -247,7 +247,7 @@ import Transport
         }
         #expect(channels.filter(\.isActive).count == 10)
         #expect(wire.responder.rejections == [Rejection](repeating: .crowdedOut, count: 20))
-        // The newest are among the older half of nobody.
+        // The newest connections are kept.
         #expect(channels.suffix(5).allSatisfy { $0.isActive })
     }
 }

@@ -85,7 +85,6 @@ import Transport
         #expect(wire.dialer.frames == [[1, 1], [2, 2], [3, 3]])
     }
 
-    /// Counts what reaches the channel.
     private final class ReadCounter: ChannelOutboundHandler {
         typealias OutboundIn = ByteBuffer
         var count = 0
@@ -108,7 +107,7 @@ import Transport
         for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
         wire.dialer.links[0].flush()
         try wire.send(try wire.written(near), to: far)
-        // As a channel does after each read.
+        // A channel reads again after each read.
         far.pipeline.read()
         for count in [128, 256, 384] {
             #expect(wire.responder.frames.count == count && reads.count == 0)
@@ -161,7 +160,7 @@ import Transport
         link.close()
         link.abort()
         #expect(wire.dialer.closed == [.duplicate])
-        // What had been sent before has left.
+        // Frames sent before the close have left.
         try wire.pump(near, far)
         #expect(wire.responder.frames == [[1]])
         _ = try? far.finish()
@@ -218,7 +217,7 @@ import Transport
         wire.dialer.links[0].flush()
         try wire.pump(near, far)
         if hasEnded { far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed) }
-        // Something is on its way out: when it has gone, the link must not end before it was read.
+        // A frame is on its way out. The link must not end before its frames were read, though it has left.
         try link.send([9])
         link.close()
         #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
@@ -319,7 +318,7 @@ import Transport
 }
 
 @Suite struct BackPressureTests {
-    /// Takes writes and does not say that they have left.
+    /// Holds writes without completing them.
     private final class Stuck: ChannelOutboundHandler {
         typealias OutboundIn = ByteBuffer
         var promises: [EventLoopPromise<Void>?] = []

@@ -6,11 +6,10 @@ import TestSupport
 import Testing
 import Transport
 
-/// TCP as a firewall leaves it.
 private struct Firewall: Network {
     enum Manner {
         case refuses, swallows
-        /// Another address, where each connection is reset by its first bytes.
+        /// Every connection is reset at its first bytes.
         case resets(Endpoint)
     }
     let manner: Manner
@@ -20,7 +19,7 @@ private struct Firewall: Network {
         switch manner {
         case .resets(let there): Sockets().connect(to: there, limits: limits, on: loop)
         case .refuses: loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect"))
-        // For longer than any of these tests.
+        // Longer than any of these tests.
         case .swallows: loop.scheduleTask(in: .hours(1)) { throw ChannelError.connectTimeout(.hours(1)) }.futureResult
         }
     }
@@ -30,7 +29,7 @@ private struct Firewall: Network {
     { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
-/// UDP where other programs have the first port numbers that are tried.
+/// UDP where other programs hold the first port numbers that are tried.
 private final class TakenPorts: DatagramNetwork {
     private let takenCount: Int
     private let tried = Mutex<[Int]>([])
@@ -51,7 +50,6 @@ private final class TakenPorts: DatagramNetwork {
     }
 }
 
-/// Resets each connection by its first bytes.
 private final class Resetting: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
@@ -65,7 +63,7 @@ private final class Resetting: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 }
 
-/// TCP whose connections the test has in its hand. On its loop alone.
+/// TCP whose connections the test holds. Confined to its loop.
 private final class HeldSockets: Network, @unchecked Sendable {
     var channels: [any Channel] = []
 
@@ -82,7 +80,7 @@ private final class HeldSockets: Network, @unchecked Sendable {
     { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
-/// A node with links over TCP and UDP, and what it has been told. On its loop alone.
+/// A node with links over TCP and UDP, and the events it received. Confined to its loop.
 private final class BothSide: @unchecked Sendable {
     let identity: IdentityKey
     let transport: LinkTransport
@@ -98,7 +96,7 @@ private final class BothSide: @unchecked Sendable {
     ) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
         var limits = TransportLimits()
-        // A busy machine is no silent one, unless silence is what is tested.
+        // Long, because a busy machine answers late; short where a test waits for the timeout.
         limits.datagramPatience = patience
         limits.dialStagger = stagger
         transport = LinkTransport(loop: loop, network: network, datagrams: datagrams, limits: limits)
@@ -126,7 +124,7 @@ private struct BothWays {
     let endpoint: Endpoint
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    /// - Parameter stagger: the head start of each way. Long where TCP must win: a busy machine is slow over that, too.
+    /// - Parameter stagger: Head start of each attempt. Long where TCP must win, because a busy machine connects late.
     init(network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger)
         async throws
     {
@@ -148,7 +146,6 @@ private struct BothWays {
         endpoint = Endpoint(host: "127.0.0.1", port: listening.tcp.address.port ?? 0)
     }
 
-    /// Dials, and waits for the link or the end.
     func dial(_ endpoints: [Endpoint]? = nil, token: RoutingToken = Self.token) async throws -> UInt64 {
         let (near, far, loop) = (near, far, group.next())
         let endpoints = endpoints ?? [endpoint]
@@ -170,7 +167,6 @@ private struct BothWays {
         }.get()
     }
 
-    /// Sends a frame over the link and waits until it is there.
     func exchange(_ frame: [UInt8]) async throws {
         let (near, far, loop) = (near, far, group.next())
         try await loop.flatSubmit { () -> EventLoopFuture<Void> in
@@ -186,7 +182,6 @@ private struct BothWays {
         }.get()
     }
 
-    /// Knocks at the far side, which answers so.
     func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws -> Result<
         [UInt8]?, DialFailure
     > {
@@ -261,7 +256,7 @@ private struct BothWays {
             near.links[0].welcome()
             sockets.channels[0].pipeline.fireErrorCaught(IOError(errnoCode: 110, reason: "read"))
             let loss = near.transport.loss(of: far.identity.publicKey)
-            // Nothing was sent again: the kernel has asked, and the peer was silent.
+            // TCP sent nothing again: the kernel's keep-alive probes stayed unanswered.
             #expect(loss?.carrier == .tcp && loss?.reason == .connectionLost(110))
         }.get()
         _ = try await net.dial()
@@ -301,7 +296,7 @@ private struct BothWays {
     }
 
     @Test func `the second of two addresses does it when the first is dead`() async throws {
-        // UDP to the first is silent, and the second waits for it.
+        // UDP to the first address is silent, and the second waits for it.
         let net = try await BothWays(stagger: .seconds(10))
         _ = try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
@@ -311,7 +306,7 @@ private struct BothWays {
     @Test func `a dial that is given up ends once, whatever was under way`() async throws {
         let net = try await BothWays(network: Firewall(manner: .swallows), farHasUDP: false)
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
-        // Without a pause for this task in between: a dial that takes long is tried over UDP, too.
+        // All in one turn of the loop: a dial that takes long is tried over UDP, too.
         try await loop.submit {
             let dial = LinkTransport.Dial(
                 endpoints: [endpoint], token: { BothWays.token }, identity: near.identity,
@@ -322,7 +317,6 @@ private struct BothWays {
             _ = near.transport.dial(dial)
         }.flatMap {
             loop.submit {
-                // The one had not begun, the other has.
                 #expect(near.transport.connectionCount == 1)
                 near.transport.close()
             }
@@ -366,7 +360,7 @@ private struct BothWays {
                 far.changed = {}
                 promise.succeed(())
             }
-            // The dialer was told a wrong address, and learns the right one from the packet that comes through.
+            // The dialer was given a wrong address, and learns the right one from the packet that arrives.
             let dial = LinkTransport.Dial(
                 endpoints: [Endpoint(host: "127.0.0.1", port: 9)], token: { BothWays.token }, identity: near.identity,
                 remote: far.identity.publicKey)
@@ -378,7 +372,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    /// Listens on an address of its own, and says what came of it.
+    /// Listens on an address of its own and passes the outcome to `body`.
     private func listen(
         at host: String = Loopback.next(), port: Int = 0, _ datagrams: any DatagramNetwork = Sockets(),
         _ body: (LinkTransport.Listening) throws -> Void

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Transport
 
-/// A node as the daemon has it: an actor whose executor is the transport's event loop.
+/// An actor whose executor is the transport's event loop, like the daemon's node.
 private actor Node {
     nonisolated let loop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
@@ -30,10 +30,8 @@ private actor Node {
         try running.answer = answer
     }
 
-    /// Sends back every frame it gets.
     func echo() throws { try running.onFrame = { link, frame in try? link.send(frame) } }
 
-    /// Dials and waits for the link or the failure.
     func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) async throws -> DialFailure? {
         let side = try running
         let dial = TCPTransport.Dial(
@@ -47,12 +45,11 @@ private actor Node {
             side.onFailed = { continuation.resume(returning: side.failures.last) }
             let before = side.failures.count
             _ = side.transport.dial(dial)
-            // Not before the caller knows the dial's number.
+            // No event comes before the caller knows the dial's number.
             #expect(side.failures.count == before)
         }
     }
 
-    /// Sends frames and waits until as many have come back.
     func exchange(_ frames: [[UInt8]]) async throws -> [[UInt8]] {
         let side = try running
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
@@ -64,7 +61,6 @@ private actor Node {
         return side.frames
     }
 
-    /// Sends frames and closes at once; waits for the end.
     func sendAndClose(_ frames: [[UInt8]]) async throws -> LinkCloseReason? {
         let side = try running
         defer { side.onClosed = {} }
@@ -110,7 +106,6 @@ private actor Node {
     private var running: Side { get throws { try #require(side) } }
 }
 
-/// Two nodes on one event loop, and the address of the second.
 private struct Loopback {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let near: Node
@@ -156,7 +151,6 @@ private struct Loopback {
         let net = try await Loopback()
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
-        // The longest frame in the middle of many short ones.
         let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0), UInt8(truncatingIfNeeded: $0 >> 8)] }
         let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
         #expect(try await net.near.exchange(Array(frames)) == Array(frames))
@@ -218,7 +212,7 @@ private struct Loopback {
         await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "no such host", port: 1))) {
             try await net.far.listen(host: "no such host", port: 1)
         }
-        // The first listener is closed, its port free again.
+        // The port of the closed listener is free again.
         try await net.listener.close().get()
         let again = try await net.far.listen(port: net.endpoint.port)
         #expect(again.address.port == net.endpoint.port)
@@ -264,7 +258,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    /// Says the same to everyone, and ends.
+    /// Sends the same bytes to every connection, then closes.
     private final class Parrot: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
         typealias OutboundOut = ByteBuffer
@@ -285,7 +279,7 @@ private struct Loopback {
         }.bind(host: "127.0.0.1", port: 0).get()
         let endpoint = Endpoint(host: "127.0.0.1", port: parrot.localAddress?.port ?? 0)
         #expect(try await net.near.knock(endpoint, net.token, [1]) == .failure(.badAnswer))
-        // As act 2 it is no better.
+        // The bytes are not a valid act 2, either.
         #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .closedBeforeActTwo)
         try await parrot.close().get()
         try await net.end()

@@ -6,7 +6,6 @@ import Testing
 import Transport
 
 @Suite("Names") struct NameResolverTests {
-    /// A resolver whose answers the test gives.
     private final class Names: Sendable {
         private let asked = Mutex<[String]>([])
         private let time = Mutex(NIODeadline.uptimeNanoseconds(1))
@@ -14,7 +13,6 @@ import Transport
 
         var questions: [String] { asked.withLock { $0 } }
         func wait(_ amount: TimeAmount) { time.withLock { $0 = $0 + amount } }
-        /// Lets one of those that wait go on.
         func release(_ count: Int) { for _ in 0..<count { gate.signal() } }
 
         func resolver() -> NameResolver {
@@ -33,9 +31,7 @@ import Transport
 
     private static let both = ["127.0.0.1", "::1"]
 
-    @Test("that take long keep no name waiting that was found soon, and beyond a limit are not found") func slowNames()
-        async throws
-    {
+    @Test("Slow names do not delay fast ones, and fail beyond a limit") func slowNames() async throws {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()
@@ -47,9 +43,7 @@ import Transport
         for one in waiting { #expect(try await one.get() == Self.both) }
     }
 
-    @Test("are looked up once, whoever asks, and what has taken long is not asked again at once") func once()
-        async throws
-    {
+    @Test("Concurrent questions for a name share one lookup, and a slow answer is cached") func once() async throws {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()
@@ -63,7 +57,7 @@ import Transport
         names.release(1)
         #expect(try await again.get() == Self.both)
         #expect(names.questions.count == 2)
-        // Not found: for a minute.
+        // A slow failure is cached for a minute.
         let nobody = resolver.addresses(of: "slow.nobody.example", on: loop)
         names.release(1)
         #expect(try await nobody.get() == [])
@@ -73,7 +67,7 @@ import Transport
         names.release(1)
         #expect(try await later.get() == [])
         #expect(names.questions.count == 4)
-        // What is not found soon is asked for each time.
+        // A fast failure is not cached.
         for _ in 0..<2 { #expect(try await resolver.addresses(of: "nobody.example", on: loop).get() == []) }
         #expect(names.questions.count == 6)
     }

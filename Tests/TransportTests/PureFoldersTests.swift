@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Three folders of Transport are told the time and given random bytes, so that their tests replay from a seed.
+/// Three folders of Transport take time and random bytes from outside, so that their tests replay from a seed.
 @Suite("Folders without I/O") struct PureFoldersTests {
     private static let allowed: Set<String> = ["Crypto", "DequeModule", "HeapModule"]
 

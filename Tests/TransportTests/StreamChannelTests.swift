@@ -4,7 +4,7 @@ import NIOPosix
 import Testing
 import Transport
 
-/// A node whose links run over streams. On its loop alone.
+/// A node whose links run over streams. Confined to its loop.
 private final class StreamSide: @unchecked Sendable {
     let identity: IdentityKey
     let transport: LinkTransport
@@ -36,7 +36,6 @@ private final class StreamSide: @unchecked Sendable {
     }
 }
 
-/// Two stream channels that carry each other's bytes, at most a window of them at a time.
 private final class Carrier: @unchecked Sendable {
     let channels: [StreamChannel]
     private var credit: [Int]
@@ -142,7 +141,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("a link that is closed loses nothing of what was sent before") func closing() async throws {
+    @Test("A link that is closed delivers everything that was sent before") func closing() async throws {
         try await run(window: 1_000) { near, _, _ in
             let heard = near.changed
             near.changed = {
@@ -159,7 +158,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("a stream that is lost ends its link on both sides, and a dial over it") func lost() async throws {
+    @Test("A lost stream ends its link on both sides, and a dial over it") func lost() async throws {
         try await run(window: 1_000) { near, _, carrier in
             let heard = near.changed
             near.changed = {
@@ -182,7 +181,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("a token that nobody knows closes the stream") func unknown() async throws {
+    @Test("An unknown token closes the stream") func unknown() async throws {
         try await run(window: 1_000, knows: false) { _, _, _ in
         } until: { near, _ in
             !near.failures.isEmpty

@@ -43,9 +43,9 @@ import Transport
         #expect(done == ["piece", "task", "next piece"])
     }
 
-    /// Work for as long as nothing is heard, each piece of it longer than the pause. The first piece sends a byte.
+    /// Works until a byte is received, in pieces that are longer than the pause. The first piece sends the byte.
     private final class Worker: ChannelInboundHandler, @unchecked Sendable {
-        // @unchecked: used on its loop alone.
+        // @unchecked: confined to its loop.
         typealias InboundIn = ByteBuffer
         private static let pieceLimit = 2_000
         private let queue: TurnQueue
@@ -55,7 +55,7 @@ import Transport
         private var pieceCount = 0
         private var isHeard = false
 
-        /// - Parameter end: how many pieces there were before the byte was heard, or all.
+        /// - Parameter end: The number of pieces before the byte was received, or the limit.
         init(_ queue: TurnQueue, _ pause: TimeAmount, sender: Int32, end: EventLoopPromise<Int>) {
             self.queue = queue
             self.pause = pause
@@ -95,7 +95,7 @@ import Transport
         // Two pieces at a time, so that one is always due while the other runs.
         try await loop.submit { for _ in 0..<2 { queue.add { worker.work() } } }.get()
         let pieceCount = try await end.futureResult.get()
-        // A few, when the machine stops this thread at the wrong moments.
+        // Usually a few pieces; more if the machine stops this thread at the wrong moment.
         #expect(pieceCount < 1_000)
         try await channel.close().get()
         close(ends[1])

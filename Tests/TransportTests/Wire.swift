@@ -5,7 +5,7 @@ import Testing
 import Transport
 
 extension TransportLimits {
-    /// For tests over sockets in which time is not what is tested: a busy machine is no silent one.
+    /// Limits for tests over sockets that do not test timeouts: a busy machine answers late.
     static var patient: TransportLimits {
         var limits = TransportLimits()
         limits.actTimeout = .minutes(2)
@@ -16,13 +16,11 @@ extension TransportLimits {
     }
 }
 
-/// One node's transport and all that it has told its owner.
+/// One node's transport, and the events it received.
 final class Side {
     let transport: TCPTransport
     let identity: IdentityKey
-    /// Tokens of links, and where they lead.
     var routes: [RoutingToken: RouteMatch] = [:]
-    /// How often it was asked for one.
     var routesAsked = 0
     var knockTokens: Set<RoutingToken> = []
     var answer: [UInt8]?
@@ -30,7 +28,7 @@ final class Side {
     var links: [PeerConnection] = []
     var frames: [[UInt8]] = []
     var batches = 0
-    /// Most frames that were handed over in one batch.
+    /// Most frames handed over in one batch.
     var longestBatch = 0
     private var batch = 0
     var closed: [LinkCloseReason] = []
@@ -90,7 +88,6 @@ final class Side {
     }
 }
 
-/// Two sides, and connections between them that exist in memory alone.
 final class Wire {
     let loop = EmbeddedEventLoop()
     let dialer: Side
@@ -110,7 +107,6 @@ final class Wire {
         loop.run()
     }
 
-    /// A connection to the responder on which nothing has been said.
     func connection(from address: String = "192.0.2.1") throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
         channel.remoteAddress = try SocketAddress(ipAddress: address, port: 4_000)
@@ -119,7 +115,7 @@ final class Wire {
         return channel
     }
 
-    /// A dial of the dialer's, whose preamble and act 1 wait in the channel.
+    /// A dial whose preamble and act 1 wait in the channel.
     func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
         let dial = TCPTransport.Dial(
@@ -130,7 +126,6 @@ final class Wire {
         return channel
     }
 
-    /// An open link, and its two channels.
     func link() throws -> (near: EmbeddedChannel, far: EmbeddedChannel) {
         let (near, far) = try (dial(), connection())
         try pump(near, far)
@@ -138,7 +133,6 @@ final class Wire {
         return (near, far)
     }
 
-    /// Carries bytes both ways until none are left.
     func pump(_ near: EmbeddedChannel, _ far: EmbeddedChannel, piece: Int? = nil) throws {
         while true {
             let there = try carry(near, far, piece: piece)
@@ -158,7 +152,6 @@ final class Wire {
         return true
     }
 
-    /// All that a channel has sent since the last time.
     func written(_ channel: EmbeddedChannel) throws -> [UInt8] {
         var bytes: [UInt8] = []
         while let buffer = try channel.readOutbound(as: ByteBuffer.self) { bytes += buffer.readableBytesView }

@@ -3,8 +3,8 @@ import Messaging
 import Testing
 import Wire
 
-/// Frames of contents, read and written by hand, against the generated code.
-@Suite("Contents by hand") struct ContentsCodecTests {
+/// The hand-written codec of frames of contents, against the generated code.
+@Suite("Hand-written codec of contents") struct ContentsCodecTests {
     private func batch() throws -> [AgedContent] {
         var fixtures = try Fixtures()
         var random = Randomness.seeded(5)
@@ -22,7 +22,7 @@ import Wire
         return zip(contents, ages).map { AgedContent($0, age: $1) }
     }
 
-    /// Whatever the hand-written reader takes, the generated one takes as the same.
+    /// Each input that the hand-written reader accepts is read the same by the generated one.
     private func compare(_ bytes: [UInt8], _ note: String) -> Bool {
         var plain: [AgedContent]?
         var error: WireError?
@@ -74,7 +74,7 @@ import Wire
             var body: [UInt8] = []
             for _ in 0..<Int.random(in: 1...3, using: &random) {
                 var part = random.bytes(Int.random(in: 0..<24, using: &random))
-                // Often with tags and lengths that make sense.
+                // Often with valid tags and lengths.
                 if Bool.random(using: &random), part.count > 2 {
                     part[0] = tags[Int.random(in: tags.indices, using: &random)]
                     part[1] = UInt8(part.count - 2)
@@ -165,7 +165,7 @@ import Wire
                 #expect(bytes.count <= 65_535)
                 let plain = try ContentsCodec.decodePlain(bytes)
                 let decoded = try #require(plain)
-                // The first of this one had no room in the one before.
+                // This frame's first content had no room in the frame before.
                 if let previous, previous.count < Limits.contentsCount {
                     #expect(FrameCodec.encode(.contents(previous + [decoded[0]])).count > 65_535)
                 }

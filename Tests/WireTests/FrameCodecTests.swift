@@ -160,7 +160,7 @@ import Wire
         #expect(throws: WireError.malformed("content.type")) { try FrameCodec.decode(asControl(message)) }
     }
 
-    /// A content of a later minor version, with the bytes of `body`.
+    /// A content of a later minor version, with changed bytes of `body`.
     private func later(_ type: String, _ body: ContentBody, _ change: ([UInt8]) -> [UInt8]) throws -> Frame {
         var fixtures = try Fixtures()
         var original = fixtures.content(ContentType("x/y:1.0"), body: body)
@@ -179,7 +179,7 @@ import Wire
     @Test func `a later minor version is read as ours, and kept whole`() throws {
         var random = Randomness.seeded(1)
         let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
-        // Field 15, a number: of a version to come.
+        // Field 15, a number of a later version.
         let frame = try later("mayfly/reply:1.3", .reply(reply)) { $0 + [0x78, 0x01] }
         guard case .contents(let contents) = frame, let content = contents.first?.content else {
             Issue.record("no content")
@@ -272,10 +272,10 @@ import Wire
         return try FrameCodec.decode(asControl(content))
     }
 
-    /// The content as the body `content` of a frame, in which control messages travel.
+    /// The content as the body `content` of a frame, which carries control messages.
     private func asControl(_ content: Content) -> [UInt8] {
         let bytes = FrameCodec.encode(.content(content, age: 0))
-        // Behind the tag and the length of the body stand the tag of the one content, its length and its fields.
+        // After the tag and the length of the body follow the content's tag, length and fields.
         let lengthByteCount = bytes.dropFirst().prefix { $0 > 0x7f }.count + 1
         return [0x12] + bytes.dropFirst(1 + lengthByteCount + 1)
     }

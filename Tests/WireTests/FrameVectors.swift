@@ -5,11 +5,9 @@ import TestSupport
 import Testing
 import Wire
 
-/// The page Frames against the codec: the examples are those of `Tests/Vectors/vectors.py`.
+/// The examples of the page Frames, from `Tests/Vectors/vectors.py`.
 @Suite("Frames") struct FrameVectors {
-    @Test("every example of the page is what the codec writes, and is read as the frame that it is") func examples()
-        throws
-    {
+    @Test("the codec writes every example of the page, and reads it as the same frame") func examples() throws {
         let page = try VectorPage("Frames")
         var specified = try SpecifiedFrames()
         var frames = Dictionary(uniqueKeysWithValues: try specified.all())
@@ -36,7 +34,7 @@ import Wire
         #expect(specified.subtracting(declared).sorted() == [])
     }
 
-    @Test("a field that is missing, renumbered or of another type is noticed") func comparison() {
+    @Test("a field that is missing, renumbered or of another type is reported") func comparison() {
         let proto = """
             message One {  // a comment
               message Inner { bytes key = 1; }
@@ -77,7 +75,7 @@ import Wire
     /// `MESSAGE NUMBER NAME TYPE` of each field that a proto file declares.
     private static func declared(_ proto: String) -> Set<String> {
         var found: Set<String> = []
-        // Blocks that are open; a oneof has no name.
+        // Open blocks; a oneof has no name.
         var path: [String] = []
         var inner: [String: String] = [:]
         let text = proto.split(separator: "\n").map { line in
@@ -110,7 +108,7 @@ import Wire
         return found
     }
 
-    /// The same of the tables of the page, each under the name of its message.
+    /// The same from the page's tables, each under the name of its message.
     private static func specified(_ page: String) -> Set<String> {
         var found: Set<String> = []
         var message: String?

@@ -4,7 +4,7 @@ import Testing
 import Wire
 
 @Suite struct JoinErrorTests {
-    /// Found by the targets `core-joining` and `join-error-json`: milliseconds were lost on the way.
+    /// Found by the fuzz targets `core-joining` and `join-error-json`: milliseconds were lost.
     @Test func `a join error says the second, and comes back as it was`() throws {
         var random = Randomness.seeded(1)
         let error = JoinError(

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 import Wire
 
-/// Frames of a mailbox: every value that may travel comes back, and none beyond a limit.
+/// Frames of a mailbox: each valid value is decoded unchanged, each beyond a limit is refused.
 @Suite struct MailboxFrameTests {
     private var fixtures: Fixtures
 
@@ -91,7 +91,7 @@ import Wire
             .mailbox(.keys(slices(Limits.sliceKeyCount))),
         ]
         for frame in largest {
-            // The tag of the seal stands behind it.
+            // The link's seal adds a tag of 16 bytes.
             #expect(FrameCodec.encode(frame).count + 16 <= TransportState.maximumFrameByteCount)
             try comesBack(frame)
         }
@@ -102,7 +102,7 @@ import Wire
         frames += messages().map { .mailbox($0) }
         for frame in frames {
             let bytes = FrameCodec.encode(frame)
-            // Bodies are long, and each of their bytes is like the others.
+            // All bytes of a body are alike, so a few cuts are enough.
             let cuts =
                 bytes.count < 2_000 ? Array(1..<bytes.count) : Array(1..<200) + Array(bytes.count - 200..<bytes.count)
             for count in cuts { #expect(throws: WireError.self) { try FrameCodec.decode(Array(bytes[..<count])) } }
@@ -303,7 +303,7 @@ import Wire
 
     @Test func `a key that is none, and an agreement of another length, are refused`() throws {
         let key = fixtures.bob.publicKey.bytes
-        // No curve point has this as its x.
+        // No curve point has this x.
         let wrong: [[UInt8]] = [
             [], Array(key.dropLast()), key + [0], [5] + key.dropFirst(), [2] + [UInt8](repeating: 0xff, count: 32),
         ]

@@ -4,9 +4,9 @@ import TestSupport
 import Testing
 import Wire
 
-/// The page SignedValues against the program: the examples are those of `Tests/Vectors/vectors.py`.
+/// The examples of the page SignedValues, from `Tests/Vectors/vectors.py`.
 @Suite struct SignedValueVectors {
-    /// Digest and signature of a vector, after its transcript has led to the digest.
+    /// Digest and signature of a vector, after a check that its transcript has this digest.
     private func signed(_ name: String, _ tag: String, _ values: SpecifiedValues) throws -> [[UInt8]] {
         let vector = try values.page[name]
         #expect(SHA256.tagged(tag, try vector.bytes("transcript")) == (try vector.bytes("digest")))

@@ -3,7 +3,7 @@ import Messaging
 import TestSupport
 import Wire
 
-/// The frames of the page Frames, by the names that it gives them.
+/// The frames of the page Frames, by their names there.
 struct SpecifiedFrames {
     private var values: SpecifiedValues
     private let message: MessageID

@@ -3,7 +3,7 @@ import Messaging
 import TestSupport
 import Wire
 
-/// The values of the page SignedValues, made by the program from what the page says goes into them.
+/// The values of the page SignedValues, made by the program from the page's inputs.
 struct SpecifiedValues {
     let page: VectorPage
     let ann: IdentityKey
@@ -14,7 +14,7 @@ struct SpecifiedValues {
     let joinSecret: [UInt8]
     let tag: InviteTag
 
-    /// Thirty-two zero bytes harden the nonces of the signatures.
+    /// The signatures' nonces are hardened with 32 zero bytes.
     var zeros = ReplayedRandomness()
 
     init() throws {
@@ -81,7 +81,7 @@ struct SpecifiedValues {
                 try Self.known(Lifetime(rawValue: try vector.text("lifetime"))),
                 attachment: Lifetime(rawValue: try vector.text("attachment")), unopened: unopened == 0 ? nil : unopened,
                 timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer"))),
-                // Only the vector that has one names it.
+                // Only one vector names it.
                 mailbox: (try? vector.text("mailbox")).flatMap(MailboxConsent.init(rawValue:)) ?? .no),
             proposedAt: time, nonce: try vector.bytes("nonce")
         ).signed(by: ann, &zeros)

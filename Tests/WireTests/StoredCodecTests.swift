@@ -52,7 +52,7 @@ import Wire
             keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
             receipt: fixtures.random.bytes(177), members: [fixtures.bob.publicKey])
         record.creator = fixtures.ann.publicKey
-        // It is the member's own word.
+        // The member's own signature.
         record.confirmed[fixtures.bob.publicKey] = Timestamp(milliseconds: 0)
         let bytes = StoredCodec.encode(tombstone: record)
         #expect(try StoredCodec.decodeTombstone(bytes) == record)
@@ -61,7 +61,7 @@ import Wire
 
     @Test func `the tombstone of the largest group fits a page of the store, garbage is refused`() throws {
         var fixtures = try Fixtures()
-        // 31 others, and as many that were removed as a creator remembers.
+        // 31 members, and as many removed ones as a creator keeps.
         let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
             try SecretKey(SecretBytes(copying: fixtures.random.bytes(32))).publicKey
         }
@@ -94,7 +94,7 @@ import Wire
             }
             let bytes = StoredCodec.encode(tombstone: record, byteLimit: 4_002)
             #expect(bytes.count <= 4_002, "\(role): \(bytes.count) bytes")
-            // A page that is full of members has no room for the name.
+            // A page full of members has no room for the name.
             if count == keys.count { record.name = nil }
             #expect(try StoredCodec.decodeTombstone(bytes) == record)
             for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }

@@ -4,7 +4,7 @@ import Messaging
 import Testing
 import Wire
 
-/// What the page Wire says of the JSON in state logs.
+/// The JSON in state logs, as the page Wire describes it.
 @Suite struct StoredRecordTests {
     @Test func `a record is written by the conventions of the page`() throws {
         var values = try SpecifiedValues()
@@ -31,7 +31,7 @@ import Wire
         let told = try #require(inside["told"] as? [Any])
         #expect(told.count == 2 && told[0] as? String == Hex.encode(values.bob.publicKey.bytes) && told[1] as? Int == 5)
 
-        // Bytes that are neither identifier nor key, and a choice that is only a word.
+        // Byte strings that are neither identifier nor key, and an enum without a payload.
         let contact = InboxRecord(
             client: client, createdAt: values.time, role: .contact(ContactRecord(routingSecret: [1, 2, 255])))
         let text = String(decoding: StoredCodec.encode(record: contact), as: UTF8.self)

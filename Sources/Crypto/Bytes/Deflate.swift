@@ -7,7 +7,7 @@ package enum DeflateError: Error, Equatable {
     case tooLarge
 }
 
-/// Raw DEFLATE (RFC 1951) with bounds on what an attacker's input may grow to.
+/// Raw DEFLATE (RFC 1951) with a bounded output size, against decompression bombs.
 package enum Deflate {
     /// - Parameter level: 1, fast, to 9, small.
     package static func compress(_ bytes: [UInt8], level: Int32 = 9) -> [UInt8] {
@@ -33,11 +33,11 @@ package enum Deflate {
         }
     }
 
-    /// A window that holds all of it, and memory to match: the quarter of a megabyte of the largest takes longer to clear
-    /// than a short text takes to pack. Shorter texts are packed into the same bytes or nearly so.
+    /// The smallest window for the input, since clearing zlib's largest state of 256 KiB costs more than compressing a
+    /// short text. The output is nearly the same.
     /// - Returns: the logarithm of the window's bytes, 10 to 15, and zlib's `memLevel`.
     private static func sizes(for byteCount: Int) -> (window: Int32, memory: Int32) {
-        // zlib looks back no further than the window without the 262 bytes that it looks ahead.
+        // zlib's usable window is 262 bytes smaller, for its look-ahead.
         let bits = Int32(Int.bitWidth - min(byteCount, 1 << 15).advanced(by: 261).leadingZeroBitCount)
         let window = min(max(bits, 10), 15)
         return (window, min(window - 5, 9))

@@ -4,7 +4,7 @@ package enum Hex {
 
     package static func encode(_ bytes: some Sequence<UInt8>) -> String { encode(Array(bytes)) }
 
-    /// Not generic, so that other modules call it without looking up what an array is.
+    /// Not generic, because a generic call from another module is slow without specialization.
     package static func encode(_ bytes: [UInt8]) -> String {
         String(unsafeUninitializedCapacity: 2 * bytes.count) { text in
             for (index, byte) in bytes.enumerated() {
@@ -87,7 +87,6 @@ package enum Base64URL {
     }
 }
 
-/// The bytes of `number`, the highest first.
 package func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
 }

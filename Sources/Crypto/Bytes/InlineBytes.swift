@@ -1,12 +1,12 @@
-/// Bytes of a fixed number, held inline: comparing, hashing and copying them touches no heap.
+/// A fixed number of bytes, held inline: comparing, hashing and copying them allocates nothing.
 ///
-/// The bytes are read as big-endian words, so that the order of the words is the lexicographic order of the bytes. The
-/// hash takes all of them, under keys of the process: a peer that chooses a name cannot know its hash.
+/// The bytes are read as big-endian words, so that words and bytes have the same order. The hash covers all bytes,
+/// under keys of the process, so a peer cannot choose colliding names.
 package protocol InlineBytes: Hashable, Comparable, Sendable, BitwiseCopyable {
     static var byteCount: Int { get }
     /// - Precondition: `source` has ``byteCount`` bytes.
     init(copying source: UnsafeRawBufferPointer)
-    /// Writes all bytes to the beginning of `target`, which has room for them.
+    /// - Precondition: `target` has room for ``byteCount`` bytes.
     func copy(to target: UnsafeMutableRawBufferPointer)
 }
 
@@ -55,12 +55,12 @@ extension UnsafeMutableRawBufferPointer {
     }
 }
 
-/// Drawn when the process first hashes a name.
+/// Drawn once per process.
 private struct HashKeys {
     let first: UInt64
     let second: UInt64
     let third: UInt64
-    /// Odd, so that the last product loses nothing.
+    /// Odd, so that the last product loses no bits.
     let fourth: UInt64
 
     static let ofProcess: HashKeys = {
@@ -69,7 +69,6 @@ private struct HashKeys {
     }()
 }
 
-/// 16 bytes.
 package struct Bytes16: InlineBytes {
     package static let byteCount = 16
     package let first: UInt64
@@ -91,8 +90,8 @@ package struct Bytes16: InlineBytes {
         target.store(second, at: 8)
     }
 
-    /// What dictionaries ask for first: two multiplications in place of SipHash, which takes most of a look-up of so short a
-    /// key. Each folds a product of 128 bits under a key of this process, which nobody who chooses names can know.
+    /// The hash of dictionaries: two multiplications, since SipHash takes most of a look-up of so short a key. Each
+    /// folds a 128-bit product under a secret key of this process.
     package func _rawHashValue(seed: Int) -> Int {
         let keys = HashKeys.ofProcess
         let mixed = Self.fold(first ^ keys.first ^ UInt64(bitPattern: Int64(seed)), second ^ keys.second)
@@ -109,7 +108,6 @@ package struct Bytes16: InlineBytes {
     }
 }
 
-/// 32 bytes.
 package struct Bytes32: InlineBytes {
     package static let byteCount = 32
     package let left: Bytes16
@@ -137,7 +135,7 @@ package struct Bytes32: InlineBytes {
     package func _rawHashValue(seed: Int) -> Int { right._rawHashValue(seed: left._rawHashValue(seed: seed)) }
 }
 
-/// 33 bytes: a compressed point of a curve is a sign and an x coordinate.
+/// A compressed curve point: sign and x coordinate.
 package struct Bytes33: InlineBytes {
     package static let byteCount = 33
     package let head: UInt8

@@ -1,6 +1,5 @@
 extension Array {
-    /// Binary search: the index of the first element for which `isBehind` holds, of elements for which it holds from some
-    /// index on; `count` for none.
+    /// Binary search for the first element for which `isBehind` holds, in an array partitioned by it; `count` for none.
     package func partitioningIndex(_ isBehind: (Element) -> Bool) -> Int {
         var (low, high) = (0, count)
         while low < high {

@@ -10,7 +10,7 @@ package struct SystemRandomness: RandomNumberGenerator, Sendable {
         return value
     }
 
-    /// Several numbers of one call.
+    /// In one call.
     package static func numbers(_ count: Int) -> [UInt64] {
         Sodium.start()
         return [UInt64](unsafeUninitializedCapacity: count) { buffer, initialized in
@@ -21,7 +21,6 @@ package struct SystemRandomness: RandomNumberGenerator, Sendable {
 }
 
 extension RandomNumberGenerator {
-    /// `count` bytes of this generator.
     package mutating func bytes(_ count: Int) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(count + 7)
@@ -40,7 +39,7 @@ package func randomBytes(_ count: Int) -> [UInt8] {
     }
 }
 
-/// Random bytes from the operating system's generator, into the caller's memory.
+/// Into the caller's memory.
 package func fillRandomly(_ buffer: UnsafeMutableRawBufferPointer) {
     Sodium.start()
     if let base = buffer.baseAddress { randombytes_buf(base, buffer.count) }

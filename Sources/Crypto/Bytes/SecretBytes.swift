@@ -2,13 +2,13 @@ import COpenSSL
 import CSodium
 import Synchronization
 
-/// Secret bytes in locked memory: never copied by accident, never swapped out, left out of core dumps, wiped at the end
-/// of their life.
+/// Secret bytes in locked memory: not implicitly copyable, never swapped out, excluded from core dumps, wiped at the
+/// end.
 ///
-/// Secrets of up to 64 bytes share locked slabs, so that a node with thousands of identities stays within the default
+/// Secrets of up to 64 bytes share locked slabs, so that thousands of identities stay within the default
 /// `RLIMIT_MEMLOCK`; longer ones have guarded pages of their own (`sodium_malloc`).
 package struct SecretBytes: ~Copyable, @unchecked Sendable {
-    // @unchecked: the memory is owned by this value alone and never written after initialisation.
+    // @unchecked: only this value owns the memory, and it is never written after initialisation.
     private let base: UnsafeMutableRawPointer
     package let byteCount: Int
 
@@ -26,22 +26,21 @@ package struct SecretBytes: ~Copyable, @unchecked Sendable {
         self.byteCount = byteCount
     }
 
-    /// A copy of `bytes` in locked memory. The caller's bytes are not wiped.
+    /// The caller's bytes are not wiped.
     package init(copying bytes: some Collection<UInt8>) {
         self.init(byteCount: bytes.count) { destination in destination.copyBytes(from: bytes) }
     }
 
-    /// Fresh bytes from the operating system's generator.
+    /// From the operating system's generator.
     package init(randomByteCount byteCount: Int) {
         self.init(byteCount: byteCount) { destination in randombytes_buf(destination.baseAddress!, byteCount) }
     }
 
-    /// A copy in locked memory of its own.
     package borrowing func clone() -> SecretBytes {
         withBytes { source in SecretBytes(byteCount: byteCount) { $0.copyMemory(from: source) } }
     }
 
-    /// The bytes, for the duration of `body` only.
+    /// The pointer is valid only during `body`.
     package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result { try body(UnsafeRawBufferPointer(start: base, count: byteCount)) }
@@ -49,7 +48,7 @@ package struct SecretBytes: ~Copyable, @unchecked Sendable {
     deinit { LockedMemory.free(base, byteCount) }
 }
 
-/// Allocator of locked memory. One slab is one `sodium_malloc` region divided into 64-byte slots.
+/// One slab is one `sodium_malloc` region divided into 64-byte slots.
 private enum LockedMemory {
     private static let slotByteCount = 64
     private static let slotsPerSlab = 1_024
@@ -85,8 +84,8 @@ private enum LockedMemory {
     }
 }
 
-/// libcrypto, before its first use. It reads no configuration file, and frees nothing at the end of the process, when another
-/// thread may still use it.
+/// Initialises libcrypto without a configuration file and without cleanup at exit, when another thread may still use
+/// it.
 enum OpenSSL {
     private static let ready: Void = {
         _ = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT), nil)

@@ -1,5 +1,4 @@
-/// The same numbers for the same seed (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Not for
-/// secrets.
+/// A seeded generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Not for secrets.
 package struct SplitMix64: RandomNumberGenerator, Hashable, Sendable {
     package private(set) var state: UInt64
 

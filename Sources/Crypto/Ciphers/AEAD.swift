@@ -44,9 +44,9 @@ package enum ChaChaPoly {
         return plaintext
     }
 
-    /// Seals all of `packet` after its first bytes, in place, and appends the tag; the first bytes are authenticated.
+    /// Seals `packet` behind its header in place, authenticates the header and appends the tag.
     /// - Parameters:
-    ///   - headerByteCount: how many bytes stay in the clear.
+    ///   - headerByteCount: length of the header, which stays in the clear.
     ///   - counter: the nonce is 32 zero bits and this number, little-endian (Noise, section 12.3).
     /// - Precondition: `key` has 32 bytes, and the packet its header.
     package static func seal(
@@ -65,8 +65,8 @@ package enum ChaChaPoly {
         }
     }
 
-    /// Opens in place what ``seal(_:headerByteCount:key:counter:)`` has made, and takes the tag off.
-    /// - Throws: ``AEADError/authenticationFailed``; the bytes after the header are then worth nothing.
+    /// Opens in place and removes the tag.
+    /// - Throws: ``AEADError/authenticationFailed``; the bytes after the header are then invalid.
     package static func open(
         _ packet: inout [UInt8], headerByteCount: Int, key: UnsafeRawBufferPointer, counter: UInt64
     ) throws(AEADError) {
@@ -120,7 +120,7 @@ package enum XChaChaPoly {
         }
     }
 
-    /// Seals a record where it lies: nonce (24) ‖ plaintext ‖ room for the tag (16).
+    /// Seals a record in place: nonce (24) ‖ plaintext ‖ room for the tag (16).
     /// - Precondition: `key` has 32 bytes, and `record` at least those of nonce and tag.
     package static func seal(
         inPlace record: UnsafeMutableRawBufferPointer, key: borrowing SecretBytes,
@@ -149,7 +149,7 @@ package enum XChaChaPoly {
         return plaintext
     }
 
-    /// The same, in the caller's memory.
+    /// Reads from the caller's memory.
     package static func open(
         _ sealed: UnsafeRawBufferPointer, key: borrowing SecretBytes, authenticating data: UnsafeRawBufferPointer
     ) throws(AEADError) -> [UInt8] {

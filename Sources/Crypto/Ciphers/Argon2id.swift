@@ -1,11 +1,11 @@
 import CSodium
 
-/// Argon2id (RFC 9106), one lane, as libsodium has it.
+/// Argon2id (RFC 9106), one lane, of libsodium.
 package enum Argon2id {
     package static let saltByteCount = 16
 
     package enum Failure: Error, Equatable {
-        /// The memory could not be had.
+        /// libsodium could not allocate `memoryByteCount` bytes.
         case outOfMemory
     }
 

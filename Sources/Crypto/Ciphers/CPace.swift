@@ -9,26 +9,25 @@ import CSodium
 ///       tag Ta              ──────────────▶
 ///                           ◀──────────────   tag Tb
 ///
-/// g is made from the password. Whoever does not know it learns from both shares nothing, and can test one password with
-/// one tag. The tags are those of the draft's section 10.4.
+/// g is derived from the password. An attacker without the password learns nothing from the shares, and can test one
+/// password per tag. The tags are those of the draft's section 10.4.
 package enum CPace {
-    /// Of an encoded element of the group.
     package static let pointByteCount = Int(crypto_core_ristretto255_BYTES)
     package static let scalarByteCount = Int(crypto_core_ristretto255_SCALARBYTES)
     package static let tagByteCount = SHA512.byteCount
 
-    /// G.DSI of the cipher suite (section 8.3).
+    /// G.DSI of the cipher suite (draft, section 8.3).
     private static let domain = Array("CPaceRistretto255".utf8)
     fileprivate static let keyDomain = Array("CPaceRistretto255_ISK".utf8)
     fileprivate static let tagDomain = Array("CPaceMac".utf8)
 
-    /// What both sides know beside the password, and who listens may know.
+    /// Public data that both sides share in addition to the password.
     package struct Context: Hashable, Sendable {
-        /// CI: of the channel, and of the program.
+        /// CI: the channel and the program.
         package let channel: [UInt8]
-        /// sid: no two sessions have the same.
+        /// sid: unique for each session.
         package let session: [UInt8]
-        /// ADa and ADb. They differ, so that a tag that is sent back to its sender is not the other side's.
+        /// ADa and ADb. They differ, so that a reflected tag is not accepted as the other side's.
         package let initiator: [UInt8]
         package let responder: [UInt8]
 
@@ -41,7 +40,7 @@ package enum CPace {
         }
     }
 
-    // MARK: Strings (appendix A)
+    // MARK: Strings (draft, appendix A)
 
     /// prepend_len: the length in LEB128, and the bytes.
     package static func prependLength(_ bytes: [UInt8]) -> [UInt8] {
@@ -57,10 +56,11 @@ package enum CPace {
         return result
     }
 
-    /// lv_cat: each part behind its length.
+    /// lv_cat: the length-prefixed parts.
     package static func concatenation(_ parts: [UInt8]...) -> [UInt8] { parts.flatMap(prependLength) }
 
-    /// generator_string: domain and password fill the first block of the hash, whatever the length of a short password.
+    /// generator_string: domain and password fill the first block of the hash, which hides the length of a short
+    /// password.
     package static func generatorString(password: [UInt8], channel: [UInt8], session: [UInt8]) -> [UInt8] {
         var prefixed = prependLength(password)
         defer { wipe(&prefixed) }
@@ -68,7 +68,7 @@ package enum CPace {
         return concatenation(domain, password, [UInt8](repeating: 0, count: padding), channel, session)
     }
 
-    // MARK: The group (section 8.3)
+    // MARK: The group (draft, section 8.3)
 
     /// G.calculate_generator, encoded.
     package static func generator(password: borrowing SecretBytes, _ context: Context) -> SecretBytes {
@@ -98,15 +98,15 @@ package enum CPace {
         }
     }
 
-    /// Whether these bytes encode an element of the group, canonically, other than the neutral one.
+    /// Whether these bytes canonically encode an element of the group other than the neutral one.
     package static func isElement(_ point: [UInt8]) -> Bool {
         Sodium.start()
         return point.count == pointByteCount && sodium_is_zero(point, point.count) == 0
             && crypto_core_ristretto255_is_valid_point(point) == 1
     }
 
-    /// G.scalar_mult_vfy: `nil` stands for G.I, of a point that is not encoded canonically, of the neutral element, and of a
-    /// product that is the neutral element.
+    /// G.scalar_mult_vfy: `nil` stands for G.I. It is the result for a non-canonical point, the neutral element, and a
+    /// neutral product.
     package static func multiply(_ scalar: borrowing SecretBytes, _ point: UnsafeRawBufferPointer) -> SecretBytes? {
         precondition(scalar.byteCount == scalarByteCount)
         guard point.count == pointByteCount else { return nil }
@@ -117,14 +117,14 @@ package enum CPace {
                 isElement = crypto_scalarmult_ristretto255(product.bytes, scalar.bytes, point.bytes) == 0
             }
         }
-        // libsodium refuses the neutral element as a product, and every product of the neutral element is one.
+        // libsodium rejects a neutral product, and with it the neutral element as input.
         guard isElement else { return nil }
         return product
     }
 }
 
-/// One side's secret scalar, and the share that it sends. A reference, wiped when the last one goes. To be used for one
-/// session: ``key(with:)`` may be called for one answer only.
+/// One side's secret scalar and public share, for one session: ``key(with:)`` may be called for one answer only. Wiped
+/// with the last reference.
 package final class CPaceShare: Sendable {
     private let scalar: SecretBytes
     private let context: CPace.Context
@@ -132,7 +132,7 @@ package final class CPaceShare: Sendable {
     /// The encoded point that is sent, 32 bytes.
     package let bytes: [UInt8]
 
-    /// `nil` for a scalar that is a multiple of the group's order, which no generator of random numbers ever draws.
+    /// `nil` for a multiple of the group's order, which random generators never draw in practice.
     /// - Parameter scalar: 32 bytes, of ``CPace/scalar(random:)``.
     package init?(
         _ role: Role, password: borrowing SecretBytes, _ context: CPace.Context, scalar: consuming SecretBytes
@@ -147,7 +147,7 @@ package final class CPaceShare: Sendable {
     }
 
     /// The session's key, from the other side's share.
-    /// - Returns: `nil` for what is no element of the group, or the neutral one: the session has to end.
+    /// - Returns: `nil` for the neutral element or no element of the group: the session has to end.
     package func key(with share: [UInt8]) -> CPaceKey? {
         guard share.count == CPace.pointByteCount else { return nil }
         let point = SecretBytes(copying: share)
@@ -158,8 +158,8 @@ package final class CPaceShare: Sendable {
     }
 }
 
-/// ISK: the key that both sides have if and only if they have the same password and saw the same shares. A reference, wiped
-/// when the last one goes.
+/// ISK: both sides have the same key if and only if they have the same password and saw the same shares. Wiped with the
+/// last reference.
 package final class CPaceKey: Sendable {
     private let key: SecretBytes
     private let macKey: SecretBytes
@@ -187,15 +187,15 @@ package final class CPaceKey: Sendable {
         }
     }
 
-    /// By which a side shows that it has the key, 64 bytes.
+    /// Key confirmation, 64 bytes.
     package func tag(of role: Role) -> [UInt8] {
         SHA512.authenticate(key: macKey, role == .initiator ? initiatorMessage : responderMessage)
     }
 
-    /// In a time that does not depend on the bytes.
+    /// In constant time.
     package func isAuthentic(_ tag: [UInt8], of role: Role) -> Bool { equalInConstantTime(tag, self.tag(of: role)) }
 
-    /// A key for what follows: HKDF-SHA-256 of ISK.
+    /// HKDF-SHA-256 of ISK.
     package func derive(_ info: String) -> SecretBytes { HKDF.derive(secret: key, info: info) }
 
     /// ISK itself; for the published vectors.

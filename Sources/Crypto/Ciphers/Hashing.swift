@@ -37,8 +37,8 @@ package struct SHA256 {
     }
 }
 
-/// SHA-256 of a file that comes piece by piece. libcrypto computes it with the processor's own instructions, in a quarter of
-/// libsodium's time. The bytes that the hasher still holds are overwritten when it goes.
+/// SHA-256 of a file in pieces. libcrypto uses the processor's SHA instructions and takes a quarter of libsodium's
+/// time. Buffered bytes are overwritten at the end.
 package final class SHA256Hasher {
     private enum State {
         case large(OpaquePointer)
@@ -77,7 +77,7 @@ package final class SHA256Hasher {
         }
     }
 
-    /// The digest of everything; only once.
+    /// Call once.
     package func finalize() -> [UInt8] {
         switch state {
         case .large(let context):
@@ -213,7 +213,7 @@ package func wipe(_ bytes: inout [UInt8]) {
     bytes.withUnsafeMutableBytes { buffer in if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) } }
 }
 
-/// Overwrites what earlier calls have left on the calling thread's stack, 512 KiB below the caller: the deepest copy seen was 182 KiB down.
+/// Overwrites 512 KiB of the calling thread's stack below the caller: the deepest copy seen was 182 KiB down.
 package func wipeStack() { sodium_stackzero(512 << 10) }
 
 /// Comparison whose time does not depend on where the bytes differ.

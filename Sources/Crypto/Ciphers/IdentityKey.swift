@@ -1,7 +1,7 @@
 import Synchronization
 
-/// A shared reference to one inbox's secret key, so that links, tables and the key ring can hold the same key. The key
-/// is wiped when the last reference goes, and for all who hold it by ``wipe()``.
+/// A shared reference to one inbox's secret key for links, tables and the key ring. The last reference wipes the key;
+/// ``wipe()`` wipes it for all references.
 package final class IdentityKey: Sendable {
     package let publicKey: PublicKey
     private let held: Mutex<SecretKey?>
@@ -11,10 +11,9 @@ package final class IdentityKey: Sendable {
         held = Mutex(secret)
     }
 
-    /// Takes the secret from everybody who holds this reference, until ``restore(from:)``.
+    /// Wipes the secret until ``restore(from:)``.
     package func wipe() { held.withLock { $0 = nil } }
 
-    /// Gives the secret back.
     /// - Parameter other: the same key, derived again.
     package func restore(from other: IdentityKey) {
         guard other.publicKey == publicKey, !other.isWiped else { return }
@@ -22,7 +21,7 @@ package final class IdentityKey: Sendable {
         held.withLock { $0 = secret.clone() }
     }
 
-    /// Whether the secret is gone for now. Who would use it has to ask first and to do without.
+    /// Whether the secret is wiped for now. Check this before using ``secret``.
     package var isWiped: Bool {
         held.withLock { held in
             switch held {
@@ -32,8 +31,8 @@ package final class IdentityKey: Sendable {
         }
     }
 
-    /// The secret key, a copy of the caller's own. While ``isWiped`` it is a random one, so that who has not asked fails as
-    /// with a wrong key: its signatures hold for nobody, and nobody shares its secrets.
+    /// A copy of the secret key. While ``isWiped`` it is a random key, so an unchecked use fails like a wrong key: its
+    /// signatures verify nowhere, and its shared secrets match no other side's.
     package var secret: SecretKey {
         held.withLock { held in
             switch held {

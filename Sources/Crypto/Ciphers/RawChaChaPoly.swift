@@ -3,16 +3,16 @@ import CSodium
 
 /// ChaCha20-Poly1305 (RFC 8439) and XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha) in the caller's memory.
 ///
-/// libsodium computes what is short. From ``largeByteCount`` on OpenSSL's libcrypto does, which uses the widest vectors of
-/// the processor: a chunk of a file takes a third of the time. Both compute the same function.
+/// libsodium computes short messages. From ``largeByteCount`` on libcrypto does, with the processor's widest vectors: a
+/// chunk of a file takes a third of the time. Both give the same bytes.
 enum RawChaChaPoly {
-    /// Below this many bytes the overhead of a call of libcrypto is more than its vectors save.
+    /// Below this the overhead of a libcrypto call exceeds its gain.
     static let largeByteCount = 1_024
     static let tagByteCount = 16
 
     /// - Parameters:
-    ///   - plaintext: may lie where the ciphertext goes.
-    ///   - output: has the plaintext's bytes, and 16 for the tag.
+    ///   - plaintext: may overlap the output.
+    ///   - output: room for the plaintext and the tag of 16.
     ///   - key: 32 bytes.
     ///   - nonce: 12 bytes, or 24 for XChaCha20-Poly1305.
     static func seal(
@@ -34,7 +34,7 @@ enum RawChaChaPoly {
 
     /// - Parameters:
     ///   - ciphertext: with its tag.
-    ///   - output: has the bytes of the plaintext; may be where the ciphertext lies. Zeros when the tag does not match.
+    ///   - output: room for the plaintext; may overlap the ciphertext. Zeros when the tag does not match.
     /// - Returns: whether the tag matches.
     static func open(
         _ ciphertext: UnsafeRawBufferPointer, into output: UnsafeMutableRawPointer, key: UnsafeRawPointer,
@@ -66,7 +66,7 @@ extension RawChaChaPoly {
     ) -> [UInt8]? {
         guard ciphertext.count >= tagByteCount else { return nil }
         var isOpened = false
-        // Never of no capacity: the library would write into the one empty array that all threads share.
+        // A capacity of zero would let the library write into Swift's shared empty array.
         let plaintext = [UInt8](unsafeUninitializedCapacity: max(1, ciphertext.count - tagByteCount)) { output, count in
             isOpened = open(ciphertext, into: output.baseAddress!, key: key, nonce: nonce, authenticating: data)
             count = isOpened ? ciphertext.count - tagByteCount : 0
@@ -75,9 +75,9 @@ extension RawChaChaPoly {
     }
 }
 
-/// A context of libcrypto with a key and a nonce, for one message.
+/// A libcrypto context with a key and a nonce, for one message.
 struct LargeChaChaPoly {
-    /// `nil` where libcrypto does not have it.
+    /// `nil` if libcrypto lacks the cipher.
     private nonisolated(unsafe) static let cipher: OpaquePointer? = {
         OpenSSL.start()
         return EVP_CIPHER_fetch(nil, "ChaCha20-Poly1305", nil)
@@ -87,11 +87,11 @@ struct LargeChaChaPoly {
     private let key: UnsafePointer<UInt8>
     private let nonce: UnsafePointer<UInt8>
 
-    /// - Parameter body: says whether libcrypto has done its work.
-    /// - Returns: false when it has not, and nothing was written.
+    /// - Parameter body: returns whether libcrypto succeeded.
+    /// - Returns: false after a failure, with the output unchanged.
     static func run(_ nonce: UnsafeRawBufferPointer, _ key: UnsafeRawPointer, _ body: (LargeChaChaPoly) -> Bool) -> Bool
     {
-        // libcrypto overwrites a context, which has a copy of the key, when it frees it.
+        // libcrypto overwrites a context, and its copy of the key, when it frees it.
         guard cipher != nil, let context = EVP_CIPHER_CTX_new() else { return false }
         defer { EVP_CIPHER_CTX_free(context) }
         let start = nonce.baseAddress!.bytes
@@ -144,7 +144,7 @@ struct LargeChaChaPoly {
             {
                 return true
             }
-            // The caller gets no plaintext that is not authenticated.
+            // The caller must not get unauthenticated plaintext.
             wipe(UnsafeMutableRawBufferPointer(start: output, count: count))
             return false
         }

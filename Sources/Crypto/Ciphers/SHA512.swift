@@ -3,11 +3,10 @@ import CSodium
 /// SHA-512 (FIPS 180-4) and HMAC-SHA-512 (RFC 2104), as CPace uses them.
 package enum SHA512 {
     package static let byteCount = 64
-    /// Of the compression function's input.
     package static let blockByteCount = 128
 
-    /// Hashes the concatenation of `parts` into `output`, which has 64 bytes. The state is overwritten afterwards: it has
-    /// seen secrets.
+    /// Hashes the concatenation of `parts` into `output`, which has 64 bytes. Overwrites its state, which depends on
+    /// secrets.
     static func hash(_ parts: [UInt8]..., into output: UnsafeMutableRawBufferPointer) {
         precondition(output.count == byteCount)
         Sodium.start()
@@ -18,14 +17,13 @@ package enum SHA512 {
         sodium_memzero(&state, MemoryLayout.size(ofValue: state))
     }
 
-    /// Of bytes that are no secret.
+    /// For public bytes.
     package static func hash(_ bytes: [UInt8]) -> [UInt8] {
         var digest = [UInt8](repeating: 0, count: byteCount)
         digest.withUnsafeMutableBytes { hash(bytes, into: $0) }
         return digest
     }
 
-    /// HMAC-SHA-512, 64 bytes.
     static func authenticate(key: borrowing SecretBytes, _ message: [UInt8]) -> [UInt8] {
         Sodium.start()
         var state = crypto_auth_hmacsha512_state()

@@ -9,7 +9,7 @@ package enum CurveError: Error, Equatable {
     case invalidSignature
 }
 
-/// The library's context: immutable after its start, so any thread may use it.
+/// Immutable after its start, so any thread may use it.
 enum Secp256k1 {
     // nonisolated(unsafe): never written after initialisation.
     nonisolated(unsafe) static let context: OpaquePointer = {
@@ -30,12 +30,10 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     package static let byteCount = 33
     package let value: Bytes33
 
-    /// A copy on the heap.
     package var bytes: [UInt8] { value.bytes }
 
     package func _rawHashValue(seed: Int) -> Int { value._rawHashValue(seed: seed) }
 
-    /// - Throws: ``CurveError/invalidPublicKey``.
     package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
         let bytes = Array(bytes)
         guard bytes.count == Self.byteCount, bytes[0] == 2 || bytes[0] == 3 else { throw .invalidPublicKey }
@@ -46,7 +44,7 @@ package struct PublicKey: Hashable, Sendable, Comparable {
         value = bytes.withUnsafeBytes { Bytes33(copying: $0) }
     }
 
-    /// A key that was valid when it was sealed by ourselves: parsing costs more than all else of a start.
+    /// For keys that we sealed ourselves: parsing them again would be the largest cost of a start.
     /// - Returns: `nil` for bytes that cannot be a compressed key.
     package init?(unchecked bytes: some Sequence<UInt8>) {
         guard let value = Bytes33(bytes), value.head == 2 || value.head == 3 else { return nil }
@@ -82,7 +80,7 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     package static func < (left: PublicKey, right: PublicKey) -> Bool { left.value < right.value }
 }
 
-/// The x coordinate alone, as BIP 340 has it.
+/// The x coordinate, as in BIP 340.
 package struct XOnlyPublicKey: Sendable {
     private var key = secp256k1_xonly_pubkey()
 
@@ -116,13 +114,12 @@ package struct SchnorrSignature: Hashable, Sendable {
     }
 }
 
-/// A recoverable ECDSA signature: 64 compact bytes and the recovery id, as invites carry it. Its s is in the lower half of
-/// the group order (BIP 62, rule 5), so nobody but the signer makes a second signature of one value from it.
+/// A recoverable ECDSA signature of an invite: 64 compact bytes and the recovery id. Its s is in the lower half of the
+/// group order (BIP 62, rule 5), so others cannot derive a second signature from it.
 package struct RecoverableSignature: Hashable, Sendable {
     package static let byteCount = 65
     package let bytes: [UInt8]
 
-    /// - Throws: ``CurveError/invalidSignature``.
     package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
         let bytes = Array(bytes)
         guard bytes.count == Self.byteCount, bytes[64] < 4 else { throw .invalidSignature }
@@ -150,13 +147,11 @@ package struct RecoverableSignature: Hashable, Sendable {
     }
 }
 
-/// A secp256k1 secret key in locked memory.
 package struct SecretKey: ~Copyable, Sendable {
     package static let byteCount = 32
     private let secret: SecretBytes
     package let publicKey: PublicKey
 
-    /// - Throws: ``CurveError/invalidSecretKey``.
     package init(_ secret: consuming SecretBytes) throws(CurveError) {
         guard secret.byteCount == Self.byteCount else { throw .invalidSecretKey }
         var key = secp256k1_pubkey()
@@ -168,7 +163,7 @@ package struct SecretKey: ~Copyable, Sendable {
         self.secret = secret
     }
 
-    /// A key from the operating system's generator.
+    /// From the operating system's generator.
     package static func generate() -> SecretKey {
         while true {
             // One draw in 2^127 is not below the group order.
@@ -176,7 +171,7 @@ package struct SecretKey: ~Copyable, Sendable {
         }
     }
 
-    /// A second owner of the same key.
+    /// A copy with an owner of its own.
     package borrowing func clone() -> SecretKey { SecretKey(secret: secret.clone(), publicKey: publicKey) }
 
     private init(secret: consuming SecretBytes, publicKey: PublicKey) {
@@ -184,7 +179,7 @@ package struct SecretKey: ~Copyable, Sendable {
         self.publicKey = publicKey
     }
 
-    /// ECDH as BOLT 8 has it: SHA-256 of the compressed shared point.
+    /// ECDH as in BOLT 8: SHA-256 of the compressed shared point.
     package borrowing func sharedSecret(with other: PublicKey) -> SecretBytes {
         var point = other.parsed
         return secret.withBytes { secret in
@@ -225,7 +220,7 @@ package struct SecretKey: ~Copyable, Sendable {
         return try! RecoverableSignature(bytes)
     }
 
-    /// The raw bytes, for derivations and sealing only.
+    /// For derivations and sealing only.
     package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result { try secret.withBytes(body) }

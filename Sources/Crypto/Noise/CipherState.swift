@@ -2,10 +2,9 @@
 /// ChaChaPoly (section 12.3): the nonce is 32 zero bits and a little-endian counter.
 package struct CipherState: ~Copyable, Sendable {
     private var key: SecretBytes
-    /// The number of the next message.
     package private(set) var nonce: UInt64
 
-    /// - Parameter nonce: where to go on counting; 0 but for tests of the counter's end.
+    /// - Parameter nonce: the first counter; not 0 only in tests of the counter's end.
     /// - Precondition: `key` has 32 bytes.
     package init(key: consuming SecretBytes, nonce: UInt64 = 0) {
         precondition(key.byteCount == 32, "a cipher key has 32 bytes")
@@ -13,7 +12,7 @@ package struct CipherState: ~Copyable, Sendable {
         self.nonce = nonce
     }
 
-    /// Seals `plaintext`: as many bytes and a tag of 16.
+    /// Appends a tag of 16.
     /// - Throws: ``NoiseError/nonceExhausted``.
     package mutating func encrypt(_ plaintext: some Collection<UInt8>, authenticating data: [UInt8] = [])
         throws(NoiseError) -> [UInt8]
@@ -24,7 +23,7 @@ package struct CipherState: ~Copyable, Sendable {
         return ciphertext
     }
 
-    /// Opens `ciphertext`. The counter moves only if it opens.
+    /// The counter advances only on success.
     /// - Throws: ``NoiseError/notAuthentic``, ``NoiseError/nonceExhausted``.
     package mutating func decrypt(_ ciphertext: some Collection<UInt8>, authenticating data: [UInt8] = [])
         throws(NoiseError) -> [UInt8]
@@ -49,7 +48,7 @@ package struct CipherState: ~Copyable, Sendable {
         nonce = 0
     }
 
-    /// The key alone, for messages that carry their number.
+    /// For messages that carry their number.
     consuming func packetCipher() -> PacketCipher { PacketCipher(key: key) }
 
     borrowing func clone() -> CipherState { CipherState(key: key.clone(), nonce: nonce) }
@@ -69,7 +68,7 @@ struct KeyPair: ~Copyable {
         material = input.withBytes { KeyPair.derive(chainingKey, $0) }
     }
 
-    /// HKDF of the chaining key alone, as `Split` has it.
+    /// HKDF of the chaining key with an empty input, as in `Split`.
     init(chainingKey: borrowing SecretBytes) {
         material = KeyPair.derive(chainingKey, UnsafeRawBufferPointer(start: nil, count: 0))
     }

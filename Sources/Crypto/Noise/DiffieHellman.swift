@@ -1,20 +1,17 @@
 /// DH functions of the Noise specification (section 4.1), on the type of their secret keys.
 ///
 /// Links use secp256k1 with the conventions of BOLT 8: 33-byte keys, ECDH = SHA-256 of the compressed point. The tests
-/// conform X25519, for which vectors are published.
+/// conform X25519, which has published vectors.
 package protocol DiffieHellman: ~Copyable, Sendable {
     /// A public key whose encoding has been checked.
     associatedtype Point: Hashable & Sendable
 
     /// The DH part of the protocol name.
     static var name: String { get }
-    /// Bytes of an encoded public key, DHLEN on the wire.
+    /// Bytes of an encoded public key, DHLEN in the specification.
     static var pointByteCount: Int { get }
 
-    /// Parses a public key.
-    /// - Throws: ``CurveError/invalidPublicKey``.
     static func point(_ bytes: ArraySlice<UInt8>) throws(CurveError) -> Point
-    /// The encoding of `point`, ``pointByteCount`` bytes.
     static func bytes(of point: Point) -> [UInt8]
 
     var publicKey: Point { get }

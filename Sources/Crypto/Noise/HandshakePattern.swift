@@ -10,13 +10,13 @@ package struct HandshakePattern: Hashable, Sendable {
     }
 
     package let name: String
-    /// Whether a side's static key is known to the other before the first message.
+    /// Whether the other side knows the static key before the first message.
     let initiatorIsKnown: Bool
     let responderIsKnown: Bool
-    /// One list of tokens per message, the initiator's first, then by turns.
+    /// The token lists of the messages, alternating, the initiator's first.
     let messages: [[Token]]
 
-    /// XK: the initiator knows the responder's static key and shows its own in the third message, sealed.
+    /// XK: the initiator knows the responder's static key and sends its own, sealed, in the third message.
     ///
     ///     <- s
     ///     ...
@@ -27,5 +27,4 @@ package struct HandshakePattern: Hashable, Sendable {
         name: "XK", initiatorIsKnown: false, responderIsKnown: true, messages: [[.e, .es], [.e, .ee], [.s, .se]])
 }
 
-/// A side of a handshake.
 package enum Role: Hashable, Sendable { case initiator, responder }

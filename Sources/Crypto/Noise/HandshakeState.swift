@@ -1,14 +1,14 @@
 /// HandshakeState of the Noise specification (section 5.3), over any DH function, with ChaChaPoly and SHA256.
 ///
-/// A message that is not accepted, ours or theirs, leaves the state as it was, so that a forged one cannot get a
-/// handshake half-way. The ephemeral key is an argument, so that published vectors replay.
+/// A failed read or write leaves the state unchanged, so a forged message cannot disturb a handshake. The ephemeral key
+/// is an argument, so that published vectors replay.
 package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendable {
     private let pattern: HandshakePattern
     package let role: Role
     private let ownStatic: Key
     private let ownEphemeral: Key
 
-    /// All that a message may change, replaced as one when the message is good.
+    /// The state that a message may change. A good message replaces it as a whole.
     private struct Progress: ~Copyable, Sendable {
         var symmetric: SymmetricState
         var remoteStatic: Key.Point?
@@ -20,13 +20,12 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
     }
     private var progress: Progress
 
-    /// Messages written and read so far.
     package private(set) var messageCount = 0
 
     /// Initialize.
     /// - Parameters:
-    ///   - remoteStatic: the other side's static key, if the pattern has us know it.
-    ///   - prologue: what both sides must agree on beforehand; any length.
+    ///   - remoteStatic: the other side's static key, if the pattern says that we know it.
+    ///   - prologue: data on which both sides must agree; any length.
     /// - Throws: ``NoiseError/reflection`` if `remoteStatic` is our own key.
     package init(
         pattern: HandshakePattern, role: Role, prologue: [UInt8], ownStatic: consuming Key, ownEphemeral: consuming Key,
@@ -82,7 +81,7 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
     /// ReadMessage.
     /// - Returns: the payload.
     /// - Throws: ``NoiseError`` for a message that is out of turn, truncated, forged or has bad keys; the state is then
-    ///   as it was.
+    ///   unchanged.
     package mutating func read(_ message: [UInt8]) throws(NoiseError) -> [UInt8] {
         guard !isFinished, !isOurTurn else { throw .outOfTurn }
         var next = progress.clone()
@@ -116,7 +115,6 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         return payload
     }
 
-    /// What the handshake has come to.
     /// - Precondition: ``isFinished``.
     package consuming func finish() -> Finished {
         precondition(isFinished, "the handshake has \(pattern.messages.count) messages, not \(messageCount)")
@@ -138,13 +136,13 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         }
     }
 
-    /// The outcome of Split, and what the two sides now know of each other.
+    /// The outcome of Split.
     package struct Finished: ~Copyable, Sendable {
         package var sending: CipherState
         package var receiving: CipherState
         /// 32 bytes, for the key rotation of BOLT 8.
         let chainingKey: SecretBytes
-        /// Names this very handshake (Noise, section 11.2), 32 bytes.
+        /// Names this handshake (Noise, section 11.2), 32 bytes.
         package let handshakeHash: [UInt8]
         package let remoteStatic: Key.Point
     }
@@ -153,7 +151,7 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         do { return try Key.point(bytes) } catch { throw .invalidKey }
     }
 
-    /// MixKey(DH(…)) of the token, whose first letter is the initiator's key and whose second is the responder's.
+    /// MixKey(DH(…)) of the token: its first letter is the initiator's key, its second the responder's.
     private borrowing func mixProduct(_ token: HandshakePattern.Token, into next: inout Progress) throws(NoiseError) {
         let usesOwnEphemeral: Bool
         let usesRemoteEphemeral: Bool

@@ -1,4 +1,4 @@
-/// A message of the handshake, by BOLT 8's name for it.
+/// A message of the handshake, as BOLT 8 names it.
 package enum Act: Int, Hashable, Sendable {
     case one, two, three
 
@@ -11,7 +11,7 @@ package enum Act: Int, Hashable, Sendable {
     }
 }
 
-/// Why a handshake is over, by act (BOLT 8, appendix A, has one name for each).
+/// Why a handshake failed, by act (BOLT 8, appendix A, has one name for each).
 package enum HandshakeError: Error, Hashable {
     /// Not ``Act/byteCount`` bytes.
     case badLength(Act)
@@ -19,13 +19,13 @@ package enum HandshakeError: Error, Hashable {
     case badVersion(Act, UInt8)
     /// The ephemeral key of acts 1 and 2, or the opened static key of act 3, is no point of the curve.
     case badKey(Act)
-    /// The sealed static key of act 3 does not open.
+    /// The sealed static key of act 3 fails authentication.
     case badCiphertext(Act)
     /// The tag at the end of the act does not match.
     case badMAC(Act)
     /// The other side has our own static key.
     case reflection
-    /// Not the time for this: it is the other side's turn, or the handshake is finished.
+    /// The other side's turn, or the handshake is finished.
     case outOfTurn
 }
 
@@ -36,14 +36,14 @@ package enum HandshakeError: Error, Hashable {
 ///     ee      ◀──          version 0 ‖ e ‖ tag   two
 ///     three   version 0 ‖ sealed s ‖ tag   ──▶   s, se
 ///
-/// A bad act leaves the handshake where it was. The caller sends nothing back: it closes (TCP) or is silent (UDP).
+/// A bad act does not change the state. The caller sends no answer: it closes (TCP) or drops the packet (UDP).
 package struct LinkHandshake: ~Copyable, Sendable {
     private static let version: UInt8 = 0
     private var state: HandshakeState<SecretKey>
 
     /// - Parameters:
-    ///   - remote: whom we mean to reach.
-    ///   - ephemeral: a fresh key, used for this handshake alone.
+    ///   - remote: the expected key of the other side.
+    ///   - ephemeral: a fresh key for this handshake only.
     ///   - prologue: `lightning` in the vectors; ours names magic, version, transport kind and routing token.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     package static func initiator(
@@ -84,7 +84,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
     }
 
     /// Reads ``nextAct``.
-    /// - Throws: ``HandshakeError``; a forged act leaves the handshake as it was.
+    /// - Throws: ``HandshakeError``; the state is then unchanged.
     package mutating func read(_ bytes: [UInt8]) throws(HandshakeError) {
         guard let act = nextAct, !state.isOurTurn else { throw .outOfTurn }
         guard bytes.count == act.byteCount else { throw .badLength(act) }
@@ -92,7 +92,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
         do { _ = try state.read(Array(bytes.dropFirst())) } catch { throw Self.failure(error, act) }
     }
 
-    /// The link that both sides now share.
+    /// For a reliable, ordered transport.
     /// - Precondition: ``isFinished``.
     package consuming func finish() -> Link {
         let finished = state.finish()
@@ -102,7 +102,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
                 sending: finished.sending, receiving: finished.receiving, chainingKey: finished.chainingKey))
     }
 
-    /// The link that both sides now share, for packets that may be lost or come in another order.
+    /// For packets that may be lost or reordered.
     /// - Precondition: ``isFinished``.
     package consuming func finishForPackets() -> PacketLink {
         let finished = state.finish()
@@ -111,19 +111,16 @@ package struct LinkHandshake: ~Copyable, Sendable {
             peer: peer, sending: finished.sending.packetCipher(), receiving: finished.receiving.packetCipher())
     }
 
-    /// Who is there, and the keys of the packets to and from them.
     package struct PacketLink: ~Copyable, Sendable {
         package let peer: AuthenticatedPeer
         package let sending: PacketCipher
         package let receiving: PacketCipher
 
-        /// Hands the keys over.
         package consuming func takeKeys<Result: ~Copyable>(
             _ body: (consuming PacketCipher, consuming PacketCipher) -> Result
         ) -> Result { body(sending, receiving) }
     }
 
-    /// Who is there, and the keys to talk to them.
     package struct Link: ~Copyable, Sendable {
         package let peer: AuthenticatedPeer
         package var transport: TransportState

@@ -1,14 +1,14 @@
-/// What can be wrong with a handshake message or a sealed one. None of it says more than the other side may know.
+/// Errors of handshake and sealed messages. They reveal nothing that the other side may not know.
 package enum NoiseError: Error, Equatable {
-    /// A message was written or read when it was the other side's turn, or after the last one.
+    /// The other side's turn, or the handshake is finished.
     case outOfTurn
     /// The message ends before its pattern does.
     case truncated
     /// A public key of the message is not a point of the curve.
     case invalidKey
-    /// The sealed static key does not open.
+    /// The sealed static key fails authentication.
     case staticKeyNotAuthentic
-    /// The payload, or a message after the handshake, does not open.
+    /// The payload, or a message after the handshake, fails authentication.
     case notAuthentic
     /// The remote static key is our own: our message came back to us.
     case reflection

@@ -1,8 +1,8 @@
-/// SymmetricState of the Noise specification (section 5.2): the chaining key, the handshake hash and, once a key has
-/// been mixed in, a cipher.
+/// SymmetricState of the Noise specification (section 5.2): the chaining key, the handshake hash and, after the first
+/// MixKey, a cipher.
 struct SymmetricState: ~Copyable, Sendable {
     private(set) var chainingKey: SecretBytes
-    /// SHA-256 of all that both sides have said so far, 32 bytes.
+    /// The handshake hash, 32 bytes.
     private(set) var hash: [UInt8]
     private var cipher: CipherState?
 
@@ -45,7 +45,7 @@ struct SymmetricState: ~Copyable, Sendable {
         return plaintext
     }
 
-    /// Bytes that sealing adds at this point: 16 once there is a key.
+    /// 16 once there is a key; 0 before.
     var tagByteCount: Int {
         switch cipher {
         case .some: ChaChaPoly.tagByteCount
@@ -53,7 +53,7 @@ struct SymmetricState: ~Copyable, Sendable {
         }
     }
 
-    /// The state to go back to if a message turns out to be wrong.
+    /// For a rollback after a bad message.
     borrowing func clone() -> SymmetricState {
         switch cipher {
         case .some(let cipher): SymmetricState(chainingKey: chainingKey.clone(), hash: hash, cipher: cipher.clone())

@@ -1,19 +1,19 @@
 /// Messages after the handshake, in the frames of BOLT 8 ("Lightning Message Specification"): a sealed 2-byte length,
-/// big-endian, then the sealed body, each with a tag of 16 bytes. Reliable and in order only: nonces are implicit.
+/// big-endian, then the sealed body, each with a tag of 16 bytes. Needs a reliable, ordered transport: nonces are
+/// implicit.
 ///
-/// The reader asks for exactly ``expectedByteCount`` bytes, gives them to ``open(_:)``, and so on:
+/// The reader repeatedly passes exactly ``expectedByteCount`` bytes to ``open(_:)``:
 ///
 ///     length (18 bytes) ──▶ body (length + 16 bytes) ──▶ length …
 package struct TransportState: ~Copyable, Sendable {
     /// Most bytes in a frame before sealing.
     package static let maximumFrameByteCount = 65_535
-    /// Bytes that sealing adds to a frame.
     package static let overheadByteCount = 2 + 2 * ChaChaPoly.tagByteCount
     private static let lengthByteCount = 2 + ChaChaPoly.tagByteCount
 
     private enum Expected: Sendable {
         case length
-        /// Entered by a length that opened; the body's own length, without its tag.
+        /// Entered after a length; `byteCount` excludes the body's tag.
         case body(byteCount: Int)
     }
 
@@ -26,8 +26,6 @@ package struct TransportState: ~Copyable, Sendable {
         self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
     }
 
-    /// A frame ready for the wire.
-    /// - Throws: ``NoiseError/tooLong`` above ``maximumFrameByteCount``.
     package mutating func seal(_ frame: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
         let count = frame.count
         guard count <= Self.maximumFrameByteCount else { throw .tooLong }
@@ -37,7 +35,7 @@ package struct TransportState: ~Copyable, Sendable {
         return sealed
     }
 
-    /// How many bytes ``open(_:)`` wants next: 18, or up to 65,551.
+    /// The length of the next input of ``open(_:)``: 18, or up to 65,551.
     package var expectedByteCount: Int {
         switch expected {
         case .length: Self.lengthByteCount
@@ -47,8 +45,8 @@ package struct TransportState: ~Copyable, Sendable {
 
     /// Opens the next ``expectedByteCount`` bytes.
     /// - Returns: a frame, or `nil` if the bytes were its length.
-    /// - Throws: ``NoiseError/truncated`` for another number of bytes, ``NoiseError/notAuthentic``. A link does not
-    ///   outlive either.
+    /// - Throws: ``NoiseError/truncated`` for another number of bytes, ``NoiseError/notAuthentic``. Close the link
+    ///   after either.
     package mutating func open(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8]? {
         guard bytes.count == expectedByteCount else { throw .truncated }
         let opened = try receiving.decrypt(bytes)

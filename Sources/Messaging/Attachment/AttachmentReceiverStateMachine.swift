@@ -1,35 +1,32 @@
 import Crypto
 
-/// One file on its way to us (protocol, section 3): we ask for what is missing, a window at a time, and what we have need
-/// not be sent again.
+/// One file that we receive (Delivery.md, "Files"): we request its missing chunks, a window at a time.
 ///
 ///     waiting ──link up──▶ receiving ──last chunk──▶ verifying ──right──▶ complete
 ///        ▲                  │  ▲  │ chunk: keep, ask on    └──wrong──▶ failed
 ///        └────link lost─────┘  └──┘ no chunk in time: ask again, each time later
-///     waiting, receiving ──sender has it no more──▶ failed
+///     waiting, receiving ──sender no longer has it──▶ failed
 ///
-/// The chunks are in the archive; this machine knows which.
+/// The archive holds the chunks; this machine knows which.
 package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// No session with the sender.
         case waiting
         case receiving(Flight)
-        /// Everything is here; the hash is being computed.
+        /// All chunks are here; the hash is being computed.
         case verifying
         case complete
         case failed
     }
 
-    /// What we have asked for on the link in use.
     private struct Flight: Hashable, Sendable {
         var asked: Set<Int> = []
-        /// Everything before is here or asked for.
+        /// All chunks before this one are here or requested.
         var next = 0
-        /// When we ask again.
+        /// When missing chunks are requested again.
         var deadline: Timestamp
     }
 
-    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
         case keep(Int)
         case request(first: Int, count: Int)
@@ -40,12 +37,11 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package let chunkCount: Int
     package private(set) var count = 0
     private var state = State.waiting
-    /// A bit for each chunk that is here.
     private var present: [UInt64]
     private var wait = Limits.attachmentRetryFirst
     private var meter = ProgressMeter()
 
-    /// - Parameter has: whether a chunk is in the archive already.
+    /// - Parameter has: whether the archive already has a chunk.
     package init(chunkCount: Int, has: (Int) -> Bool) {
         self.chunkCount = max(0, chunkCount)
         present = [UInt64](repeating: 0, count: (self.chunkCount + 63) / 64)
@@ -55,7 +51,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package var isVerifying: Bool { state == .verifying }
     package var hasEnded: Bool { state == .complete || state == .failed }
 
-    /// When ``advance(now:window:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {
         case .receiving(let flight): flight.deadline
@@ -65,8 +60,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
 
     // MARK: Events
 
-    /// The session with the sender is established.
-    /// - Parameter window: chunks that may be asked for at once.
+    /// - Parameter window: how many chunks may be requested at once.
     package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
         switch state {
         case .waiting, .receiving:
@@ -83,7 +77,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Whether this chunk was asked for and has not come.
+    /// Whether this chunk was requested and has not arrived.
     package func isAwaited(_ index: Int) -> Bool {
         switch state {
         case .receiving(let flight): flight.asked.contains(index)
@@ -91,7 +85,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
-    /// A chunk of the right size. Whatever was not asked for answers nothing.
+    /// Takes a chunk of the right size. One that was not requested has no effect.
     package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
         switch state {
         case .receiving(var flight):
@@ -113,7 +107,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Asks again for what did not come in time.
     package mutating func advance(now: Timestamp, window: Int) -> [Action] {
         switch state {
         case .receiving(let flight):
@@ -124,8 +117,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The hash has been compared.
-    /// - Returns: whether it was awaited.
+    /// - Returns: whether the result of the hash was awaited.
     package mutating func verified(_ isRight: Bool) -> Bool {
         switch state {
         case .verifying:
@@ -135,8 +127,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The sender does not have it any more.
-    /// - Returns: whether that ends it.
+    /// - Returns: whether this ends the transfer.
     package mutating func gone() -> Bool {
         switch state {
         case .waiting, .receiving:
@@ -159,7 +150,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         return actions
     }
 
-    /// Runs of missing chunks, until the window is full.
+    /// Requests runs of missing chunks until the window is full.
     private func ask(_ flight: inout Flight, _ window: Int) -> [Action] {
         let window = min(max(1, window), Limits.attachmentWindow)
         var actions: [Action] = []
@@ -187,7 +178,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     }
 }
 
-/// When progress is worth telling: after a second, or a twentieth of the file.
+/// Limits progress events to one per second or twentieth of the file.
 package struct ProgressMeter: Hashable, Sendable {
     private var shown = 0
     private var at: Timestamp?
@@ -196,7 +187,7 @@ package struct ProgressMeter: Hashable, Sendable {
 
     package mutating func shows(_ count: Int, of total: Int, now: Timestamp) -> Bool {
         guard let at else {
-            // The first chunk is no news yet, unless it is all there is.
+            // The first chunk is no progress, unless it completes the file.
             self.at = now
             shown = 0
             return count >= total

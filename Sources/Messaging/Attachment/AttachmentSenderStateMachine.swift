@@ -1,18 +1,18 @@
 import DequeModule
 
-/// What one member has asked for of our files, and in which order it goes out (protocol, section 3).
+/// The chunks of our files that one member requests, and their order (Delivery.md, "Files").
 ///
 ///     idle ──request──▶ serving ──last chunk taken──▶ idle
-///                        │  ▲ request: behind what waits, as far as there is room
+///                        │  ▲ request: queued behind the others, if there is room
 ///                        └──┘ chunk taken: the next file's turn
-///     serving ──link lost──▶ idle          a file that is taken back leaves the queue
+///     serving ──link lost──▶ idle          a cancelled file leaves the queue
 ///
 /// One chunk of each file in turn, so that a small file does not wait behind a large one.
 package struct AttachmentSenderStateMachine: Hashable, Sendable {
     private struct File: Hashable, Sendable {
         let message: MessageID
         let chunkCount: Int
-        /// What was asked for, in that order; none is empty.
+        /// The requested chunks in order; no range is empty.
         var runs: Deque<Range<Int>>
     }
 
@@ -23,14 +23,12 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
     }
 
     private var state = State.idle
-    /// How far each file has come, for showing.
     private var meters: [MessageID: ProgressMeter] = [:]
 
     package init() {}
 
     package var isIdle: Bool { state == .idle }
 
-    /// Chunks that wait.
     package var count: Int {
         switch state {
         case .idle: 0
@@ -38,8 +36,7 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         }
     }
 
-    /// - Parameter chunkCount: of the file.
-    /// - Returns: whether the request makes sense and there is room for it; otherwise it is left aside.
+    /// - Returns: `false` for an invalid request, or when the queue is full.
     package mutating func request(_ message: MessageID, first: Int, count: Int, chunkCount: Int) -> Bool {
         guard first >= 0, first < chunkCount, (1...Limits.attachmentWindow).contains(count),
             self.count + count <= Limits.attachmentQueueCount
@@ -59,7 +56,6 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         return true
     }
 
-    /// The next chunk that may go; `nil` when nothing waits.
     package mutating func next() -> (message: MessageID, index: Int, chunkCount: Int)? {
         switch state {
         case .idle: return nil
@@ -68,7 +64,7 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
             guard var file = files.popFirst(), let run = file.runs.popFirst() else { return nil }
             let rest = run.dropFirst()
             if !rest.isEmpty { file.runs.prepend(rest) }
-            // Behind the other files.
+            // The file goes behind the others.
             if !file.runs.isEmpty { files.append(file) }
             if !files.isEmpty { state = .serving(files) }
             return (file.message, run.lowerBound, file.chunkCount)
@@ -83,7 +79,6 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         return shows
     }
 
-    /// The file is taken back, or delivered.
     package mutating func remove(_ message: MessageID) {
         meters[message] = nil
         switch state {

@@ -1,17 +1,16 @@
 import Crypto
 
-/// The files on their way to us in one conversation: the receiver pulls them in chunks (Contents.md).
+/// The files that one conversation receives; the receiver pulls them in chunks (Delivery.md, "Files").
 struct IncomingFiles: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 
-    /// One of them.
     private struct File: Sendable {
         let sender: PublicKey
         let attachment: Attachment
         let keeping: NodeAction.Keeping
         let expiresAt: Timestamp?
         var machine: AttachmentReceiverStateMachine
-        /// When it counts as stalled, unless something of it comes; `nil` once it does.
+        /// When the transfer counts as stalled; each chunk extends it. `nil` once stalled.
         var stallsAt: Timestamp?
     }
 
@@ -20,14 +19,13 @@ struct IncomingFiles: Sendable {
 
     init(_ names: ConversationNames) { self.names = names }
 
-    /// Files that wait or come, of which one member may have a few only.
+    /// Limits the incomplete files of one member.
     private func isFull(of sender: PublicKey) -> Bool {
         files.values.count { $0.sender == sender } >= Limits.incomingAttachmentCount
     }
 
     // MARK: Contents
 
-    /// A file that we did not know.
     mutating func receive(
         _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, on link: LinkID,
         of members: Members, _ tally: inout FrameTally, _ turn: Turn
@@ -41,7 +39,7 @@ struct IncomingFiles: Sendable {
         case .memory:
             limit = min(limit, Limits.attachmentMemoryByteCount)
             hasRoom = attachment.byteCount <= turn.contents.memoryAvailable() - expectedInMemory
-        // Its bytes would have to wait in memory for the unlock: it comes again after that.
+        // Its bytes would wait in memory for the unlock; the sender repeats the file after it.
         case .untilUnlocked: hasRoom = false
         }
         var message = message
@@ -53,7 +51,7 @@ struct IncomingFiles: Sendable {
                 names.event(.message(id), turn),
             ]
         }
-        // What has no room now is not acknowledged, so the sender names it again.
+        // Without room the file is not acknowledged, so its sender repeats it.
         guard hasRoom, !isFull(of: sender) else {
             tally.dropped += 1
             return []
@@ -67,7 +65,7 @@ struct IncomingFiles: Sendable {
             + resume(id, on: link, of: members, turn)
     }
 
-    /// A file that we know, and that is not whole, is named again.
+    /// The sender repeats a known, incomplete file.
     mutating func receiveAgain(
         _ known: Message, _ attachment: Attachment, isStored: Bool, on link: LinkID, of members: Members,
         _ tally: inout FrameTally, _ turn: Turn
@@ -81,7 +79,7 @@ struct IncomingFiles: Sendable {
             tally.dropped += 1
             return []
         }
-        // After a restart: what is here need not come again.
+        // After a restart the archive's chunks need not come again.
         files[id] = File(
             sender: member, attachment: attachment,
             keeping: known.expiresAt.flatMap { end in isStored ? .disk(.holding(end - turn.now)) : nil } ?? .memory,
@@ -94,7 +92,7 @@ struct IncomingFiles: Sendable {
 
     // MARK: Links
 
-    /// Of files that are not whole we ask at once: a sender that has one no more does not name it again, but says so.
+    /// Requests incomplete files at once: a sender that no longer has one says so instead of repeating it.
     mutating func resume(of member: PublicKey, on link: LinkID, in members: Members, _ turn: Turn) -> [NodeAction] {
         let waiting = files.filter { $0.value.sender == member && $0.value.machine.nextDeadline == nil }.keys
         return waiting.sorted().flatMap { resume($0, on: link, of: members, turn) }
@@ -116,7 +114,7 @@ struct IncomingFiles: Sendable {
     mutating func receive(
         _ chunk: AttachmentChunk, from member: PublicKey, over link: LinkID, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
-        // Nothing is inflated that was not asked for.
+        // Inflates no chunk that was not requested.
         guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
             tally.dropped += 1
             return []
@@ -128,7 +126,7 @@ struct IncomingFiles: Sendable {
             case .memory: turn.contents.memoryAvailable() >= Int64(chunk.bytes.count)
             case .untilUnlocked: false
             }
-        // What has no room is asked for again later.
+        // A chunk without room is requested again later.
         guard hasRoom else {
             tally.dropped += 1
             return []
@@ -140,7 +138,6 @@ struct IncomingFiles: Sendable {
         return perform(actions, chunk.message, chunk, over: link, turn)
     }
 
-    /// Its sender has a file no more.
     mutating func gone(_ id: MessageID, from member: PublicKey, _ tally: inout FrameTally, _ turn: Turn) -> [NodeAction]
     {
         guard files[id]?.sender == member, files[id]?.machine.gone() == true else {
@@ -150,7 +147,6 @@ struct IncomingFiles: Sendable {
         return fail(id, turn)
     }
 
-    /// The chunks were compared with the hash.
     mutating func verified(_ id: MessageID, _ isRight: Bool, of members: Members, _ turn: Turn) -> [NodeAction] {
         guard let file = files[id], files[id]?.machine.verified(isRight) == true else { return [] }
         let link = members[file.sender]?.link.link
@@ -195,13 +191,13 @@ struct IncomingFiles: Sendable {
 
     // MARK: Bounds
 
-    /// Files of one member share its window.
+    /// The files of one member share its window.
     private func window(for member: PublicKey) -> Int {
         let count = files.values.count { $0.sender == member && $0.machine.nextDeadline != nil }
         return max(2, Limits.attachmentWindow / max(1, count))
     }
 
-    /// What the files on their way may still take in memory, in bytes, at most.
+    /// The most memory that these files may still need, in bytes.
     private var expectedInMemory: Int64 {
         files.values.reduce(0) { sum, file in
             guard file.keeping == .memory else { return sum }
@@ -211,7 +207,6 @@ struct IncomingFiles: Sendable {
 
     // MARK: Time and ends
 
-    /// When ``advance(_:_:)`` has something to do; `nil` for never.
     var nextDeadline: Timestamp? {
         var earliest: Timestamp?
         for file in files.values {
@@ -229,7 +224,7 @@ struct IncomingFiles: Sendable {
             guard let file = files[id] else { continue }
             if let stallsAt = file.stallsAt, stallsAt <= turn.now { files[id]?.stallsAt = nil }
             if let expiresAt = file.expiresAt, expiresAt <= turn.now {
-                // Its chunks expire by themselves.
+                // The archive expires the chunks itself.
                 files[id] = nil
                 continue
             }
@@ -240,23 +235,19 @@ struct IncomingFiles: Sendable {
         return result
     }
 
-    /// A member has left: what it was sending does not come any more.
     mutating func abandon(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
         files.keys.sorted().flatMap { id in
             files[id]?.sender == member && files[id]?.machine.gone() == true ? fail(id, turn) : []
         }
     }
 
-    /// What is in memory only is forgotten.
     mutating func forgetMemory() { files = files.filter { $0.value.keeping != .memory } }
 
-    /// Something comes. A file of which nothing moves does not count: a member that names one and sends nothing keeps no
-    /// inbox awake.
+    /// A file is arriving. A stalled one, without a moving chunk, keeps no inbox awake.
     func isMoving(of members: Members) -> Bool {
         files.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil }
     }
 
-    /// How many chunks of a file have come, and of how many; `nil` when none is awaited.
     func progress(of id: MessageID) -> (count: Int, of: Int)? {
         files[id].map { ($0.machine.count, $0.machine.chunkCount) }
     }

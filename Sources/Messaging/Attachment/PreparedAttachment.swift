@@ -1,6 +1,6 @@
 import Crypto
 
-/// What a file is sent under: fixed when its user begins to hand it over, since its bytes are kept from then on.
+/// The id, time and terms of a file, fixed when its upload begins, since its bytes are kept from then on.
 package struct PreparedAttachment: Hashable, Sendable {
     package let message: MessageID
     package let sentAt: Timestamp

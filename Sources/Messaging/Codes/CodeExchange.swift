@@ -1,6 +1,6 @@
 import Crypto
 
-/// The messages of a code's exchange, and what both sides mix into it (SpokenCodes.md, "The exchange").
+/// The messages of the exchange, and the CPace context (SpokenCodes.md, "The exchange").
 ///
 ///     joiner                                              creator
 ///       'c' ‖ slot (2) ‖ nonce (14) ‖ share (32)   ──▶
@@ -8,28 +8,25 @@ import Crypto
 ///       tag (64)                                   ──▶
 ///                                                  ◀──   tag (64) ‖ sealed invite (4,112)
 package enum CodeExchange {
-    /// A share of CPace.
     package static let shareByteCount = CPace.pointByteCount
-    /// By which a side shows that it has the key.
+    /// Key confirmation.
     package static let tagByteCount = CPace.tagByteCount
-    /// An invite's text with its length and zeros behind it: its size says nothing.
+    /// The invite's length and text, padded with zeros to hide its length.
     package static let paddedByteCount = 4_096
     package static let textByteCount = paddedByteCount - 2
     package static let inviteByteCount = tagByteCount + paddedByteCount + ChaChaPoly.tagByteCount
 
-    /// What follows the protocol byte of a connection: the code's number, and 14 random bytes of the joiner's. No two
-    /// sessions have the same.
+    /// Follows the protocol byte of a connection: the code's number and 14 random bytes of the joiner. Unique for each
+    /// session.
     package struct Greeting: Hashable, Sendable {
         package static let byteCount = 16
         private static let nonceByteCount = 14
         package let bytes: [UInt8]
 
-        /// - Parameter random: of the operating system, unless a test has another.
         package init(slot: UInt16, _ random: inout Randomness) {
             bytes = bigEndian(slot) + random.bytes(Self.nonceByteCount)
         }
 
-        /// `nil` for another length.
         package init?(_ bytes: [UInt8]) {
             guard bytes.count == Self.byteCount else { return nil }
             self.bytes = bytes
@@ -40,14 +37,14 @@ package enum CodeExchange {
 
     private static let channel = Array("mayfly/1 code".utf8)
 
-    /// The roles are in it, so that nobody's message is good in the other direction.
+    /// Binds the roles, so that a message cannot be reflected.
     static func context(_ greeting: Greeting) -> CPace.Context {
         CPace.Context(
             channel: channel, session: greeting.bytes, initiator: Array("joiner".utf8), responder: Array("creator".utf8)
         )
     }
 
-    /// A fresh scalar, in locked memory from the beginning.
+    /// In locked memory from the start.
     package static func scalar(_ random: inout Randomness) -> SecretBytes {
         let words = CPace.scalarByteCount / 8
         let bytes = SecretBytes(byteCount: CPace.scalarByteCount) { buffer in
@@ -60,7 +57,7 @@ package enum CodeExchange {
 
     private static let nonce = [UInt8](repeating: 0, count: 12)
 
-    /// Tag and sealed invite. The key is of this session alone and seals nothing else, so the nonce is zero.
+    /// Tag and sealed invite. The key seals this one message, so the nonce is zero.
     /// - Parameter text: at most ``textByteCount`` bytes.
     static func seal(invite text: [UInt8], _ key: CPaceKey) -> [UInt8] {
         precondition(text.count <= textByteCount, "an invite fits into a code's last message")
@@ -71,7 +68,7 @@ package enum CodeExchange {
             + key.derive("mayfly/1 code invite").withBytes { ChaChaPoly.seal(padded, key: $0, nonce: nonce) }
     }
 
-    /// - Returns: the invite's text; `nil` unless whoever has sealed it knows the code.
+    /// - Returns: the invite's text; `nil` if its sender does not know the code.
     static func open(invite message: [UInt8], _ key: CPaceKey) -> [UInt8]? {
         guard message.count == inviteByteCount, key.isAuthentic(Array(message.prefix(tagByteCount)), of: .responder)
         else { return nil }

@@ -1,46 +1,41 @@
 import Crypto
 
-/// What has become of a code.
 package enum CodeOutcome: String, Hashable, Sendable, CaseIterable {
-    /// Somebody has shown that they know it, and has the invite.
+    /// A joiner has proved the code and has the invite.
     case taken
-    /// Somebody has tried other words.
+    /// A joiner has used other words.
     case wrongGuess
-    /// Somebody was answered and did not show that they know it.
+    /// A joiner was answered and sent no proof.
     case unproven
-    /// Nobody came in time.
     case expired
-    /// Its creator took it back.
+    /// Revoked by its creator.
     case revoked
     /// The node or the conversation was locked.
     case locked
     /// The conversation is gone, or the node stops.
     case gone
-    /// Somebody knew it, and the invite could not be made or did not reach them.
+    /// A joiner proved the code, but the invite could not be made or did not arrive.
     case failed
 }
 
-/// A connection that tries a code.
 package struct CodeAttempt: Hashable, Sendable {
     package let number: UInt64
 
     package init(_ number: UInt64) { self.number = number }
 }
 
-/// A code at the node that has made it (SpokenCodes.md, "The creator"). One answer leaves in a code's life, and with it the
-/// code is spent, whatever follows.
+/// A spoken code at its creator (SpokenCodes.md, "The creator"). It sends one answer; with that answer the code is
+/// spent.
 ///
 ///     open ──share of the group──▶ answered ──its proof──▶ proven ──the invite is made──▶ ended: taken
 ///      │                             ├─ another proof ──▶ ended: wrongGuess
 ///      │                             └─ closed, or silent ─▶ ended: unproven
-///      └── time, a lock, its creator ──▶ ended
+///      └── expiry, a lock, revocation ──▶ ended
 package struct CodeIssuerStateMachine {
     private enum State {
-        /// Nobody was answered. Goes to `answered` and `ended`.
         case open
-        /// Waits for this attempt's proof. Goes to `proven` and `ended`.
+        /// Waits for this attempt's proof.
         case answered(CodeAttempt, CPaceKey)
-        /// The invite is being made. Goes to `ended`.
         case proven(CodeAttempt, CPaceKey)
         case ended(CodeOutcome)
     }
@@ -48,13 +43,13 @@ package struct CodeIssuerStateMachine {
     package enum Action: Hashable, Sendable {
         /// Send, and wait for a proof.
         case answer(CodeAttempt, [UInt8])
-        /// Send, and close when it has left.
+        /// Send, and close once sent.
         case deliver(CodeAttempt, [UInt8])
-        /// Close without a word.
+        /// Close without a message.
         case refuse(CodeAttempt)
         /// Make an invite and hand it to ``CodeIssuerStateMachine/made(invite:)``.
         case makeInvite
-        /// The invite that was made has nobody to go to.
+        /// The invite cannot be delivered.
         case revokeInvite
         case ended(CodeOutcome)
     }
@@ -64,7 +59,6 @@ package struct CodeIssuerStateMachine {
 
     package init(_ code: SpokenCode) { self.code = code }
 
-    /// Whether an attempt may begin.
     package var isOpen: Bool {
         switch state {
         case .open: true
@@ -72,7 +66,6 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// `nil` until it has ended.
     package var outcome: CodeOutcome? {
         switch state {
         case .open, .answered, .proven: nil
@@ -80,7 +73,7 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// An attempt has begun. What is no element of the group is not answered, costs no multiplication, and changes nothing.
+    /// An attempt has begun. A share that is no element of the group is ignored before any multiplication.
     /// - Parameter random: for our scalar.
     package mutating func receive(
         share: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt, _ random: inout Randomness
@@ -108,7 +101,6 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// The attempt's connection is gone.
     package mutating func ended(_ attempt: CodeAttempt) -> [Action] {
         switch state {
         case .answered(attempt, _): end(.unproven)
@@ -117,7 +109,7 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// - Parameter text: of the invite, at most ``CodeExchange/textByteCount`` bytes; `nil` if there is none.
+    /// - Parameter text: the invite, at most ``CodeExchange/textByteCount`` bytes; `nil` if it could not be made.
     package mutating func made(invite text: [UInt8]?) -> [Action] {
         switch state {
         case .proven(let attempt, let key):
@@ -130,7 +122,7 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// Its time is over. A proof that has come in time counts.
+    /// A proof that arrived in time still counts.
     package mutating func expire() -> [Action] {
         switch state {
         case .open, .answered: end(.expired)
@@ -138,7 +130,6 @@ package struct CodeIssuerStateMachine {
         }
     }
 
-    /// Ends it for another reason.
     package mutating func end(_ outcome: CodeOutcome) -> [Action] {
         defer { if self.outcome == nil { state = .ended(outcome) } }
         switch state {

@@ -1,27 +1,26 @@
 import Crypto
 
-/// Why a code did not lead to an invite.
 package enum CodeFailure: Error, Hashable, Sendable {
-    /// No code with this number is open there, or somebody else is trying it.
+    /// No code with this number is open, or another joiner is trying it.
     case notOpen
-    /// What was answered is no element of the group: a node that follows the protocol never sends that.
+    /// The answer is no element of the group, so the other node violates the protocol.
     case invalidAnswer
-    /// Closed after our proof: the words are others. The code is spent.
+    /// Closed after our proof: our words are wrong. The code is spent.
     case refused
-    /// Whoever answered does not know the code either.
+    /// The node that answered does not know the code.
     case foreign
 }
 
-/// A code at the node that was told it (SpokenCodes.md, "The joiner"). It proves itself first, and once: who answers in the
-/// creator's place may test one code by our proof.
+/// A spoken code at the joiner (SpokenCodes.md, "The joiner"). The joiner proves itself first, and once, so an impostor
+/// of the creator can test one code.
 ///
 ///     asking ──share──▶ proving ──tag and invite──▶ ended
-///       └─ anything else, and closed ──▶ ended
+///       └─ anything else, or closed ──▶ ended
 package struct CodeJoinerStateMachine {
     private enum State {
-        /// Our share is sent. Goes to `proving` and `ended`.
+        /// Our share is sent.
         case asking(CPaceShare)
-        /// Our tag is sent. Goes to `ended`.
+        /// Our tag is sent.
         case proving(CPaceKey)
         case ended
     }
@@ -34,10 +33,10 @@ package struct CodeJoinerStateMachine {
 
     private var state: State
     package let greeting: CodeExchange.Greeting
-    /// What is sent behind the greeting.
+    /// Sent after the greeting.
     package let share: [UInt8]
 
-    /// `nil` for a scalar that is never drawn.
+    /// `nil` for an invalid scalar, which `CodeExchange.scalar` never draws.
     package init?(_ code: SpokenCode, _ random: inout Randomness) {
         greeting = CodeExchange.Greeting(slot: code.slot, &random)
         let own = CPaceShare(
@@ -47,7 +46,7 @@ package struct CodeJoinerStateMachine {
         state = .asking(own)
     }
 
-    /// Bytes of the message that comes next; 0 if none does.
+    /// Length of the next message; 0 for none.
     package var expectedByteCount: Int {
         switch state {
         case .asking: CodeExchange.shareByteCount
@@ -56,7 +55,7 @@ package struct CodeJoinerStateMachine {
         }
     }
 
-    /// A message of the creator's; one of another length is none.
+    /// A message of the creator; any other length is an error.
     package mutating func receive(_ message: [UInt8]) throws(CodeFailure) -> Action {
         let last = state
         state = .ended
@@ -74,7 +73,7 @@ package struct CodeJoinerStateMachine {
         }
     }
 
-    /// The connection is gone, or silent for too long.
+    /// The connection is closed or timed out.
     package mutating func closed() -> CodeFailure {
         defer { state = .ended }
         switch state {

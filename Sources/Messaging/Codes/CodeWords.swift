@@ -1,26 +1,25 @@
-/// The English word list of BIP 39 (bip-0039/english.txt of the bitcoin/bips repository, MIT license): 2,048 words of three
-/// to eight letters, in alphabetical order. The first four letters of a word are those of no other.
+/// The English word list of BIP 39 (bip-0039/english.txt of the bitcoin/bips repository, MIT license): 2,048 words of
+/// three to eight letters, in alphabetical order. The first four letters identify a word.
 package enum CodeWords {
     package static let count = 2_048
-    /// SHA-256 of the published file: a word and a line feed each.
+    /// SHA-256 of the published file: each word with a line feed.
     package static let fileHash = "2f5eed53a4727b4bf8880d8f3f199efc90e58503646d9ff8eff3a2ed3b24dbda"
 
     package static let all: [String] = text.split { $0 == " " || $0 == "\n" }.map(String.init)
 
-    /// Whether the list has this word, in lower case.
+    /// - Parameter word: in lower case.
     package static func contains(_ word: some StringProtocol) -> Bool {
         let index = firstIndex(notBefore: word)
         return index < all.count && all[index] == word
     }
 
-    /// The words that begin like this, in lower case.
+    /// - Parameter prefix: in lower case.
     package static func words(beginningWith prefix: some StringProtocol) -> ArraySlice<String> {
         let start = firstIndex(notBefore: prefix)
         return all[start...].prefix { $0.hasPrefix(prefix) }
     }
 
-    /// The word of the list that takes the fewest changes of one letter, or swaps of two neighbours, to become; the first of
-    /// them.
+    /// The first word of the list with the smallest edit distance.
     package static func nearest(to word: String) -> String {
         let letters = Array(word.utf8.prefix(32))
         var best = (word: "", distance: Int.max)

@@ -1,8 +1,8 @@
 import Crypto
 
-/// The codes of a node that are open, in memory only (SpokenCodes.md). Time and randomness are arguments.
+/// The open codes of a node, in memory only (SpokenCodes.md).
 package struct OpenCodes {
-    /// Names a code as long as the node runs.
+    /// Names a code while the node runs.
     package struct Number: Hashable, Sendable, Comparable {
         package let value: UInt64
 
@@ -19,18 +19,17 @@ package struct OpenCodes {
         fileprivate var machine: CodeIssuerStateMachine
 
         package var code: SpokenCode { machine.code }
-        /// Nobody was answered yet.
+        /// No attempt was answered yet.
         package var isOpen: Bool { machine.isOpen }
     }
 
-    /// What the shell does.
     package struct Action {
-        /// The code; `nil` for an attempt at none.
+        /// `nil` for an attempt at an unknown code.
         package let entry: Entry?
         package let action: CodeIssuerStateMachine.Action
     }
 
-    /// In the order in which they were made.
+    /// In order of creation.
     package private(set) var entries: [Entry] = []
     private var outcomes: [(number: Number, outcome: CodeOutcome)] = []
     private var next: UInt64 = 1
@@ -39,8 +38,7 @@ package struct OpenCodes {
 
     // MARK: Codes
 
-    /// Makes a code.
-    /// - Returns: `nil` when there are ``Limits/codeCount``.
+    /// - Returns: `nil` when ``Limits/codeCount`` codes are open.
     package mutating func open(
         _ client: ClientID, _ conversation: ConversationID, now: Timestamp, _ random: inout Randomness
     ) -> Entry? {
@@ -62,7 +60,7 @@ package struct OpenCodes {
     /// Whether a connection that names this number may begin an attempt.
     package func isOpen(_ slot: UInt16) -> Bool { entries.contains { $0.code.slot == slot && $0.isOpen } }
 
-    /// What has become of one of the last ``Limits/codeOutcomeCount`` codes; `nil` for one that is open or forgotten.
+    /// The outcome of one of the last ``Limits/codeOutcomeCount`` codes; `nil` for one that is open or forgotten.
     package func outcome(of number: Number) -> CodeOutcome? { outcomes.last { $0.number == number }?.outcome }
 
     // MARK: Events
@@ -76,7 +74,7 @@ package struct OpenCodes {
         return change(index) { $0.receive(share: share, greeting, from: attempt, &random) }
     }
 
-    /// - Parameter greeting: what the attempt has begun with.
+    /// - Parameter greeting: the first message of the attempt.
     package mutating func receive(proof: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt)
         -> [Action]
     {
@@ -90,7 +88,7 @@ package struct OpenCodes {
         changeAll { machine, _ in machine.ended(attempt) }
     }
 
-    /// - Parameter entry: the code for which it was made; it may be gone by now.
+    /// - Parameter entry: the code of the invite; it may have ended by now.
     package mutating func made(invite text: [UInt8]?, for entry: Entry) -> [Action] {
         guard let index = entries.firstIndex(where: { $0.number == entry.number }) else {
             return text == nil ? [] : [Action(entry: entry, action: .revokeInvite)]
@@ -98,13 +96,13 @@ package struct OpenCodes {
         return change(index) { $0.made(invite: text) }
     }
 
-    /// Ends one code; an unknown one is no error.
+    /// Does nothing for an unknown code.
     package mutating func end(_ number: Number, _ outcome: CodeOutcome) -> [Action] {
         guard let index = entries.firstIndex(where: { $0.number == number }) else { return [] }
         return change(index) { $0.end(outcome) }
     }
 
-    /// Ends the codes of which `reason` knows one.
+    /// Ends the codes for which `reason` returns an outcome.
     package mutating func end(_ reason: (Entry) -> CodeOutcome?) -> [Action] {
         changeAll { machine, entry in reason(entry).map { machine.end($0) } ?? [] }
     }

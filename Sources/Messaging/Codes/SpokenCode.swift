@@ -1,29 +1,26 @@
 import Crypto
 
-/// A code to say aloud: a number that tells the open codes of a node apart, and two words that nobody else knows, such as
-/// `7-harvest-lamp` (SpokenCodes.md).
+/// A spoken code: the number of one of the node's open codes and two secret words, such as `7-harvest-lamp`
+/// (SpokenCodes.md).
 package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
-    /// Why a text is no code.
     package enum Failure: Error, Hashable, Sendable {
         /// It is not a number and two words.
         case malformed
         /// The number is not one of ``SpokenCode/slots``.
         case slot(String)
-        /// The word is not in the list.
         case unknownWord(String, nearest: String)
     }
 
-    /// Numbers of codes. Which of them have a code is no secret.
+    /// Numbers of codes. Which of them are open is not secret.
     package static let slots: ClosedRange<UInt16> = 1...99
     package static let wordCount = 2
-    /// Longest text that is looked at.
+    /// Longest text that is parsed.
     private static let characterCount = 64
 
     package let slot: UInt16
     package let words: [String]
 
-    /// - Parameter slot: of ``slots``.
-    /// - Precondition: two words of the list.
+    /// - Precondition: `slot` is in ``slots``, and `words` are two words of the list.
     package init(slot: UInt16, words: [String]) {
         precondition(Self.slots.contains(slot) && words.count == Self.wordCount && words.allSatisfy(CodeWords.contains))
         self.slot = slot
@@ -36,7 +33,7 @@ package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
         return SpokenCode(slot: slot, words: words)
     }
 
-    /// Reads what somebody has heard: in upper or lower case, with hyphens or spaces.
+    /// Parses what the user heard: upper or lower case, with hyphens or spaces.
     package init(_ text: some StringProtocol) throws(Failure) {
         let parts = Self.parts(text)
         guard let number = parts.first, parts.count == 1 + Self.wordCount, text.utf8.count <= Self.characterCount,
@@ -50,8 +47,7 @@ package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
         self.init(slot: slot, words: Array(parts.dropFirst()))
     }
 
-    /// Whether somebody who wrote this meant a code: it begins with a number, and a word follows. No invite, and no id of an
-    /// invitation, looks like that.
+    /// Whether the user meant a code: a number, then a word. No invite, and no id of an invitation, has this form.
     package static func isMeant(by text: some StringProtocol) -> Bool {
         let parts = parts(text)
         return text.utf8.count <= characterCount && parts.count >= 2
@@ -65,7 +61,7 @@ package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
 
     package var description: String { "\(slot)-\(words.joined(separator: "-"))" }
 
-    /// PRS: what both sides of the exchange know.
+    /// The password (PRS) of CPace.
     var password: SecretBytes {
         var bytes = Array(description.utf8)
         defer { wipe(&bytes) }

@@ -1,10 +1,9 @@
 import Crypto
 
-/// What `peers.json` holds for a named peer: its contact inbox's key, the secret from which routing tokens to it are
-/// derived, and where it listens. Text form: `mayfly:card/` and unpadded base64url of
-/// version ‖ key ‖ routing secret ‖ endpoints separated by newlines ‖ checksum, so that a mistyped character is noticed.
+/// A named peer's entry in `peers.json`: its contact inbox's key, the secret of its routing tokens, and its endpoints.
+/// Text form: `mayfly:card/` and unpadded base64url of version ‖ key ‖ routing secret ‖ endpoints separated by newlines
+/// ‖ checksum. The checksum detects mistyped characters.
 package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible {
-    /// Before the Base64url of the text form.
     package static let prefix = "mayfly:card/"
     /// 1 had no checksum.
     private static let version: UInt8 = 2
@@ -12,9 +11,8 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
     private static let checksumByteCount = 4
     package static let routingSecretByteCount = 32
 
-    /// Of the contact inbox.
     package var key: PublicKey
-    /// 32 bytes; whoever has them can reach the contact inbox.
+    /// 32 bytes; any holder of them can reach the contact inbox.
     package var routingSecret: [UInt8]
     /// At most ``Limits/endpointCount``.
     package var endpoints: [Endpoint]
@@ -25,7 +23,6 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         self.endpoints = endpoints
     }
 
-    /// What is wrong with a text that should be a card.
     package enum Failure: Error, Hashable {
         case notACard
         case truncated
@@ -36,8 +33,6 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         case invalidEndpoint
     }
 
-    /// Reads the text form.
-    /// - Throws: ``Failure``.
     package init(text: String) throws(Failure) {
         guard text.hasPrefix(Self.prefix), let bytes = Base64URL.decode(text.dropFirst(Self.prefix.count)) else {
             throw .notACard
@@ -63,7 +58,6 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         }
     }
 
-    /// The text form.
     package var description: String {
         let endpoints = endpoints.map(\.description).joined(separator: "\n")
         let body = [Self.version] + key.bytes + routingSecret + Array(endpoints.utf8)
@@ -88,11 +82,9 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
 
 /// An invite sent from contact inbox to contact inbox (`conversation create --with PEER`).
 package struct Invitation: Hashable, Sendable, Codable {
-    /// By which the invitation is acknowledged, dismissed and named by the user.
+    /// Identifies the invitation in acknowledgements and user commands.
     package var id: MessageID
-    /// The invite's text form.
     package var slug: String
-    /// The conversation's name.
     package var name: String?
 
     package init(id: MessageID, slug: String, name: String?) {

@@ -1,18 +1,15 @@
 import Crypto
 
-/// The contact inbox as a user of rendezvous nodes, and as one itself.
 extension ContactStateMachine {
-    // MARK: Rendezvous nodes of ours
+    // MARK: Our rendezvous nodes
 
-    /// How our reservations at one of them stand; `nil` for a node that is none of ours.
+    /// The state of our reservations at this node; `nil` if it is none of our rendezvous nodes.
     package func standing(at rendezvous: PublicKey) -> RelayReservationStateMachine.Standing? {
         remotes[rendezvous]?.rendezvous?.reservation.standing
     }
 
-    /// Whether there are any.
     package var usesRendezvous: Bool { remotes.contains { $0.value.rendezvous != nil } }
 
-    /// Where inboxes of this node can be reached through them.
     package var relayPlaces: [RelayPlace] {
         remotes.values.sorted { $0.card.key < $1.card.key }.compactMap { remote in
             guard let rendezvous = remote.rendezvous, rendezvous.reservation.advertised != nil else { return nil }
@@ -23,12 +20,12 @@ extension ContactStateMachine {
         }
     }
 
-    /// For which inbox a stream is that a rendezvous node of ours announces; `nil` if we have no such reservation there.
+    /// The inbox of a stream that a rendezvous node announces; `nil` for an unknown reservation.
     package func seed(of reservation: ReservationID, at rendezvous: PublicKey) -> RelaySeed? {
         remotes[rendezvous]?.rendezvous?.seeds[reservation]
     }
 
-    /// These inboxes are to be reached through rendezvous nodes from now on, beside our card: each has a place of its own.
+    /// Sets the inboxes that need reservations in addition to our card.
     package mutating func want(_ seeds: [RelaySeed]) -> [NodeAction] {
         relaySeeds = [cardSeed] + seeds
         return remotes.keys.sorted().flatMap { want($0) }
@@ -44,7 +41,7 @@ extension ContactStateMachine {
         return perform(actions, of: remote)
     }
 
-    /// After each step of a reservation.
+    /// Call after each step of a reservation.
     private mutating func noteReservations(at remote: PublicKey) {
         guard let rendezvous = remotes[remote]?.rendezvous else { return }
         var reservations: [RelaySeed: ReservationID] = [:]
@@ -59,7 +56,7 @@ extension ContactStateMachine {
         remotes[remote]?.rendezvous?.seeds = seeds
     }
 
-    /// - Returns: whether there is something to save.
+    /// - Returns: a save if the grant has changed.
     private mutating func noteGrant(at remote: PublicKey) -> [NodeAction] {
         let grant = remotes[remote]?.rendezvous?.reservation.advertised
         guard record.granted.first(where: { $0.rendezvous == remote })?.grant != grant else { return [] }
@@ -68,7 +65,7 @@ extension ContactStateMachine {
         return [.save(client)]
     }
 
-    /// These are our rendezvous nodes from now on; others are told that we need them no longer.
+    /// Sets our rendezvous nodes and releases the reservations at the others.
     /// - Parameter cards: at most ``Limits/rendezvousCount`` are used.
     package mutating func use(rendezvous cards: [ContactCard], _ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
@@ -83,11 +80,11 @@ extension ContactStateMachine {
         }
         for card in wanted {
             let known = remotes[card.key]
-            // What is reserved there follows from our key.
+            // Our key is needed to derive reservations.
             guard known?.rendezvous == nil || known?.card != card, !key.isWiped else { continue }
             connect(card, now: turn.now)
             if known?.rendezvous != nil {
-                // Its card is another one now.
+                // Its card has changed.
                 result.append(.endpointsMayHaveChanged)
             } else {
                 let remembered = record.granted.first { $0.rendezvous == card.key }?.grant
@@ -124,8 +121,7 @@ extension ContactStateMachine {
             }
     }
 
-    /// From a node that is none of our rendezvous nodes it is against the protocol; a link that was replaced says nothing
-    /// any more.
+    /// A protocol violation unless it comes from one of our rendezvous nodes. Answers over a replaced link are ignored.
     mutating func receive(_ answer: RelayAnswer, from remote: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction]
     {
         guard let rendezvous = remotes[remote]?.rendezvous else { return [.close(link)] }
@@ -142,20 +138,18 @@ extension ContactStateMachine {
         }
     }
 
-    // MARK: This node as one
+    // MARK: This node as a rendezvous node and mailbox
 
-    /// The configuration or the peers have changed.
     package mutating func serve(_ terms: RelayTerms, _ turn: Turn) -> [NodeAction] {
         relay.configure(terms, isPeer: turn.isNamedPeer)
     }
 
-    /// The same, of what it does as a mailbox.
     package mutating func serve(_ terms: MailboxTerms, _ turn: Turn) -> [NodeAction] {
         mailbox.configure(terms, client, isPeer: turn.isNamedPeer)
     }
 
-    /// The shell has slots of these boxes in memory: they count, and end in time, also when the contact inbox goes on from
-    /// what is durable.
+    /// The shell holds slots of these boxes in memory. They must count and expire also after the contact inbox is
+    /// restored from the disk.
     package mutating func count(_ boxes: [BoxID], _ turn: Turn) -> [NodeAction] {
         mailbox.count(boxes, turn)
         return []

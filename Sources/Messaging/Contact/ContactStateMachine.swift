@@ -1,14 +1,11 @@
 import Crypto
 
-/// What survives a restart of the contact inbox.
 package struct ContactRecord: Hashable, Sendable, Codable {
-    /// From which the routing tokens of whoever holds our card are derived. 32 bytes.
+    /// Routing tokens for holders of our card derive from it. 32 bytes.
     package var routingSecret: [UInt8]
-    /// Invitations on their way out.
     package var outgoing: [Outgoing] = []
-    /// Invitations that wait for our answer.
     package var received: [Received] = []
-    /// What our rendezvous nodes have granted: after a start it is advertised as before, until they answer or do not.
+    /// Grants of our rendezvous nodes. After a restart they are advertised until the nodes answer or time out.
     package var granted: [Granted] = []
     /// Boxes that this node keeps for others, as a mailbox.
     package var boxes: [BoxRecord] = []
@@ -19,11 +16,10 @@ package struct ContactRecord: Hashable, Sendable, Codable {
     package struct Outgoing: Hashable, Sendable, Codable {
         package var card: ContactCard
         package var invitation: Invitation
-        /// When the invite expires, and with it the invitation.
+        /// When the invite expires.
         package var deadline: Timestamp
     }
 
-    /// At one rendezvous node.
     package struct Granted: Hashable, Sendable, Codable {
         package var rendezvous: PublicKey
         package var grant: RelayGrant
@@ -36,44 +32,38 @@ package struct ContactRecord: Hashable, Sendable, Codable {
 
     /// An invitation that waits for our user's answer.
     package struct Received: Hashable, Sendable, Codable {
-        /// The sender's contact inbox.
         package var from: PublicKey
         package var invitation: Invitation
-        /// By our clock; it is forgotten after ``Limits/inviteMaximumLifetime``.
+        /// By our clock; dropped after ``Limits/inviteMaximumLifetime``.
         package var receivedAt: Timestamp
     }
 }
 
-/// The contact inbox: carries invitations and pings between nodes that know each other's cards, never chat; and is where
-/// rendezvous nodes and those that use them meet.
+/// The contact inbox carries invitations and pings between nodes with each other's cards, never chat. Rendezvous nodes
+/// and mailboxes serve their clients here.
 package struct ContactStateMachine: Sendable {
-    /// One remote contact inbox with which we have business now.
     struct Remote: Sendable {
         var card: ContactCard
         var link: LinkStateMachine
         var pings: Set<UInt64> = []
-        /// Of a rendezvous node of ours.
         var rendezvous: Rendezvous?
-        /// Of streams that end here.
+        /// Rate of small pieces of streams that end here.
         var smallPieces = IdleFrames.member
     }
 
-    /// A rendezvous node of ours.
     struct Rendezvous: Sendable {
         var reservation: RelayReservationStateMachine
         let secret: RelaySecret
-        /// Of ``relaySeeds``.
         var labels: [RelaySeed: RelayLabel] = [:]
-        /// Those that are advertised.
+        /// Advertised reservations.
         var reservations: [RelaySeed: ReservationID] = [:]
-        /// Whose they are.
+        /// The inverse of `reservations`.
         var seeds: [ReservationID: RelaySeed] = [:]
         var linkedAt: Timestamp?
-        /// Links in a row that have ended soon after they opened.
+        /// Consecutive links that ended soon after they opened.
         var shortLinks = 0
 
-        /// Its link is gone.
-        /// - Returns: whether the next dial is put off: another copy of our home may take each link of ours.
+        /// - Returns: whether to delay the next dial, because another copy of our home may replace our links.
         mutating func linkLost(now: Timestamp) -> Bool {
             let isShort = linkedAt.map { now - $0 < Limits.shortLink } ?? false
             shortLinks = isShort ? shortLinks + 1 : 0
@@ -84,16 +74,12 @@ package struct ContactStateMachine: Sendable {
 
     package let client: ClientID
     package let key: IdentityKey
-    /// Of our card.
     package let cardSeed: RelaySeed
-    /// Of all inboxes of this node that are to be reached through rendezvous nodes, the card's first.
+    /// All inboxes of this node that need reservations, the card's first.
     var relaySeeds: [RelaySeed]
-    /// The record as it is to be saved.
     package internal(set) var record: ContactRecord
     var remotes: [PublicKey: Remote] = [:]
-    /// What this node does for others as a rendezvous node.
     package internal(set) var relay = RelayServiceStateMachine()
-    /// What this node does for others as a mailbox.
     package internal(set) var mailbox: MailboxServiceStateMachine
 
     package init(client: ClientID, key: IdentityKey, record: ContactRecord, now: Timestamp) {
@@ -106,7 +92,6 @@ package struct ContactStateMachine: Sendable {
         for outgoing in record.outgoing { connect(outgoing.card, now: now) }
     }
 
-    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         let links = remotes.values.compactMap(\.link.nextDeadline)
         let reservations = remotes.values.compactMap(\.rendezvous?.reservation.nextDeadline)
@@ -114,14 +99,13 @@ package struct ContactStateMachine: Sendable {
         return (links + reservations + ends + [relay.nextDeadline, mailbox.nextDeadline].compactMap { $0 }).min()
     }
 
-    /// The record as it is to be saved.
     package var savedRecord: ContactRecord {
         var saved = record
         saved.boxes = mailbox.records
         return saved
     }
 
-    /// Whether we have business of our own with this remote.
+    /// Whether we want a link to this remote.
     package func isAwaited(_ remote: PublicKey) -> Bool { remotes[remote] != nil }
 
     mutating func connect(_ card: ContactCard, now: Timestamp) {
@@ -132,14 +116,14 @@ package struct ContactStateMachine: Sendable {
         }
         var link = LinkStateMachine(own: key.publicKey, remote: card.key, isDialable: true, now: now)
         if let held = relay.link(of: card.key) {
-            // It is here as one whom we serve: another link would take the place of this one, and end what goes over it.
+            // The remote is a client of our relay already. A new link would replace this one and cut its streams.
             _ = link.opened(held, dialer: card.key, now: now)
         }
         link.hurry(now: now)
         remotes[card.key] = Remote(card: card, link: link)
     }
 
-    /// Sends an invitation, for as long as the invite lives.
+    /// Sends an invitation until the invite expires.
     package mutating func send(_ invitation: Invitation, to card: ContactCard, deadline: Timestamp, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -158,20 +142,19 @@ package struct ContactStateMachine: Sendable {
         return advance(&turn)
     }
 
-    /// Nobody waits for this pong any more.
     package mutating func stopPing(_ key: PublicKey, nonce: UInt64) -> [NodeAction] {
         remotes[key]?.pings.remove(nonce)
         return release(key).map { [.close($0)] } ?? []
     }
 
-    /// Forgets an invitation: it was accepted or refused.
+    /// The user has accepted or refused this invitation.
     package mutating func dismiss(_ id: MessageID) -> [NodeAction] {
         let before = record.received.count
         record.received.removeAll { $0.invitation.id == id }
         return record.received.count == before ? [] : [.save(client)]
     }
 
-    /// A handshake with another contact inbox has ended: what we have for it goes out.
+    /// Sends pending invitations and pings to the contact inbox that has authenticated.
     package mutating func linkOpened(_ link: LinkID, to remote: PublicKey, weDialled: Bool, _ turn: Turn)
         -> [NodeAction]
     {
@@ -193,13 +176,13 @@ package struct ContactStateMachine: Sendable {
         return dismissing(result)
     }
 
-    /// What still comes on links that we close is nothing to the relay either.
+    /// The relay ignores frames on links that we close.
     private mutating func dismissing(_ actions: [NodeAction]) -> [NodeAction] {
         relay.dismiss(in: actions)
         return actions
     }
 
-    /// A frame from another contact inbox. What is neither invitation nor ping ends the link.
+    /// Closes the link on any frame but those of invitations, pings, relay and mailbox.
     package mutating func receive(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction]
     {
         remotes[remote]?.link.heard(link, now: turn.now)
@@ -217,7 +200,7 @@ package struct ContactStateMachine: Sendable {
             return release(remote).map { [.close($0)] } ?? []
         case .invitation(let invitation): return receive(invitation, from: remote, on: link, turn)
         case .acknowledgement(let said):
-            // An invitation has no time after which it means nothing.
+            // An invitation cannot expire on arrival.
             guard said.expired.isEmpty else { return [.close(link)] }
             let before = record.outgoing.count
             let ids = Set(said.stored + said.held)
@@ -230,7 +213,7 @@ package struct ContactStateMachine: Sendable {
             .attachmentGone, .punch, .mailboxAnswer, .mailbox:
             return [.close(link)]
         case .mailboxRequest(let request):
-            // A node that has business with us in its own name is served under a key of a link alone.
+            // A client of the mailbox uses a key of its own for that link, so this remote is no client.
             guard remotes[remote] == nil, !relay.serves(link) else { return [.close(link)] }
             return mailbox.receive(request, from: remote, on: link, client: client, own: key, turn)
         case .relayRequest(let request):
@@ -246,7 +229,7 @@ package struct ContactStateMachine: Sendable {
     {
         let answer: NodeAction = .transmit(link, .acknowledgement(invitation.id, stored: true))
         if record.received.contains(where: { $0.invitation.id == invitation.id }) { return [answer] }
-        // Full, or locked: not acknowledged, so it comes again.
+        // Without an acknowledgement the sender repeats it, which helps when we are full or locked.
         guard hasRoom(for: remote, turn), !turn.isLocked else { return [] }
         record.received.append(ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now))
         return [
@@ -256,7 +239,7 @@ package struct ContactStateMachine: Sendable {
         ]
     }
 
-    /// The peer was blocked: what waits for it, and what it has sent, is forgotten.
+    /// The peer was blocked: drops its invitations in both directions.
     package mutating func forget(_ remote: PublicKey) -> [NodeAction] {
         record.outgoing.removeAll { $0.card.key == remote }
         record.received.removeAll { $0.from == remote }
@@ -275,7 +258,6 @@ package struct ContactStateMachine: Sendable {
             || received.count(where: { !turn.isNamedPeer($0.from) }) < Limits.strangerInvitationCount
     }
 
-    /// A link is gone.
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {
         let result = relay.linkClosed(link)
         mailbox.linkClosed(link)
@@ -290,13 +272,11 @@ package struct ContactStateMachine: Sendable {
         return result
     }
 
-    /// A dial of ours came to nothing at all endpoints.
     package mutating func dialFailed(to remote: PublicKey, _ turn: inout Turn) {
         remotes[remote]?.link.dialFailed(now: turn.now, random: &turn.random)
         release(remote)
     }
 
-    /// The machine's addresses have changed: who is still there?
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for remote in remotes.keys.sorted() {
@@ -305,7 +285,6 @@ package struct ContactStateMachine: Sendable {
         return result
     }
 
-    /// The storage is open again.
     package mutating func linksUnlocked(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for remote in remotes.keys.sorted() { result += ask(remotes[remote]!.link.unlocked(now: turn.now), &turn) }
@@ -319,7 +298,6 @@ package struct ContactStateMachine: Sendable {
         }
     }
 
-    /// Dials, pings and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         let before = record.outgoing.count
@@ -332,7 +310,7 @@ package struct ContactStateMachine: Sendable {
                 case .dial, .upgrade:
                     let card = remotes[remote]!.card
                     let route = NodeAction.DialRoute.contact(card.routingSecret)
-                    // Through one rendezvous node to another nobody is to be reached.
+                    // A rendezvous node is not reached through another rendezvous node.
                     let isRendezvous = remotes[remote]!.rendezvous != nil
                     let endpoints = card.endpoints.filter { !isRendezvous || $0.relay == nil }
                     result.append(.dial(client, NodeAction.Dial(remote: remote, endpoints: endpoints, route: route)))
@@ -349,7 +327,7 @@ package struct ContactStateMachine: Sendable {
         return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, turn)
     }
 
-    /// Ends our interest in a remote with which there is nothing left to do.
+    /// Drops a remote that we need no longer.
     /// - Returns: its link, to be closed; `nil` also when the relay serves it.
     @discardableResult mutating func release(_ remote: PublicKey) -> LinkID? {
         guard let state = remotes[remote], state.pings.isEmpty, state.rendezvous == nil,

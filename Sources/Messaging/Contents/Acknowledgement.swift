@@ -1,10 +1,10 @@
-/// What a receiver says of contents that came to it: at most ``Limits/acknowledgementCount`` in one frame.
+/// A receiver's answer to contents: at most ``Limits/acknowledgementCount`` in one frame.
 package struct Acknowledgement: Hashable, Sendable, Codable {
     /// Durable at the receiver.
     package var stored: [MessageID]
     /// Held in the receiver's memory.
     package var held: [MessageID]
-    /// Past their time when they came: the receiver has never shown them, and keeps nothing.
+    /// Expired on arrival: the receiver has never shown them, and keeps nothing.
     package var expired: [MessageID]
 
     package init(stored: [MessageID] = [], held: [MessageID] = [], expired: [MessageID] = []) {
@@ -16,8 +16,7 @@ package struct Acknowledgement: Hashable, Sendable, Codable {
     package var count: Int { stored.count + held.count + expired.count }
     package var isEmpty: Bool { stored.isEmpty && held.isEmpty && expired.isEmpty }
 
-    /// Adds what another one says.
-    /// - Returns: `false`, with nothing added, when both together are more than one frame may hold.
+    /// - Returns: `false`, with nothing added, when both together exceed one frame.
     package mutating func merge(_ other: Acknowledgement) -> Bool {
         guard count + other.count <= Limits.acknowledgementCount else { return false }
         stored += other.stored

@@ -1,8 +1,7 @@
 import Crypto
 
-/// What a content is: `authority/type:major.minor`.
+/// `authority/type:major.minor`.
 package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible {
-    /// As it stands on the wire.
     package let description: String
     package init(_ description: String) { self.description = description }
 
@@ -30,23 +29,21 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let lifetimeEnded = ContentType("mayfly/lifetime_ended:1.0")
 }
 
-/// A chat content with its envelope (protocol, section 3).
+/// A chat content with its envelope (Delivery.md, "Content types").
 package struct Content: Hashable, Sendable {
     package var type: ContentType
     package var id: MessageID
     /// By the sender's clock; for display only.
     package var sentAt: Timestamp
-    /// The lifetime under which it was sent.
     package var lifetime: Lifetime
     /// The agreement under which it was sent; `nil` when ephemeral.
     package var agreement: AgreementID?
-    /// What a receiver that does not know the type shows.
+    /// Shown by a receiver that does not know the type.
     package var fallback: String
-    /// Whether it is worth waking somebody for. Watchers are told of every message.
+    /// Whether to notify the user. Watchers get an event for every message.
     package var shouldPush: Bool
-    /// At most ``Limits/payloadByteCount`` bytes; what they are, ``type`` says. Empty when ``body`` says it all.
+    /// At most ``Limits/payloadByteCount`` bytes in the format of ``type``. Empty when ``body`` holds everything.
     package var payload: [UInt8]
-    /// The payload of a type that has fields.
     package var body: ContentBody
 
     package init(
@@ -65,7 +62,6 @@ package struct Content: Hashable, Sendable {
     }
 }
 
-/// A chat content as it crosses a link.
 package struct AgedContent: Hashable, Sendable {
     package var content: Content
     /// At transmission, by the sender's clock.
@@ -77,30 +73,30 @@ package struct AgedContent: Hashable, Sendable {
     }
 }
 
-/// Where a message of one's own stands.
+/// State of a message of ours, or of another member.
 package enum DeliveryState: String, Sendable, Hashable, Codable {
     /// Waits for a link, or for room in flight.
     case queued
-    /// On its way; not acknowledged.
+    /// In flight, not acknowledged.
     case sent
-    /// In the mailboxes of all members that have not acknowledged it.
+    /// In the mailbox of every member that has not acknowledged it.
     case mailed
     /// Acknowledged end to end.
     case delivered
-    /// Came to its end before it was delivered.
+    /// Expired before its delivery.
     case expiredUndelivered = "expiredUndelivered"
-    /// Taken back before it was delivered.
+    /// Cancelled before its delivery.
     case cancelled
     /// From another member.
     case received
-    /// Every member that was told to say so has read it.
+    /// Every member has sent a read receipt.
     case read
-    /// From another member; its file is still on its way to us.
+    /// From another member; its file is still incomplete here.
     case receiving
-    /// A file that did not come whole, or that the other member did not take.
+    /// A file that did not arrive whole, or that a receiver refused.
     case failed
 
-    /// Of a message of ours: some member has not acknowledged it, and may.
+    /// For our own message: a member has yet to acknowledge it.
     package var isWaiting: Bool {
         switch self {
         case .queued, .sent, .mailed: true
@@ -111,17 +107,16 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
 
 /// A message as the archive keeps it, in memory or on the disk.
 package struct Message: Hashable, Sendable {
-    /// As it was sent.
     package var content: Content
-    /// `nil` for one's own and for system messages.
+    /// `nil` for our own and for system messages.
     package var sender: PublicKey?
-    /// Where it stands; ``DeliveryState/received`` for those of others.
+    /// ``DeliveryState/received`` at first for messages of others.
     package var state: DeliveryState
     /// When it stops being readable; `nil` when ephemeral.
     package var expiresAt: Timestamp?
-    /// Of one's own: what each member has said of it, in the order of their keys.
+    /// For our own message: its state at each member, in the order of their keys.
     package var deliveries: [Delivery] = []
-    /// What reading makes of ``expiresAt``; `nil`: nothing.
+    /// How reading changes ``expiresAt``; `nil`: not at all.
     package var onReading: Retention.OnReading?
 
     package init(
@@ -135,6 +130,6 @@ package struct Message: Hashable, Sendable {
         self.onReading = onReading
     }
 
-    /// Roughly what it takes in memory, in bytes.
+    /// Approximate size in memory, in bytes.
     package var byteCount: Int { content.payload.count + content.body.byteCount + content.fallback.utf8.count + 256 }
 }

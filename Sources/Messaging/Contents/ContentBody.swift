@@ -1,14 +1,14 @@
 import Crypto
 
-/// The payload of the content types that have fields; `Wire` gives it its bytes.
+/// The payload of content types with fields; `Wire` encodes it.
 package enum ContentBody: Hashable, Sendable {
-    /// The payload is what it is: a text, or what a bot of another authority has sent.
+    /// ``Content/payload`` holds everything: a text, or a bot's content of another authority.
     case opaque
     case reply(Reply)
     case reaction(Reaction)
     case attachment(Attachment)
 
-    /// Roughly what it takes in memory, in bytes.
+    /// Approximate size in memory, in bytes.
     var byteCount: Int {
         switch self {
         case .opaque: 0
@@ -20,7 +20,7 @@ package enum ContentBody: Hashable, Sendable {
     }
 }
 
-/// `mayfly/reply:1.0`: a text that answers a message, which need not be known to the reader.
+/// `mayfly/reply:1.0`: a text that answers a message. The reader need not know that message.
 package struct Reply: Hashable, Sendable {
     package var replyTo: MessageID
     /// 1…``Limits/textByteCount`` UTF-8 bytes.
@@ -32,7 +32,7 @@ package struct Reply: Hashable, Sendable {
     }
 }
 
-/// `mayfly/reaction:1.0`: a member's sign at a message, or that it is taken back.
+/// `mayfly/reaction:1.0`: adds a member's emoji to a message, or removes it.
 package struct Reaction: Hashable, Sendable {
     package var message: MessageID
     /// 1…``Limits/reactionByteCount`` UTF-8 bytes without control characters.
@@ -50,18 +50,17 @@ package struct Reaction: Hashable, Sendable {
     }
 }
 
-/// `mayfly/attachment:1.0`: a file. Its bytes are no part of the content: the receiver asks for them, chunk by chunk,
-/// under the content's message id.
+/// `mayfly/attachment:1.0`: a file without its bytes. The receiver requests those in chunks, by message id.
 package struct Attachment: Hashable, Sendable {
-    /// As its sender calls it; see ``safeName``. At most ``Limits/fileNameByteCount`` UTF-8 bytes.
+    /// The sender's name for the file; see ``safeName``. At most ``Limits/fileNameByteCount`` UTF-8 bytes.
     package var name: String
-    /// A guess by the name, such as `image/png`.
+    /// Guessed from the name, such as `image/png`.
     package var mediaType: String
     /// 0…``byteCountLimit``.
     package var byteCount: Int64
     /// SHA-256 of the whole file.
     package var hash: [UInt8]
-    /// What its sender says to it; may be empty.
+    /// The sender's caption; may be empty.
     package var text: String
     package var replyTo: MessageID?
 
@@ -76,10 +75,9 @@ package struct Attachment: Hashable, Sendable {
         self.replyTo = replyTo
     }
 
-    /// Most bytes that a file may have in any configuration: the number of a chunk stays far from overflow.
+    /// The largest file in any configuration, so that chunk numbers stay far from overflow.
     package static let byteCountLimit: Int64 = 1 << 40
 
-    /// 0 for an empty file.
     package var chunkCount: Int { Self.chunkCount(byteCount) }
 
     package static func chunkCount(_ byteCount: Int64) -> Int {
@@ -87,13 +85,13 @@ package struct Attachment: Hashable, Sendable {
         return Int((min(max(byteCount, 0), byteCountLimit) + size - 1) / size)
     }
 
-    /// How many bytes of the file chunk `index` has; 0 beyond its end.
+    /// Bytes of the file in chunk `index`; 0 beyond its end.
     package func chunkByteCount(_ index: Int) -> Int {
         guard index >= 0, index < chunkCount else { return 0 }
         return min(Limits.chunkByteCount, Int(byteCount) - index * Limits.chunkByteCount)
     }
 
-    /// The name as a file may have it here: no path, no control characters, nothing hidden, no option, to be seen.
+    /// A safe local file name: visible, without path or control characters, not hidden, and no command-line option.
     package var safeName: String { Self.safeName(name) }
 
     package static func safeName(_ name: String) -> String {
@@ -102,7 +100,7 @@ package struct Attachment: Hashable, Sendable {
         for scalar in name.unicodeScalars {
             let isHarmless: Bool
             switch scalar.value {
-            // Control characters, separators of paths, and what changes the direction of writing.
+            // Control characters, path separators, and characters that change the writing direction.
             case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x61c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069:
                 isHarmless = false
             default: isHarmless = !isInvisible(scalar)
@@ -116,12 +114,12 @@ package struct Attachment: Hashable, Sendable {
         return visible.isEmpty ? "attachment" : String(String.UnicodeScalarView(visible))
     }
 
-    /// What takes no place on a screen, and does nothing to the characters beside it.
+    /// A character that takes no place on a screen, and does nothing to its neighbours.
     private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
         scalar.properties.isDefaultIgnorableCodePoint && !joins(scalar)
     }
 
-    /// What makes one sign of others, an emoji for example: zero width (non-)joiners, variation selectors and tags.
+    /// A character that joins others, as in an emoji: zero width (non-)joiners, variation selectors and tags.
     private static func joins(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0x200c, 0x200d, 0xfe00...0xfe0f, 0xe0020...0xe007f, 0xe0100...0xe01ef: true
@@ -129,14 +127,13 @@ package struct Attachment: Hashable, Sendable {
         }
     }
 
-    /// What a receiver that knows no attachments shows.
+    /// Shown by a receiver that does not know attachments.
     var fallback: String {
         let head = "[file \(safeName), \(byteCount) bytes]"
         return text.isEmpty ? head : "\(head) \(text)"
     }
 }
 
-/// One piece of a file on its way.
 package struct AttachmentChunk: Hashable, Sendable {
     package var message: MessageID
     /// From 0; every chunk but the last has ``Limits/chunkByteCount`` bytes.
@@ -152,8 +149,8 @@ package struct AttachmentChunk: Hashable, Sendable {
         self.bytes = bytes
     }
 
-    /// A chunk of a file, deflated where that is smaller.
-    /// - Parameter isWorthTrying: whether to look.
+    /// Deflates a chunk where that is smaller.
+    /// - Parameter isWorthTrying: `false` keeps it plain.
     package init(message: MessageID, index: Int, plain: [UInt8], isWorthTrying: Bool) {
         let deflated = isWorthTrying ? Deflate.compress(plain, level: 1) : plain
         let helps = isWorthTrying && deflated.count < plain.count
@@ -169,22 +166,19 @@ package struct AttachmentChunk: Hashable, Sendable {
         return plain?.count == byteCount ? plain : nil
     }
 
-    /// The bytes of the file, of a chunk that is deflated.
-    /// - Parameter limit: `nil` for more bytes than that. The ratio is no danger then.
+    /// The bytes of a deflated chunk; `nil` if they exceed `limit`, which also makes a high ratio harmless.
     package func inflated(limit: Int = Limits.chunkByteCount) -> [UInt8]? {
         try? Deflate.decompress(bytes, limit: limit, ratio: limit)
     }
 }
 
-/// `mayfly/receipt:1.0`: what has become of messages at their receiver. That a message has arrived is said by an
-/// acknowledgement instead.
+/// `mayfly/receipt:1.0`: what became of messages at their receiver. An acknowledgement, not a receipt, reports arrival.
 package struct Receipt: Hashable, Sendable {
     package enum Kind: UInt32, Hashable, Sendable {
-        /// Its user has seen them.
         case read = 1
-        /// The files are larger than it takes.
+        /// The files exceed the receiver's limit.
         case tooLarge = 2
-        /// The bytes of the files are not those that were announced.
+        /// The bytes of the files do not match the announced hash.
         case damaged = 3
     }
 
@@ -198,11 +192,10 @@ package struct Receipt: Hashable, Sendable {
     }
 }
 
-/// What one member has said of a message.
+/// The state of a message at one member.
 package struct Delivery: Hashable, Sendable {
     package var member: PublicKey
-    /// ``DeliveryState/queued`` until it has said something; then ``DeliveryState/delivered``, ``DeliveryState/read``,
-    /// ``DeliveryState/failed`` or ``DeliveryState/expiredUndelivered``.
+    /// ``DeliveryState/queued`` at first, then `mailed`, `delivered`, `read`, `failed` or `expiredUndelivered`.
     package var state: DeliveryState
     /// When we learned of it.
     package var at: Timestamp
@@ -215,12 +208,12 @@ package struct Delivery: Hashable, Sendable {
 }
 
 extension Message {
-    /// Takes in what members have said.
+    /// Updates the states at the members.
     package mutating func merge(_ said: [Delivery]) { deliveries.merge(said) }
 }
 
 extension [Delivery] {
-    /// Takes in what members have said, one entry each. Whoever has read a message does not fall back to having it.
+    /// Keeps one entry per member. `read` is final: a later acknowledgement does not replace it.
     package mutating func merge(_ said: [Delivery]) {
         if said.isEmpty { return }
         for delivery in said {
@@ -237,12 +230,11 @@ extension [Delivery] {
 extension Content {
     package var kind: ContentKind { type.family == .attachment ? .attachment : .text }
 
-    /// Shown at another message, not as one of its own.
+    /// A reaction, which is shown at another message.
     package var isAnnotation: Bool { if case .reaction = body { true } else { false } }
 
     package var attachment: Attachment? { if case .attachment(let attachment) = body { attachment } else { nil } }
 
-    /// The message that this one answers.
     package var replyTo: MessageID? {
         switch body {
         case .reply(let reply): reply.replyTo
@@ -251,7 +243,7 @@ extension Content {
         }
     }
 
-    /// What to show: the text, or the fallback of an unknown type.
+    /// The text to show, or the fallback of an unknown type.
     package var displayText: String {
         switch body {
         case .reply(let reply): return reply.text
@@ -265,7 +257,7 @@ extension Content {
         }
     }
 
-    /// The type says nothing to this version: only the fallback can be shown.
+    /// This version does not know the type: only the fallback can be shown.
     package var isUnknown: Bool { body == .opaque && type.family != .text && type.family != .systemMessage }
 }
 
@@ -284,9 +276,9 @@ extension ContentType {
         return (authority, name, major, minor)
     }
 
-    /// The first minor version of its major version: later ones add fields that may be left aside.
+    /// The first minor version of its major version: later ones add fields that a reader may ignore.
     package var family: ContentType {
-        // Most contents are of it, and every content asks.
+        // Fast path: most contents are texts, and this is called for every content.
         if self == .text { return self }
         guard let parts, parts.minor != 0 else { return self }
         return ContentType("\(parts.authority)/\(parts.name):\(parts.major).0")
@@ -313,7 +305,7 @@ extension ContentType {
 }
 
 extension String {
-    /// At most so many UTF-8 bytes, cut between characters, with an ellipsis where something is missing.
+    /// Cuts between characters to at most `limit` UTF-8 bytes, with an ellipsis where text is missing.
     func shortened(toByteCount limit: Int) -> String {
         guard utf8.count > limit else { return self }
         var result = ""

@@ -1,6 +1,6 @@
-/// What lifetimes distinguish (protocol, section 6, point 12).
+/// Kinds with a lifetime of their own (Lifetime.md, "Terms").
 package enum ContentKind: String, Hashable, Sendable, Codable, CaseIterable {
-    /// Everything that is no file.
+    /// Every content but a file.
     case text
     case attachment
 }

@@ -1,39 +1,36 @@
 import Crypto
 
-/// One other member as a conversation holds it: the way to it, and what we owe each other.
+/// One other member in a conversation: its link, outbox and rate limits.
 struct ConversationMember: Sendable {
     var link: LinkStateMachine
     var outbox = OutboxStateMachine()
-    /// What we said on the link in use; `nil` while there is none.
+    /// The session start that we sent on the link in use; `nil` without one, and once the member's has arrived.
     var sessionSent: SessionStart?
-    /// Both have said where they stand on the link in use.
+    /// Both session starts have been exchanged on the link in use.
     var isEstablished = false
-    /// What watchers were told last; a link that takes the place of another is not news.
+    /// Whether the last event said `peerOnline`. A link that replaces another sends no event.
     var isShownOnline = false
-    /// The member has retired the link in use, for it has another one. If that has not opened here by then, the member
-    /// is away.
+    /// The member closed the link in use for a newer one. If that has not opened here by then, the member is offline.
     var movesUntil: Timestamp?
     /// The session has ended (restart, close): the next link starts with a reset.
     var hasEnded: Bool
-    /// What it has asked for of our files.
     var serving = AttachmentSenderStateMachine()
-    /// When what it has asked for counts as stalled, unless it takes some; `nil` once it does.
+    /// When our transfer to the member counts as stalled; each chunk taken extends it. `nil` once stalled.
     var stallsAt: Timestamp?
-    /// What we have read of it and it has not heard yet, and how many of these, the first, were said over the link in use.
+    /// Read receipts that the member has not confirmed. The first ``saidReceiptCount`` were sent on the link in use.
     var readReceipts: [MessageID] = []
     var saidReceiptCount = 0
-    /// Something was said to it, or would have been over a link, and it has not shown that it heard it.
+    /// A frame that no acknowledgement answers was sent, or is due on the next link, and no pong has confirmed it.
     var owesWord = false
-    /// The ping that follows what was said last over the link in use: its pong shows that all of it was heard.
+    /// Nonce of the ping behind the last such frame: frames arrive in order, so its pong confirms all of them.
     var wordPing: UInt64?
     var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
-    /// The newest description that came faster than the rate limit allows: it is taken over when the limit allows it.
+    /// The newest profile beyond the rate limit, adopted when the limit allows it.
     var laterDescription: Member?
-    /// Frames of it that did not verify.
     var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
-    /// Frames of it that changed nothing, over whatever link: a new one does not begin anew.
+    /// Rate limit for frames without effect. It belongs to the member, so a new link does not reset it.
     var idleFrames = IdleFrames.member
-    /// It is not heard before this time.
+    /// Until then the member's links and frames are refused.
     var shunnedUntil: Timestamp?
     var heard = HeardPlaces()
     var runs = RunNumbers()
@@ -45,18 +42,16 @@ struct ConversationMember: Sendable {
         punching = PunchStateMachine(offers: own < member.key)
     }
 
-    /// The link in use, once both have said on it where they stand.
     var establishedLink: LinkID? { isEstablished ? link.link : nil }
 
-    /// There is something for it, for which a sleeping member is dialled and a sleeping inbox is woken.
+    /// Something waits for the member: a reason to dial it while it sleeps, and to wake a sleeping inbox.
     var hasNews: Bool { !outbox.isEmpty || owesWord || !readReceipts.isEmpty }
 
     func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
 
-    /// A file is under way to it. One of which it takes nothing does not count.
+    /// The member is taking a file of ours; a stalled transfer does not count.
     var isTaking: Bool { isEstablished && !serving.isIdle && stallsAt != nil }
 
-    /// When something is due with this member; `nil` for never.
     var nextDeadline: Timestamp? {
         var earliest = link.nextDeadline
         let description = laterDescription == nil ? nil : profileBucket.readyAt
@@ -66,7 +61,7 @@ struct ConversationMember: Sendable {
         return earliest
     }
 
-    /// The link in use is gone, or another has taken its place: what was on it goes again.
+    /// The link in use is gone or replaced: frames in flight are sent again.
     mutating func linkLost() {
         punching.linkChanged()
         outbox.linkLost()
@@ -76,26 +71,25 @@ struct ConversationMember: Sendable {
         movesUntil = nil
     }
 
-    /// Something is said to it now.
+    /// A frame that no acknowledgement answers is sent now.
     mutating func noteWord() { (owesWord, wordPing) = (true, nil) }
 
-    /// It has heard all that was said over the link in use.
+    /// A pong has confirmed all frames sent on the link in use.
     mutating func heardWord() {
         (owesWord, wordPing) = (false, nil)
         readReceipts.removeFirst(saidReceiptCount)
         saidReceiptCount = 0
     }
 
-    /// No link is wanted for its own sake.
+    /// From now on only news for the member is a reason for a link.
     mutating func rest() {
         link.rest()
         outbox.rest()
-        // A sleeping inbox forgets the description, so no deadline may wake it for that.
+        // A sleeping inbox forgets the profile, so no deadline may wake it for that.
         laterDescription = nil
     }
 
-    /// A message of ours is not waited for any more.
-    /// - Returns: whether it was.
+    /// - Returns: whether the member's acknowledgement was awaited.
     mutating func settle(_ message: MessageID) -> Bool {
         guard outbox.cancel(message) else { return false }
         serving.remove(message)
@@ -103,14 +97,14 @@ struct ConversationMember: Sendable {
     }
 }
 
-/// Frames of members that came to nothing.
+/// Counters of members' frames without effect.
 struct FrameTally: Hashable, Sendable {
     /// Floods, forgeries, repeats.
     var dropped = 0
-    /// Of those, frames whose signature did not hold.
+    /// Frames with an invalid signature, also counted in ``dropped``.
     var forged = 0
 
-    /// Counts a signature that does not hold.
+    /// Counts an invalid signature and returns `isValid`.
     mutating func holds(_ isValid: Bool) -> Bool {
         if !isValid {
             dropped += 1
@@ -120,7 +114,7 @@ struct FrameTally: Hashable, Sendable {
     }
 }
 
-/// The names of a conversation in actions and events.
+/// The ids that actions and events of one conversation carry.
 struct ConversationNames: Hashable, Sendable {
     let client: ClientID
     let conversation: ConversationID
@@ -129,7 +123,6 @@ struct ConversationNames: Hashable, Sendable {
         .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
     }
 
-    /// The same has happened to all of these messages.
     func events(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: Turn) -> NodeAction {
         .notifyMessages(
             MessageEvents(

@@ -1,11 +1,10 @@
 import Crypto
 
-/// What survives a restart of one inbox. Sealed under the inbox's row, dies with it.
+/// The durable state of one inbox. It is sealed under the inbox's row of the store and dies with that row.
 package struct InboxRecord: Hashable, Sendable, Codable {
     package var client: ClientID
-    /// The order of the inboxes in lists.
+    /// Inboxes are listed in this order.
     package var createdAt: Timestamp
-    /// What the inbox is used for.
     package var role: Role
 
     package init(client: ClientID, createdAt: Timestamp, role: Role) {
@@ -16,25 +15,24 @@ package struct InboxRecord: Hashable, Sendable, Codable {
 
     /// An inbox serves one purpose; an unused one takes on another once.
     package enum Role: Hashable, Sendable, Codable {
-        /// Made ahead of time, for the next conversation.
+        /// Created in advance for the next conversation.
         case unused
-        /// By which this node can be introduced.
+        /// Receives introductions to this node: invitations and pings.
         case contact(ContactRecord)
         case joining(JoinRecord)
         case conversation(ConversationRecord)
     }
 }
 
-/// A join on its way.
 package struct JoinRecord: Hashable, Sendable, Codable {
     package var invite: Invite
-    /// What the join request carries.
+    /// The invite as the join request carries it.
     package var signed: SignedInvite
     /// Recovered from the invite's signature.
     package var creator: PublicKey
-    /// Our own name in the conversation to be.
+    /// Our name in the conversation.
     package var profile: String?
-    /// The join is given up ``Limits/joinLifetime`` later.
+    /// The join fails ``Limits/joinLifetime`` later.
     package var startedAt: Timestamp
     package var state: JoinerStateMachine.State
 
@@ -48,38 +46,33 @@ package struct JoinRecord: Hashable, Sendable, Codable {
     }
 }
 
-/// A conversation as one member holds it.
+/// The durable state of a conversation at one member.
 package struct ConversationRecord: Hashable, Sendable, Codable {
-    /// Who made it and may explode it.
     package var genesis: Genesis
-    /// The newest that we know of.
     package var group: GroupState
-    /// How we describe ourselves.
     package var own: Member
-    /// How the others describe themselves; some that are gone too, for the names in the history.
+    /// Profiles of the others, including some former members, whose names the history shows.
     package var members: [Member]
-    /// Members that have left, until the creator's state says so.
+    /// Leave notices of members that the creator's state still lists.
     package var departures: [Departure] = []
-    /// At the creator: members that it has removed, the newest last. They are told when they come, and of an explosion.
+    /// At the creator: removed members, newest last. They are told when they connect, and of an explosion.
     package var former: [PublicKey] = []
-    /// The creator has removed us: nothing more comes, what is here stays until its time.
+    /// The creator has removed us: no message arrives any more, and kept ones stay until they expire.
     package var isRemoved = false
-    /// Which of our own descriptions each member has heard, by its version.
+    /// The version of our profile that each member has acknowledged.
     package var told: [PublicKey: UInt64] = [:]
-    /// Messages to a member that were given up undelivered; and what each has told us of its own.
+    /// How many of our messages to each member expired undelivered, and how many of its own each member reported.
     package var undelivered: [PublicKey: UInt64] = [:]
     package var missed: [PublicKey: UInt64] = [:]
     /// The creator's invites; `nil` for others.
     package var issuer: IssuerStateMachine.Record?
-    /// Agreements and policy (Lifetime.md).
     package var lifetime = LifetimeStateMachine.Record()
-    /// Whether others are told what we have read; `nil` follows the node's default.
+    /// Whether we send read receipts; `nil`: the node's default.
     package var sendsReadReceipts: Bool?
-    /// Our places at rendezvous nodes.
+    /// Our reservations at rendezvous nodes.
     package var relay = RelayGenerations()
-    /// Which slots come next in the boxes of the members, and in ours.
+    /// The next slots in the members' mailboxes, and in ours.
     package var mailbox = MailboxRecord()
-    /// A scheduled explosion (Explode.md).
     package var schedule: ExplosionSchedule?
 
     package init(
@@ -93,7 +86,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     }
 
     package var name: String? { group.name }
-    /// The others that are in the conversation, as far as we know.
+    /// The other current members, as far as we know.
     package var current: [Member] {
         if isRemoved { return [] }
         let gone = Set(departures.map(\.member))

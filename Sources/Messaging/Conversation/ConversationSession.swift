@@ -1,15 +1,12 @@
 import Crypto
 
-/// What a sleeping inbox remembers of its session: in memory only, because a restart ends the session anyway. Most have
-/// nothing to remember but that it goes on.
+/// Session state that a sleeping inbox keeps in memory. A restart ends the session, so it is not stored.
 package final class ConversationSession: Sendable {
-    /// How it stands with one member, where that is worth a word.
+    /// The session with one member, if it has state to keep.
     struct Side: Hashable, Sendable {
         var hasEnded: Bool
         var lostAt: Timestamp?
-        /// What it has not been told yet.
         var readReceipts: [MessageID]
-        /// It was said something, or would have been over a link, and has not shown that it heard it.
         var owesWord: Bool
         var runs: RunNumbers
 
@@ -23,11 +20,9 @@ package final class ConversationSession: Sendable {
     }
 
     let sides: [PublicKey: Side]
-    /// With an open proposal, or a renewal that is due later.
+    /// Kept while a proposal is open, a renewal is due or a frame awaits its pong.
     let lifetimeMachine: LifetimeStateMachine?
-    /// Of ``ConversationAgreement/unconfirmed``.
     let unconfirmed: Set<MessageID>
-    /// A change of the scheduled end that waits its turn.
     let deferredNotice: ConversationEnding.DeferredNotice?
 
     init(
@@ -40,6 +35,6 @@ package final class ConversationSession: Sendable {
         self.deferredNotice = deferredNotice
     }
 
-    /// A session that goes on and of which there is nothing else to remember.
+    /// An ongoing session without other state.
     static let quiet = ConversationSession()
 }

@@ -1,10 +1,8 @@
 import Crypto
 
-/// Links, sessions, time and sleep.
 extension ConversationStateMachine {
     // MARK: Links
 
-    /// A handshake with a member has ended.
     package mutating func linkOpened(
         _ link: LinkID, to member: PublicKey, weDialled: Bool, isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
@@ -23,14 +21,13 @@ extension ConversationStateMachine {
             case .use(let link):
                 members[member]!.punching.linkChanged()
                 if wasEstablished {
-                    // It takes the place of another: what was in flight goes again, once both have said where they stand.
+                    // A link replaces another: frames in flight are sent again after the session exchange.
                     members[member]!.linkLost()
                     files.linkLost(to: member)
                 }
                 let wasAway = !wasEstablished && lifetimes.endsSession(lostAt: lostAt, &members, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
-            // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
-            // ever for a peer that keeps its side open.
+            // `close` sends what is queued, still delivers incoming frames, and bounds the wait for the peer's close.
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
             case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
             }
@@ -43,7 +40,7 @@ extension ConversationStateMachine {
     {
         guard let state = members[member] else { return [] }
         let moved = endpointsChanged(&turn)
-        // What has come to its end meanwhile is a gap that is told now.
+        // Messages that expired meanwhile are part of the count that this session start reports.
         let overdue = members[member]!.outbox.advance(now: turn.now, isLinked: false, random: &turn.random)
         let ended = perform(overdue, to: member, on: nil, turn)
         let reset = state.hasEnded || wasAway
@@ -94,7 +91,7 @@ extension ConversationStateMachine {
         return result + files.resume(of: member, on: link, in: members, turn)
     }
 
-    /// What a member gave up was for us: the gap is shown.
+    /// Shows the gap of messages to us that the member gave up.
     private mutating func noteMissed(_ count: UInt64, of member: PublicKey, _ turn: Turn) -> [NodeAction] {
         let known = record.missed[member] ?? 0
         guard count > known else { return [] }
@@ -102,7 +99,7 @@ extension ConversationStateMachine {
         return [.save(client), event(.messagesMissed(member, count: count - known), turn)]
     }
 
-    /// Two copies of one home take each other's links, many times a second. While that lasts both sides dial slowly.
+    /// Two copies of one home supersede each other's links many times a second, so both sides then dial slowly.
     private mutating func noteRun(_ start: SessionStart, of member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         if members[member]!.runs.note(start.run, now: turn.now) {
@@ -119,20 +116,17 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// Two copies of this member's home run at once.
     package func isCopied(_ member: PublicKey, now: Timestamp) -> Bool {
         members[member]?.runs.areCopied(now: now) ?? false
     }
 
-    /// This member reports that two copies of our home run at once.
     package func reportsCopies(_ member: PublicKey, now: Timestamp) -> Bool {
         members[member]?.runs.reportsCopies(now: now) ?? false
     }
 
-    /// A member was copied, or has reported copies of us, at some time.
     var hasShownCopies: Bool { members.values.contains(where: \.runs.haveShownCopies) }
 
-    /// The member has retired this link, for it has another one, which may not have opened here yet.
+    /// The member closed this link for a newer one, which may not have opened here yet.
     mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard members[member]!.link.closed(link, now: turn.now) else { return [.close(link)] }
         let isShown = members[member]!.isShownOnline
@@ -145,7 +139,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// Shows the member as away, since no link has followed the retired one.
+    /// Reports the member offline: no link has replaced the closed one.
     private mutating func endMove(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member]!.movesUntil != nil else { return [] }
         members[member]!.movesUntil = nil
@@ -153,7 +147,6 @@ extension ConversationStateMachine {
         return [event(.peerOffline(member), turn)]
     }
 
-    /// The transport has lost a link, or the peer has closed it.
     package mutating func linkClosed(_ link: LinkID, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil, members[member]!.link.closed(link, now: turn.now) else { return [] }
         return linkLost(to: member, turn)
@@ -169,22 +162,21 @@ extension ConversationStateMachine {
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []
     }
 
-    /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token, or over UDP, where
-    ///   such a node is silent, nobody answered.
+    /// - Parameter isUnknownThere: the remote node closed since it does not know our token. Over UDP such a node is
+    ///   silent, so there it also means no answer.
     package mutating func dialFailed(to member: PublicKey, isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         guard members[member] != nil else { return [] }
         members[member]!.link.dialFailed(now: turn.now, random: &turn.random)
         guard isUnknownThere, let endpoints = record.members.first(where: { $0.key == member })?.endpoints else {
             return []
         }
-        // It may have exploded while we were away: its tombstone answers a knock.
+        // The conversation may have exploded while we were away: the member's tombstone answers a knock.
         return [.knock(.ask(client, member, endpoints))]
     }
 
     // MARK: Forgeries
 
-    /// A frame did not verify. Nobody honest sends one, and each costs a signature check: after a few the link is closed,
-    /// and the member is not heard for a while.
+    /// Honest members forge nothing. After a few invalid signatures the member is refused for ``Limits/forgeryPause``.
     mutating func noteForgery(by member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard members[member]?.forgeries.take(now: turn.now) != nil else { return [] }
         let end = turn.now + Limits.forgeryPause
@@ -194,19 +186,17 @@ extension ConversationStateMachine {
         return [.close(link)] + result
     }
 
-    /// Whether links with this member are refused now: see ``Limits/forgeryPause``.
     package func isShunned(_ member: PublicKey, now: Timestamp) -> Bool {
         members[member]?.isShunned(now: now) ?? false
     }
 
     // MARK: Time
 
-    /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         let schedule = ending.advance(&record, endingContext, &turn)
         var result = schedule.actions
         if schedule.hasEnded { return result }
-        // Not worth a write of its own: what is over is so after a restart, too.
+        // Not saved at once: an expired invite is still expired after a restart.
         result += forgetInvites(after: Limits.joinLifetime, turn)
         result += advanceRelay(&turn)
         result += lifetimes.showEndIfDue(record, &turn)
@@ -249,9 +239,8 @@ extension ConversationStateMachine {
         return .dial(client, dial)
     }
 
-    // MARK: Ways through NATs
+    // MARK: NAT traversal
 
-    /// The shell has found out where we may be seen.
     package mutating func gathered(_ endpoints: [Endpoint], for member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil else { return [] }
         return perform(members[member]!.punching.gathered(endpoints, now: turn.now), with: member)
@@ -273,9 +262,9 @@ extension ConversationStateMachine {
         return result
     }
 
-    // MARK: On this network
+    // MARK: The local network
 
-    /// A member has said on this network where it is: it is dialled there first from now on.
+    /// A member announced its endpoint on the local network: dials try it first from now on.
     package mutating func found(_ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
         guard members[member] != nil, !isShunned(member, now: turn.now) else { return [] }
         members[member]!.heard.note(endpoint, now: turn.now)
@@ -288,19 +277,17 @@ extension ConversationStateMachine {
         }
     }
 
-    /// Where a member was heard on this network of late, the newest first.
     package func heardEndpoints(of member: PublicKey, now: Timestamp) -> [Endpoint] {
         members[member]?.heard.endpoints(now: now) ?? []
     }
 
-    /// The machine's addresses have changed: who is still there?
+    /// The machine's addresses changed: a ping checks each link.
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys { result += ask(members[member]!.link.addressesChanged(now: turn.now, &dials), &turn) }
         return result
     }
 
-    /// The storage is open again.
     package mutating func linksUnlocked(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys { result += ask(members[member]!.link.unlocked(now: turn.now), &turn) }
@@ -314,14 +301,14 @@ extension ConversationStateMachine {
         }
     }
 
-    /// Members to which there is no link, or one that does not answer, though one is wanted.
+    /// Members to look for on the local network: a link is wanted, and there is none, a silent or a relayed one.
     package func missedMembers(now: Timestamp) -> [PublicKey] {
         memberKeys.filter { members[$0]!.link.isMissed(now: now) && !members[$0]!.isShunned(now: now) }
     }
 
     // MARK: Leaving and closing
 
-    /// Forgets what is in memory and ends the session: the next link starts with nothing agreed.
+    /// Forgets memory-only contents and ends the session: the next link starts without an agreement.
     package mutating func close(_ turn: Turn) -> [NodeAction] {
         releaseMemory()
         var ended: Set<MessageID> = []
@@ -338,13 +325,13 @@ extension ConversationStateMachine {
         return result
     }
 
-    // MARK: Sleep (Inbox.md): a decision about this node's memory, not about the session. Links are closed with a word
-    // that says so, and neither side counts the time.
+    // MARK: Sleep (Delivery.md, "Sleep")
+    // Sleep saves memory and ends no session: links close as asleep, and the grace does not run.
 
-    /// A conversation that wakes.
+    /// Wakes a sleeping conversation.
     /// - Parameters:
-    ///   - session: `nil` when it has ended since, by a restart.
-    ///   - dials: it dials its members at once; otherwise those for whom there is something, and the others a little later.
+    ///   - session: `nil` when a restart has ended it.
+    ///   - dials: dials all members at once; otherwise those with news, and the others a little later.
     package init(
         client: ClientID, key: IdentityKey, record: ConversationRecord, session: ConversationSession?,
         undelivered: [Message], dials: Bool, now: Timestamp
@@ -365,7 +352,7 @@ extension ConversationStateMachine {
             }
             guard !dials else { continue }
             members[member]!.link.rest()
-            // Whoever woke us is dialling; should nothing come of it, two that are awake find each other all the same.
+            // The peer whose token woke us is dialling. If its dial fails, two awake inboxes still find each other.
             let pause = Limits.inboxStayForToken + (key.publicKey < member ? 0 : Limits.redialYield)
             let isDue = hasNews(for: member)
             members[member]!.link.wanted(at: isDue ? now : now + pause)
@@ -375,14 +362,13 @@ extension ConversationStateMachine {
         (lifetimes.unconfirmed, ending.deferredNotice) = (session.unconfirmed, session.deferredNotice)
     }
 
-    /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
-    /// conversation itself has to do.
+    /// Closes the links as asleep, which counts as no loss. Only the conversation's own deadlines remain.
     mutating func prepareToSleep(_ turn: inout Turn) -> [NodeAction] {
         var result = lifetimes.showEnd(record, &turn)
         for member in memberKeys {
             let open = link(to: member)
             members[member]?.rest()
-            // In steps of their own: Swift 6.3.1 fails to compile it otherwise with optimisation (CopyPropagation).
+            // Separate statements: otherwise Swift 6.3.1 fails with optimisation (CopyPropagation).
             guard let open else {
                 result += endMove(of: member, turn)
                 continue
@@ -394,10 +380,9 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// What has to be remembered while it sleeps.
     var session: ConversationSession {
         let sides = members.compactMapValues(ConversationSession.Side.init)
-        // With a word that was not heard: it is answered again as it was.
+        // An unconfirmed frame keeps the machine, so that a repeated message gets the same answer.
         let isQuiet =
             pendingProposal == nil && lifetimes.machine?.renewsAt == nil && !sides.values.contains(where: \.owesWord)
         let machine = isQuiet ? nil : lifetimes.machine
@@ -407,17 +392,16 @@ extension ConversationStateMachine {
             deferredNotice: ending.deferredNotice)
     }
 
-    /// Every member has heard where we are now. Until then it is we who must dial.
+    /// Every member has acknowledged our endpoints. Until then we must dial.
     var isFound: Bool { memberKeys.allSatisfy { record.told[$0] == record.own.version } }
 
-    /// A file is under way over a link. One of which nothing moves does not count: a member that names a file and sends
-    /// nothing, or asks for chunks and takes none, keeps no inbox awake.
+    /// A file is under way on a link. A stalled one, without a moving chunk, keeps no inbox awake.
     package var isTransferring: Bool { files.isMoving(of: members) || members.values.contains(where: \.isTaking) }
 
-    /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.
+    /// Sleep would lose messages of ours that are in memory only and undelivered.
     var holdsUndelivered: Bool { members.values.contains { $0.outbox.holdsMemoryOnly } }
 
-    /// A member has gone to sleep: its link is not lost, and it is dialled when there is something for it.
+    /// A member went to sleep: no loss. It is dialled when there is news for it.
     mutating func receiveSleep(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard members[member] != nil, members[member]!.link.closedAsleep(link, now: turn.now) else {
             return [.close(link)]
@@ -430,7 +414,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// The user wants to talk: members without a link are dialled.
+    /// Dials members without a link, for a user who wants to talk.
     package mutating func reach(_ turn: inout Turn) -> [NodeAction] {
         hurry(now: turn.now)
         return advance(&turn)
@@ -440,13 +424,12 @@ extension ConversationStateMachine {
         for member in memberKeys where members[member]!.link.link == nil { members[member]!.link.hurry(now: now) }
     }
 
-    /// Every member has a link, or there is none.
+    /// Every other member, if any, has an established link.
     package var isReached: Bool { members.values.allSatisfy(\.isEstablished) }
 
-    /// A member for which there is something has a link, or is being dialled.
     func isDelivering(now: Timestamp) -> Bool { members.contains { hasNews(for: $0) && $1.link.isReaching(now: now) } }
 
-    /// A member is being dialled, or says where it stands: worth waiting for.
+    /// A member is being dialled or in the session exchange: worth waiting for.
     package func isReaching(now: Timestamp) -> Bool {
         members.values.contains { !$0.isEstablished && $0.link.isReaching(now: now) }
     }

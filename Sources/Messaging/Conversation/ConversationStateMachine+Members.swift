@@ -1,11 +1,9 @@
 import Crypto
 
-/// Who is in the conversation, what it is called, and how its members describe themselves. The creator signs the state,
-/// each member its own description, whoever leaves its departure; so any member can pass any of it on.
+/// Members, group state and profiles. Each value is signed by its author, so any member can relay it.
 extension ConversationStateMachine {
     // MARK: The creator's commands
 
-    /// - Parameter name: `nil` for none.
     package mutating func rename(_ name: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         try DisplayName.check(name)
@@ -13,7 +11,7 @@ extension ConversationStateMachine {
         return changeGroup(&turn) { $0.name = name } + [groupEvent(turn)]
     }
 
-    /// A locked conversation admits nobody, and the invites made before stay void when it is unlocked.
+    /// A locked conversation admits no joiner. Earlier invites stay void after the unlock.
     package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard issuer != nil else { throw .notCreator }
         if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
@@ -22,14 +20,13 @@ extension ConversationStateMachine {
         return changeGroup(&turn) { $0.isLocked = isLocked } + [groupEvent(turn)]
     }
 
-    /// The member gets nothing more. It is told, now or when it comes. The invites made before are void: who was removed
-    /// may have one, and would come back by it with another key.
+    /// All earlier invites become void: the removed member may hold one, and rejoin with another key.
     package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         guard members[member] != nil else { throw .unknownMember }
         issuer?.rotate(to: InviteTag.random(&turn.random))
         var told: [NodeAction] = []
-        // In two steps: as one expression the optimiser of Swift 6.3 fails on it.
+        // Two statements: the optimiser of Swift 6.3 fails on a single expression.
         if let link = link(to: member) { told = turnAway(member, on: link, &turn) }
         record.former.append(member)
         let gone = removed([member], turn)
@@ -44,9 +41,8 @@ extension ConversationStateMachine {
         return result + lifetimeMembersChanged(&turn) + changeRelay(&turn)
     }
 
-    // MARK: One's own description
+    // MARK: Our own profile
 
-    /// One's name in this conversation. `nil` for none.
     package mutating func setProfile(_ profile: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard !record.isRemoved else { throw .removed }
         try DisplayName.check(profile)
@@ -54,12 +50,12 @@ extension ConversationStateMachine {
         return describe(profile, &turn)
     }
 
-    /// Tells the others where we are now, if that has changed.
+    /// Publishes our endpoints if they have changed.
     package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
         guard !record.isRemoved, !key.isWiped,
             record.own.endpointTexts != turn.endpointTexts(of: relaySeed, usesMailbox: usesMailbox)
         else { return [] }
-        // Another place may have another way to those whom only a relay reaches.
+        // From new endpoints, members reached only by a relay may be reachable directly.
         for member in memberKeys { members[member]?.link.seekDirect(now: turn.now) }
         return describe(record.own.profile, &turn)
     }
@@ -73,9 +69,8 @@ extension ConversationStateMachine {
         return [.save(client)] + broadcast(.profile(record.own))
     }
 
-    // MARK: Telling
+    // MARK: Sending the group
 
-    /// Signs a new state and tells everyone.
     mutating func changeGroup(
         _ turn: inout Turn, adding newcomer: Member? = nil, _ change: (inout GroupState.Unsigned) -> Void
     ) -> [NodeAction] {
@@ -88,7 +83,6 @@ extension ConversationStateMachine {
         return [.save(client)] + broadcast(.group(update), except: newcomer?.key) + askForWord(now: turn.now)
     }
 
-    /// To every member whose session is established.
     func broadcast(_ frame: Frame, except: PublicKey? = nil) -> [NodeAction] {
         memberKeys.compactMap { member in
             guard member != except, members[member]!.isEstablished, let link = members[member]!.link.link else {
@@ -98,12 +92,11 @@ extension ConversationStateMachine {
         }
     }
 
-    /// All that we know.
     var wholeGroup: GroupUpdate {
         GroupUpdate(state: record.group, members: [record.own] + record.current, departures: record.departures)
     }
 
-    /// Equal where two members know the same of the group.
+    /// Equal at two members that know the same state and the same profiles.
     package var groupDigest: [UInt8] {
         var transcript = Transcript()
         transcript.append(record.group.digest)
@@ -112,15 +105,15 @@ extension ConversationStateMachine {
         return Array(transcript.digest("mayfly/group_digest").prefix(8))
     }
 
-    // MARK: Being told
+    // MARK: Receiving the group
 
-    /// Takes over what is newer and signed by whom it should be, and passes it on.
+    /// Adopts newer values with valid signatures, and relays them.
     mutating func receive(_ update: GroupUpdate, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         var news = GroupUpdate(state: nil, members: [], departures: [])
         let before = Set(record.members.map(\.key) + [key.publicKey])
         let described = before.union(update.members.map(\.key))
-        // A state is taken over whole or not at all: everyone in it is described, or we are not in it.
+        // A state is adopted whole or not at all: the profile of every listed member is known, or the state removes us.
         let state = update.state.flatMap { candidate in
             let isConflict = candidate.conflicts(with: record.group)
             let isNews =
@@ -133,13 +126,13 @@ extension ConversationStateMachine {
             return isNews ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
-        // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
+        // Others hold a newer profile of ours than our disk (crash while locked). Publish one with a higher version.
         if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version >= record.own.version,
             newest.digest != record.own.digest, !key.isWiped, tally.holds(newest.isValid)
         {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
-        // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
+        // Honest members relay no invalid signature. After the first one the rest is not worth a check.
         let forged = tally.forged
         for member in update.members.prefix(Limits.memberCount)
         where listed.contains(member.key) && tally.forged == forged {
@@ -167,8 +160,7 @@ extension ConversationStateMachine {
             }
     }
 
-    /// The creator has signed two states of one version. Watchers are told once for each version, and who has the one that
-    /// does not count is sent ours.
+    /// Reports two states of one version once per version, and sends ours to a sender with the losing one.
     private mutating func noteConflict(of state: GroupState, isNews: Bool, from sender: PublicKey, _ turn: Turn)
         -> [NodeAction]
     {
@@ -184,7 +176,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// A member describes itself, over its own link.
+    /// Adopts a member's own profile, received on its own link.
     mutating func receive(_ description: Member, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         let before = record.members.first { $0.key == sender }?.profile
         guard description.key == sender, takeOver(description, from: sender, turn) else { return [] }
@@ -194,8 +186,7 @@ extension ConversationStateMachine {
             + (isRenamed ? [event(.profileChanged(sender, profile: description.profile), turn)] : [])
     }
 
-    /// Tells a member that we keep its description: it leaves after what it is about is on the disk. Until a member has
-    /// said so, whoever has moved looks for it.
+    /// Acknowledges a profile after it is on disk. Until then a member that has moved keeps dialling us.
     func confirm(_ description: Member, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard !turn.isLocked, let kept = record.members.first(where: { $0.key == sender }),
             kept.version >= description.version
@@ -203,17 +194,17 @@ extension ConversationStateMachine {
         return [.transmit(link, .pong(description.version))]
     }
 
-    /// - Returns: whether it is news.
+    /// - Returns: whether the profile was adopted.
     private mutating func takeOver(_ description: Member, from sender: PublicKey, _ turn: Turn) -> Bool {
         guard description.key != key.publicKey else { return false }
         let index = record.members.firstIndex { $0.key == description.key }
         if let index, !description.supersedes(record.members[index]) { return false }
-        // A member that describes itself over and over keeps neither our processor busy, nor everyone's disk.
+        // The limit spares our processor and the disk of every member.
         if description.key == sender, members[sender]?.profileBucket.isSpent(now: turn.now) ?? false {
             postpone(description)
             return false
         }
-        // While a newer or the same description waits for the rate, this one is not worth a signature check.
+        // A deferred profile is newer or the same, so this one is not worth a signature check.
         if let known = members[description.key], known.profileBucket.isSpent(now: turn.now),
             let later = known.laterDescription, !description.supersedes(later)
         {
@@ -235,7 +226,7 @@ extension ConversationStateMachine {
         return true
     }
 
-    /// Keeps the newest description that comes too fast, from the member itself or with a valid signature.
+    /// Defers the newest profile beyond the rate limit. It is the sender's own, or has a valid signature.
     private mutating func postpone(_ description: Member) {
         tally.dropped += 1
         guard var member = members[description.key] else { return }
@@ -244,7 +235,6 @@ extension ConversationStateMachine {
         members[description.key] = member
     }
 
-    /// Takes over descriptions that came too fast before.
     mutating func advanceDescriptions(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys {
@@ -275,7 +265,7 @@ extension ConversationStateMachine {
         where members[newcomer.key] == nil && state.members.contains(newcomer.key) && !left.contains(newcomer.key) {
             result += enter(newcomer, turn)
         }
-        // After those who are new: who is in no list any more is forgotten.
+        // After the newcomers, since this also forgets profiles of members that no list names.
         result += removed(gone, turn)
         if before.name != state.name || before.isLocked != state.isLocked { result.append(groupEvent(turn)) }
         if before.membership != state.membership || Set(before.members) != Set(state.members) {
@@ -284,7 +274,6 @@ extension ConversationStateMachine {
         return gone.isEmpty ? result : result + changeRelay(&turn)
     }
 
-    /// Another member is there now.
     mutating func enter(_ newcomer: Member, _ turn: Turn) -> [NodeAction] {
         members[newcomer.key] = ConversationMember(newcomer, own: key.publicKey, hasEnded: false, now: turn.now)
         return [
@@ -293,8 +282,7 @@ extension ConversationStateMachine {
         ]
     }
 
-    /// Lets go of members that the creator has removed. At the creator their routes stay, so that they are told when
-    /// they come.
+    /// Drops members that the creator has removed. The creator keeps their routes, to tell them when they connect.
     private mutating func removed(_ gone: [PublicKey], _ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in gone {
@@ -324,7 +312,7 @@ extension ConversationStateMachine {
         return result + files.abandon(of: member, turn)
     }
 
-    /// The creator's route stays: an explosion is for us too.
+    /// Keeps the creator's route: its explosion destroys our copy too.
     private mutating func becomeRemoved(_ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys {
@@ -338,7 +326,7 @@ extension ConversationStateMachine {
         return [.save(client)] + result + [event(.removed, turn)]
     }
 
-    /// Somebody whom the creator has removed has come: it is told, and nothing else.
+    /// Tells a removed member of its removal, and nothing else.
     package func turnAway(_ former: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard !key.isWiped else { return [.close(link)] }
         let word = Departure(of: former, conversation: conversation, key: key, &turn.random)
@@ -351,15 +339,14 @@ extension ConversationStateMachine {
 
     // MARK: Leaving
 
-    /// Tells the others and destroys one's own copy.
     package func leave(_ turn: inout Turn) -> [NodeAction] {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
         return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) } + [.destroy(client)]
-            // What was prepared for a scheduled explosion goes with it.
+            // The tombstone prepared for a scheduled explosion goes too.
             + (record.schedule == nil ? [] : [.removeTombstone(conversation)])
     }
 
-    /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.
+    /// Any member may relay a leave notice. One that names us is our removal, signed by the creator.
     mutating func receive(_ departure: Departure, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         if departure.member == key.publicKey, !isCreator {
             return tally.holds(departure.isValid(for: conversation, by: record.genesis.creator))
@@ -375,7 +362,7 @@ extension ConversationStateMachine {
         return [.save(client)] + actions + broadcast(.group(news), except: sender)
     }
 
-    /// A joiner that we have admitted gives up before it has entered: it goes as if it had left.
+    /// An admitted joiner gave up before it entered: this counts as leaving.
     mutating func receiveJoinCancelled(from joiner: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         guard isCreator, members[joiner]?.isEstablished == false else {
             tally.dropped += 1
@@ -388,7 +375,6 @@ extension ConversationStateMachine {
         left(departure.member, departure, &turn)
     }
 
-    /// The key is there again.
     mutating func unlocked(_ turn: inout Turn) -> [NodeAction] {
         ending.unlocked()
         let gone = leftWhileLocked.filter { members[$0] != nil }
@@ -401,7 +387,7 @@ extension ConversationStateMachine {
     private mutating func left(_ member: PublicKey, _ departure: Departure?, _ turn: inout Turn) -> [NodeAction] {
         let link = members[member]?.link.link
         if isCreator, key.isWiped {
-            // The group's new state has to be signed.
+            // Deferred to the unlock: the new group state needs our signature.
             if !leftWhileLocked.contains(member) { leftWhileLocked.append(member) }
             return link.map { [.close($0)] } ?? []
         }
@@ -419,9 +405,9 @@ extension ConversationStateMachine {
         return result + lifetimeMembersChanged(&turn) + changeRelay(&turn)
     }
 
-    // MARK: Our places at rendezvous nodes: another when a member is gone, the earlier one for as long as it is needed
+    // MARK: Reservations at rendezvous nodes
 
-    /// After members are gone: they know where we can be reached, and are to know it no longer. The caller saves.
+    /// Replaces our reservations, whose addresses gone members know. The caller saves.
     mutating func changeRelay(_ turn: inout Turn) -> [NodeAction] {
         guard !record.isRemoved else { return [] }
         record.relay.memberGone(now: turn.now)
@@ -429,11 +415,11 @@ extension ConversationStateMachine {
         return endpointsChanged(&turn) + pruneRelay(turn)
     }
 
-    /// Gives earlier places up that no member and no invite needs.
+    /// Gives up earlier reservations that no member and no invite needs.
     mutating func pruneRelay(_ turn: Turn) -> [NodeAction] {
         guard !record.relay.retired.isEmpty else { return [] }
         let named = issuer?.relayGenerations(now: turn.now) ?? []
-        // Who was removed tells nobody of another place: the creator may know an earlier one.
+        // A removed member publishes no new address, so the creator may still use an earlier one.
         let isTold = isFound && !record.isRemoved
         let isLess = record.relay.prune(isTold: isTold, named: named, now: turn.now)
         notePlaces(turn)
@@ -446,10 +432,9 @@ extension ConversationStateMachine {
         return [.save(client)] + endpointsChanged(&turn) + pruneRelay(turn)
     }
 
-    /// After each change of ``ConversationRecord/relay``.
+    /// Called after each change of ``ConversationRecord/relay``.
     private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, issuer, key: key, now: turn.now) }
 
-    /// Of the present generation.
     var relaySeed: RelaySeed { places.seeds[0] }
 
     // MARK: Mailboxes
@@ -457,7 +442,7 @@ extension ConversationStateMachine {
     /// All members have agreed to a mailbox.
     package var usesMailbox: Bool { !record.isRemoved && (agreement?.terms.mailbox ?? .no) != .no }
 
-    /// Until when we have a box: members that have been away since before an agreement ended still put into it. `nil`: none.
+    /// When our mailbox ends; `nil`: none. Members that were away still use it under an ended agreement.
     package var boxUntil: Timestamp? {
         if usesMailbox { return .latest }
         guard !record.isRemoved else { return nil }
@@ -470,10 +455,10 @@ extension ConversationStateMachine {
             members: members, described: record.members, own: record.own, told: record.told, agreement: agreement)
     }
 
-    /// Whether contents for this member would go to its mailbox, were it away.
+    /// Whether contents for this member go to its mailbox while it has no link.
     package func isMailable(_ member: PublicKey, now: Timestamp) -> Bool { mail.reaches(member, mailContext, now: now) }
 
-    /// Something waits for a member without a link.
+    /// Schedules mail for a member without a link.
     mutating func noteMail(for member: PublicKey, _ turn: Turn) {
         guard usesMailbox, mail.reaches(member, mailContext, now: turn.now) else { return }
         mail.waits(for: member, now: turn.now)
@@ -487,7 +472,6 @@ extension ConversationStateMachine {
         return mail.advance(mailContext, turn)
     }
 
-    /// An order has ended.
     mutating func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) -> [NodeAction] {
         let member = order.member
         let known = members[member]?.outbox.mailed(result.mailed) ?? []
@@ -503,7 +487,7 @@ extension ConversationStateMachine {
         return [.save(client)]
     }
 
-    /// The terms under which a body may have been sealed that names the beginning of an agreement's id.
+    /// The terms of the known agreement whose id begins with `hint`.
     package func knownTerms(of hint: SlotSealing.Hint) -> LifetimeTerms? {
         lifetimes.machine?.record.known.last { hint.names($0.id) }?.terms
     }

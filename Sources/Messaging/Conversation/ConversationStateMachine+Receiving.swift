@@ -1,18 +1,17 @@
 import Crypto
 
-/// Frames that come: contents, acknowledgements, and whose business all others are.
 extension ConversationStateMachine {
     // MARK: Frames
 
-    /// A frame from a member. `memoryAvailable`: what all inboxes may still hold in memory, in bytes.
+    /// - Parameter memoryAvailable: memory left for contents of all inboxes, in bytes.
     package mutating func receive(
         _ frame: Frame, from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: inout Turn
     ) -> [NodeAction] {
         guard let isShunned = members[member]?.isShunned(now: turn.now) else { return [.close(link)] }
         var result: [NodeAction] = []
-        // Otherwise it was still on its way when its link was closed.
+        // A frame that a banned member sent before its link was closed is ignored.
         if !isShunned {
-            // A link that is closed as a duplicate brings nothing else: its redial waits as after a failure.
+            // A link closed as a duplicate proves nothing: the redial waits as after a failure.
             if frame != .closing(asleep: false) { members[member]!.link.heard(link, now: turn.now) }
             let before = tally.forged
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
@@ -26,7 +25,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// A frame that changes nothing and costs as much as many others do.
+    /// Charges a frame without effect that cost as much as many others.
     mutating func noteCostlyFrame(of member: PublicKey, now: Timestamp) {
         _ = members[member]?.idleFrames.note(elements: Limits.costlyFrame, now: now)
     }
@@ -40,7 +39,7 @@ extension ConversationStateMachine {
             return receive(contents, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let said): return receive(said, from: member, on: link, &turn)
         case .lifetime(let message):
-            // What both said at the start of the link in use already counts with what came before by another link.
+            // The session exchange on the link in use already covers messages of an earlier link.
             guard members[member]!.isEstablished, members[member]!.link.link == link else {
                 tally.dropped += 1
                 return []
@@ -90,7 +89,7 @@ extension ConversationStateMachine {
 
     // MARK: Contents
 
-    /// What one frame brings is answered by one acknowledgement.
+    /// Answers all contents of a frame with one acknowledgement.
     private mutating func receive(
         _ contents: [AgedContent], from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: Turn
     ) -> [NodeAction] {
@@ -111,8 +110,8 @@ extension ConversationStateMachine {
         return batch.actions + noteIdle(idleCount, beside: batch.actions, of: member, on: link, turn)
     }
 
-    /// Elements of a frame that change nothing count like frames of their own: to put many into one makes none of them
-    /// cheaper for its sender. The caller counts those of a frame of which no element changes anything.
+    /// Each element without effect counts like a frame, so batching is no cheaper. The caller counts frames without
+    /// effect.
     private mutating func noteIdle(
         _ count: Int, beside actions: [NodeAction], of member: PublicKey, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
@@ -122,26 +121,26 @@ extension ConversationStateMachine {
         return [.pauseReading(link, pause)]
     }
 
-    /// - Returns: what it comes to, without its acknowledgement, which goes into `batch`.
+    /// - Returns: the result; its acknowledgement goes into `batch`.
     private mutating func receive(
         _ aged: AgedContent, from member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> ReceivedContent {
         let (content, age, link) = (aged.content, aged.age, batch.link)
         let id = content.id
-        // Another member's name on it would keep that member's message out. The archive does not know yet what came
-        // before it in the same frame.
+        // An id of another member would block that member's message. Contents of the same frame are in `batch` only,
+        // not yet in the archive.
         guard id.belongs(to: member, in: conversation), batch.kept[id] == nil else {
             tally.dropped += 1
             return .other([])
         }
         if let named = content.agreement, named == agreement?.id { lifetimes.confirm(by: member) }
         if turn.isKnown(client, id) { return .other(receiveAgain(content, from: member, &batch, turn)) }
-        // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
+        // No two clocks are compared (Lifetime.md, "Contents"): the age is by the sender's clock, the rest by ours.
         let terms = content.agreement.flatMap { lifetimes.machine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
             Retention.received(content.kind, under: $0, age: age, cap: lifetimes.cap(record, turn), now: turn.now)
         }
-        // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
+        // Without a known agreement: memory only, and no longer than the sender keeps it.
         var expiresAt =
             retention?.expiresAt ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
@@ -153,7 +152,7 @@ extension ConversationStateMachine {
         }
         var onReading = retention?.onReading
         if case .reaction(let reaction) = content.body {
-            // It goes with what it is at, and nobody opens it.
+            // A reaction expires with its message, and is never opened.
             expiresAt = end(of: reaction, expiresAt, batch, turn)
             onReading = nil
         }
@@ -161,7 +160,7 @@ extension ConversationStateMachine {
             content: content, sender: member, state: .received, expiresAt: expiresAt, onReading: onReading)
         let keeping = ConversationAgreement.keeping(retention, turn)
         let isStored = if case .disk = keeping { true } else { false }
-        // Beyond the bound nothing is acknowledged, so the sender keeps it.
+        // A content beyond the bound is not acknowledged, so its sender keeps it.
         let fits =
             isStored
             ? turn.hasRoom(client)
@@ -181,26 +180,26 @@ extension ConversationStateMachine {
         switch keeping {
         case .memory: batch.said.held.append(id)
         case .disk: batch.said.stored.append(id)
-        // A process may end before the unlock: its sender keeps it until it is on the disk.
+        // Not acknowledged before it is on disk: the process may end before the unlock.
         case .untilUnlocked: break
         }
         return .new(message, keeping)
     }
 
-    /// A content that we have: the acknowledgement was lost, or it is a file that is not whole yet.
+    /// A duplicate, whose acknowledgement was lost, or an incomplete file.
     private mutating func receiveAgain(
         _ content: Content, from member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> [NodeAction] {
         let id = content.id
         let known = turn.contents.message(client, id)
         if let known, known.sender != member {
-            // Another member's message has this id: who chose it anew must not have this one taken for delivered.
+            // The id is of another member's message. An acknowledgement would mark this content as delivered.
             tally.dropped += 1
             return []
         }
-        // It is acknowledged once it is on the disk.
+        // The acknowledgement follows once it is on disk.
         if turn.contents.awaitsStorage(client, id) { return [] }
-        // Locked: what is on the disk cannot be looked at, so nobody knows whose it is. It comes again.
+        // While locked the stored sender is unreadable. The content will come again.
         if known == nil, turn.isLocked { return [] }
         let isStored = turn.contents.isStored(client, id)
         guard content.attachment != nil, let known, let attachment = known.content.attachment else {
@@ -219,7 +218,7 @@ extension ConversationStateMachine {
         }
     }
 
-    /// A content that is past its time: its sender is told that it was not shown, unless it was. Watchers are told once.
+    /// Acknowledges an expired content as `expired`, or as `held` if it was shown. One event reports it.
     private mutating func answerExpired(
         _ id: MessageID, of member: PublicKey, _ batch: inout ReceivedBatch, _ turn: Turn
     ) -> [NodeAction] {
@@ -230,15 +229,14 @@ extension ConversationStateMachine {
         if expiredOnArrival.count >= Limits.expiredOnArrivalCount { expiredOnArrival = [] }
         batch.said.expired.append(id)
         guard expiredOnArrival.insert(id).inserted else { return [] }
-        // It takes no room, so nothing else limits how many come.
+        // An expired content takes no room, so only this rate limits them.
         let pause = members[member]?.idleFrames.note(now: turn.now).map { NodeAction.pauseReading(batch.link, $0) }
         return [event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
     }
 
-    // MARK: Our box at our mailbox
+    // MARK: Our mailbox
 
-    /// What a member has put into our box: contents, acknowledgements, its own description.
-    /// - Returns: whether the slot is needed no longer.
+    /// - Returns: `isTaken`: the slot may be deleted.
     mutating func receiveMailed(
         _ frame: Frame, from member: PublicKey, age: SlotAge, memoryAvailable: Int, _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
@@ -254,7 +252,7 @@ extension ConversationStateMachine {
                 let older = AgedContent(aged.content, age: max(total.overflow ? .max : total.partialValue, age.least))
                 batch.add(receive(older, from: member, &batch, turn), turn)
             }
-            // A doubtful age may shorten a content's life: its sender keeps it for a link.
+            // A doubtful age may shorten a lifetime. Without an acknowledgement the sender keeps the content.
             let said = age.isDoubtful ? Acknowledgement() : batch.said
             batch.said = Acknowledgement()
             batch.finish(turn)
@@ -264,7 +262,7 @@ extension ConversationStateMachine {
             return (receive(said, from: member, on: .none, &turn).filter { !$0.concerns(.none) }, true)
         case .profile(let description):
             let actions = receive(description, from: member, &turn)
-            // One that comes too fast is in memory only: its slot stays until it is taken over.
+            // A deferred profile is in memory only, so its slot stays until the profile is adopted.
             return (actions, members[member]?.laterDescription != description)
         case .explosion(let sealed):
             return (receiveExplosion(sealed, .link(.none, member), &turn).filter { !$0.concerns(.none) }, true)
@@ -276,7 +274,7 @@ extension ConversationStateMachine {
         }
     }
 
-    /// Over the link, if there is one; otherwise by the member's own box.
+    /// Acknowledges over the link, or else through the member's mailbox.
     private mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard !said.isEmpty else { return [] }
         if let link = members[member]?.establishedLink { return [.transmit(link, .acknowledgement(said))] }
@@ -299,8 +297,7 @@ extension ConversationStateMachine {
         }
     }
 
-    /// What a member says of many messages of ours. Each that is no longer waited for counts as a frame that changes
-    /// nothing, so a batch of them is no cheaper for its sender than single ones.
+    /// Each message that was not awaited counts like a frame without effect, so a batch is no cheaper.
     private mutating func receive(_ said: Acknowledgement, from member: PublicKey, on link: LinkID, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -327,13 +324,11 @@ extension ConversationStateMachine {
         return result + noteIdle(idleCount, beside: result, of: member, on: link, turn)
     }
 
-    /// - Returns: those that were waited for.
     private mutating func settle(_ messages: [MessageID], by member: PublicKey) -> [MessageID] {
         messages.filter { members[member]!.settle($0) }
     }
 
-    /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link
-    /// sends again, and is answered then.
+    /// Acknowledges contents now on disk. A sender without a link sends again, and is answered then.
     mutating func stored(_ contents: [StoredContent], _ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for sender in Set(contents.map(\.sender)).sorted() {
@@ -351,13 +346,12 @@ extension ConversationStateMachine {
         return result + askForWord(now: turn.now)
     }
 
-    /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
+    /// Uncounts memory-only contents that the user has seen or that are on disk now.
     /// - Parameter byteCount: `nil` for all of it.
     package mutating func releaseMemory(byteCount: Int? = nil) {
         heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
     }
 
-    /// A reaction ends with the message it is at.
     private func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ batch: ReceivedBatch, _ turn: Turn) -> Timestamp?
     {
         let known =
@@ -368,9 +362,8 @@ extension ConversationStateMachine {
         return min(expiresAt, end)
     }
 
-    // MARK: Reading
+    // MARK: Read receipts
 
-    /// Whether the others are told what we have read.
     package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.contents.sendsReadReceipts }
 
     /// - Parameter isOn: `nil` follows the node's default.
@@ -382,7 +375,6 @@ extension ConversationStateMachine {
         return [.save(client)]
     }
 
-    /// The user has seen these messages, each with its sender.
     package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
         guard sendsReadReceipts(turn) else { return [] }
         return deliveries.markRead(seen, of: &members, turn) + askForWord(now: turn.now)

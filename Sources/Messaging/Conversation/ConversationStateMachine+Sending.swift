@@ -1,10 +1,8 @@
 import Crypto
 
-/// Messages and files of ours on their way to the members.
 extension ConversationStateMachine {
     // MARK: Sending
 
-    /// Sends a text to every other member.
     package mutating func send(_ text: String, _ turn: inout Turn) throws(CommandError) -> (
         message: Message, actions: [NodeAction]
     ) {
@@ -12,8 +10,7 @@ extension ConversationStateMachine {
         return (try made[0].get(), actions)
     }
 
-    /// Sends texts to every other member, each as a message of its own.
-    /// - Returns: the message of each, or why there is none.
+    /// - Returns: for each text its message, or its error.
     package mutating func send(_ texts: [String], _ turn: inout Turn) -> (
         made: [Result<Message, CommandError>], actions: [NodeAction]
     ) {
@@ -28,7 +25,6 @@ extension ConversationStateMachine {
         return (made, finish(posted, &turn))
     }
 
-    /// Whether a text may be sent.
     package func check(_ text: String) throws(CommandError) {
         let byteCount = text.utf8.count
         guard byteCount > 0 else { throw .emptyText }
@@ -37,28 +33,26 @@ extension ConversationStateMachine {
         }
     }
 
-    /// What is to be sent, before it has a place and a time.
+    /// A content to send, without id and time.
     struct Draft {
         var type: ContentType
         var fallback: String
         var shouldPush = true
         var payload: [UInt8] = []
         var body = ContentBody.opaque
-        /// When and under what a file was begun to be handed over; `nil` for now.
+        /// A file's id, time and terms, fixed when its upload began; `nil` for other contents.
         var prepared: PreparedAttachment?
     }
 
-    /// Messages that were made in one turn. All are kept in the same place.
+    /// Messages made in one turn, all with the same ``keeping``.
     private struct Posted {
         var messages: [Message] = []
-        /// Random, for the names of those that are to be made.
         var numbers: [UInt64] = []
-        /// Of all but a file, which has been given its own before.
+        /// Shared by all messages; a file brings its own expiry and keeping.
         var placement: Placement?
         var keeping = NodeAction.Keeping.memory
     }
 
-    /// Keeps a content and puts it into every member's outbox.
     mutating func post(_ draft: Draft, _ turn: inout Turn) throws(CommandError) -> (
         message: Message, actions: [NodeAction]
     ) {
@@ -67,7 +61,6 @@ extension ConversationStateMachine {
         return (message, finish(posted, &turn))
     }
 
-    /// Keeps what was made, and hands over what may leave.
     private mutating func finish(_ posted: Posted, _ turn: inout Turn) -> [NodeAction] {
         guard !posted.messages.isEmpty else { return [] }
         var actions: [NodeAction] = [.keep(client, posted.messages, posted.keeping)]
@@ -75,7 +68,6 @@ extension ConversationStateMachine {
         return actions
     }
 
-    /// Puts a content into every member's outbox.
     private mutating func make(_ draft: Draft, _ posted: inout Posted, _ turn: inout Turn) throws(CommandError)
         -> Message
     {
@@ -99,7 +91,7 @@ extension ConversationStateMachine {
                 type: draft.type, id: id, sentAt: sentAt, lifetime: kept.lifetime, agreement: kept.agreement,
                 fallback: draft.fallback, shouldPush: draft.shouldPush, payload: draft.payload, body: draft.body),
             sender: nil, state: .queued, expiresAt: expiresAt)
-        // For whom it is: whoever joins later does not get it.
+        // Only the current members get it, no later joiner.
         message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
         guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
@@ -117,17 +109,16 @@ extension ConversationStateMachine {
         return message
     }
 
-    /// From when on a receiver that gets a content of ours for the first time finds it expired; `nil`: not before our copy
-    /// ends.
+    /// When a receiver without our content would find it expired; `nil`: not before our copy expires.
     private func unsentDeadline(of content: Content) -> Timestamp? {
         let terms = content.agreement.flatMap { lifetimes.machine?.knownTerms(of: $0) }
         return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }
     }
 
-    /// Takes up again what was not delivered when the node stopped.
+    /// Enqueues a message again that was undelivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
         lifetimes.noteUnconfirmed(message.content)
-        // It may have been handed to a link before, so its receivers say whether they have shown it.
+        // No unsent deadline: it may have been transmitted, and only its receivers know whether they showed it.
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         let mailed = Set(message.deliveries.filter { $0.state == .mailed }.map(\.member))
         let waiting = mailed.union(message.deliveries.filter { $0.state == .queued }.map(\.member))
@@ -138,7 +129,7 @@ extension ConversationStateMachine {
         }
     }
 
-    /// Takes back a message that is not delivered everywhere.
+    /// Cancels a message that some member has not acknowledged.
     /// - Throws: ``CommandError/unknownMessage``.
     package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         var found = false
@@ -147,7 +138,6 @@ extension ConversationStateMachine {
         return deliveries.cancelled([message], turn)
     }
 
-    /// Dials now instead of at the end of the wait.
     package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
         for member in memberKeys { members[member]!.link.hurry(now: turn.now) }
         return advance(&turn)
@@ -155,7 +145,7 @@ extension ConversationStateMachine {
 
     mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         guard let link = members[member]?.establishedLink else {
-            // A member that sleeps, or that we left in peace, is dialled for this.
+            // Dials a sleeping or resting member for this.
             if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
             noteMail(for: member, turn)
             return []
@@ -169,7 +159,7 @@ extension ConversationStateMachine {
     {
         var result: [NodeAction] = []
         if !actions.expired.isEmpty {
-            // The member will see that something is missing.
+            // The next session start reports the gap to the member.
             record.undelivered[member, default: 0] += UInt64(actions.expired.count)
             result += deliveries.missed(actions.expired, by: member, of: members, turn)
         }
@@ -180,7 +170,7 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// Answers a message, which need not be known here.
+    /// The answered message need not be known here.
     package mutating func reply(_ text: String, to message: MessageID, _ turn: inout Turn) throws(CommandError) -> (
         message: Message, actions: [NodeAction]
     ) {
@@ -191,7 +181,7 @@ extension ConversationStateMachine {
         return try post(draft, &turn)
     }
 
-    /// Puts a sign at a message, or takes it back.
+    /// Adds or removes an emoji reaction.
     package mutating func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn)
         throws(CommandError) -> (message: Message, actions: [NodeAction])
     {
@@ -203,7 +193,7 @@ extension ConversationStateMachine {
         return try post(draft, &turn)
     }
 
-    /// Sends a content of a type that this program does not make itself.
+    /// Sends a content of another program's type.
     package mutating func send(_ type: ContentType, payload: [UInt8], fallback: String, _ turn: inout Turn)
         throws(CommandError) -> (message: Message, actions: [NodeAction])
     {
@@ -225,8 +215,7 @@ extension ConversationStateMachine {
 
     // MARK: Files
 
-    /// Begins to take a file from its user.
-    /// - Parameter byteCount: as far as it is known.
+    /// - Parameter byteCount: the size known so far.
     package func prepareAttachment(byteCount: Int64, _ turn: inout Turn) throws(CommandError) -> PreparedAttachment {
         guard !members.isEmpty else { throw .noOtherMember }
         let kept = lifetimes.placement(of: .attachment, record, turn)
@@ -237,7 +226,7 @@ extension ConversationStateMachine {
         return prepared
     }
 
-    /// Whether a file may go on to be taken, now that it has so many bytes.
+    /// Whether the upload may go on, now that it has `byteCount` bytes.
     package func checkPrepared(_ prepared: PreparedAttachment, byteCount: Int64, _ turn: Turn) throws(CommandError) {
         guard prepared.agreement == lifetimes.placement(of: .attachment, record, turn).agreement else {
             throw .agreementChanged
@@ -261,7 +250,6 @@ extension ConversationStateMachine {
         return try post(draft, &turn)
     }
 
-    /// A member asks for chunks of a file of ours.
     mutating func receiveRequest(
         _ id: MessageID, first: Int, count: Int, from member: PublicKey, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
@@ -269,7 +257,7 @@ extension ConversationStateMachine {
             tally.dropped += 1
             return []
         }
-        // Cancelled, delivered, past its time, or never ours. A locked node has it still; it is asked again.
+        // No entry: cancelled, delivered, expired or never ours. A locked node stays silent; the member asks again.
         guard members[member]!.outbox[id] != nil else { return [.transmit(link, .attachmentGone(id))] }
         guard let message = turn.contents.message(client, id), message.sender == nil,
             let attachment = message.content.attachment
@@ -283,8 +271,7 @@ extension ConversationStateMachine {
         return [.serveChunks(link)]
     }
 
-    /// The link takes more.
-    /// - Returns: nothing when there is nothing to send.
+    /// The link has room for more chunks.
     mutating func chunksMayGo(to member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard members[member]?.isEstablished == true, members[member]?.link.link == link else { return [] }
         var result: [NodeAction] = []
@@ -298,12 +285,11 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// The chunks of a file were compared with its hash.
     mutating func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: Turn) -> [NodeAction] {
         files.verified(id, isRight, of: members, turn)
     }
 
-    /// How many chunks of a file have come, and of how many; `nil` when none is awaited.
+    /// Received and total chunks of a file; `nil` when it is not being received.
     package func progress(of id: MessageID) -> (count: Int, of: Int)? { files.progress(of: id) }
 
     mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {

@@ -1,11 +1,10 @@
 import Crypto
 
-/// One conversation as one of its members holds it: its members' links and outboxes, its lifetime, and, at its creator,
-/// its invites. It routes what happens to those machines and turns their answers into actions for this inbox.
+/// One conversation at one member: its links, outboxes, lifetime, and at the creator its invites.
 package struct ConversationStateMachine: Sendable {
     let names: ConversationNames
     package let key: IdentityKey
-    /// The record but for lifetime and invites; ``savedRecord`` has all.
+    /// Stale in lifetime, invites and mailbox; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: ConversationMember] = [:]
     var lifetimes: ConversationAgreement
@@ -16,17 +15,16 @@ package struct ConversationStateMachine: Sendable {
     var places = RelayPlaces()
     var mail: ConversationMailbox
     var tally = FrameTally()
-    /// Unread contents that are in memory only, in bytes.
+    /// Memory-only contents that the user has not seen, in bytes.
     package internal(set) var heldByteCount = 0
-    /// Contents that had expired when they came, of which watchers were told.
+    /// Contents that were expired on arrival and have been reported.
     var expiredOnArrival: Set<MessageID> = []
-    /// The version of which watchers were told last that the creator has signed two states.
+    /// The last version reported with two states signed by the creator.
     var conflictTold: UInt64?
     /// See ``SessionStart/run``; 0 before the first session.
     var run: UInt64 = 0
-    /// See ``askForWord(now:)``.
     private var wordPingCount: UInt64 = 0
-    /// Members that have left the creator's conversation while its key was wiped.
+    /// Members that left the creator's conversation while its key was wiped.
     var leftWhileLocked: [PublicKey] = []
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
@@ -47,46 +45,35 @@ package struct ConversationStateMachine: Sendable {
 
     package var client: ClientID { names.client }
     package var conversation: ConversationID { names.conversation }
-    /// Messages of peers that were dropped: floods, forgeries, repeats.
     package var droppedCount: Int { tally.dropped }
-    /// Of those, frames whose signature did not hold.
     package var forgedCount: Int { tally.forged }
-    /// From which our places at rendezvous nodes follow: the present one first, then those that some may still use.
+    /// Seeds of our reservations at rendezvous nodes: the current one first, then earlier ones still in use.
     package var relaySeeds: [RelaySeed] { places.seeds }
     package var isCreator: Bool { record.genesis.creator == key.publicKey }
-    /// The lifetime of new messages.
     package var lifetime: Lifetime { lifetimes.machine?.lifetime ?? .ephemeral }
-    /// The proposal on the table, and whether it is ours.
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimes.machine?.pending }
     /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimes.machine?.inForce }
-    /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
-    /// Everyone but ourselves and those who have left.
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
-    /// Whose tokens lead here: the members', at the creator those of removed ones, and in a removed one the creator's.
+    /// Keys with accepted routing tokens: members, at the creator also removed ones; after our removal the creator.
     package var reachableBy: [PublicKey] {
         record.isRemoved ? [record.genesis.creator] : currentMembers.map(\.key) + record.former
     }
 
-    /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
-    /// Whether this member was met since the last link with it was lost, though a link may just take the place of another.
+    /// Whether the last event said `peerOnline`, even while one link replaces another.
     package func isShownOnline(_ member: PublicKey) -> Bool { members[member]?.isShownOnline ?? false }
-    /// The link in use.
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
-    /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
-    /// What this member has not acknowledged, by its name.
     package func outboxEntry(_ message: MessageID, to member: PublicKey) -> OutboxStateMachine.Entry? {
         members[member]?.outbox[message]
     }
-    /// The session with every member goes on: none has ended by a restart or a close.
+    /// No session has ended by a restart or a close.
     package var sessionGoesOn: Bool { members.values.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
 
-    /// The record as it is to be saved.
     package var savedRecord: ConversationRecord {
         var saved = record
         saved.issuer = issuer?.record
@@ -95,10 +82,9 @@ package struct ConversationStateMachine: Sendable {
         return saved
     }
 
-    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? { nextDeadline(touching: nil) }
 
-    /// - Parameter changed: leaves the other members out; `nil` for none.
+    /// - Parameter changed: considers only this member; `nil`: all members.
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
         var earliest = lifetimes.machine?.nextDeadline
         if let end = lifetimes.nextDeadline { earliest = min(earliest ?? end, end) }
@@ -115,20 +101,20 @@ package struct ConversationStateMachine: Sendable {
         return earliest
     }
 
-    /// There is something for a member: an outbox, a word that it has not heard, the end of the conversation, where we are.
+    /// There is news for a member: messages, unconfirmed frames, a scheduled explosion, or our endpoints.
     var hasNews: Bool { members.keys.contains(where: hasNews) }
 
     func hasNews(for member: PublicKey) -> Bool {
         members[member]!.hasNews || owesSchedule(member) || record.told[member] != record.own.version
     }
 
-    /// The creator has scheduled the end, and this member has not shown that it knows.
+    /// We scheduled an explosion, and this member has not confirmed it.
     private func owesSchedule(_ member: PublicKey) -> Bool {
         isCreator && record.schedule.map { !$0.confirmed.contains(member) } ?? false
     }
 
-    /// What no acknowledgement answers is followed by a ping: frames of a link arrive in order, so the pong shows that
-    /// the member has heard it. Without a link one is wanted.
+    /// Sends a ping behind frames that no acknowledgement answers: frames arrive in order, so the pong confirms them.
+    /// Without a link it requests one.
     mutating func askForWord(now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys
@@ -138,7 +124,7 @@ package struct ConversationStateMachine: Sendable {
                 continue
             }
             guard members[member]!.owesWord else { continue }
-            // No version of a description is so high: a pong says which of the two it answers.
+            // Above every profile version, so a pong tells which of the two it answers.
             wordPingCount += 1
             let ping = 1 << 63 | wordPingCount
             members[member]!.wordPing = ping
@@ -147,25 +133,24 @@ package struct ConversationStateMachine: Sendable {
         return result
     }
 
-    /// The members in a fixed order: the order of a dictionary must not reach an action.
+    /// Sorted, since the order of a dictionary must not reach an action.
     var memberKeys: [PublicKey] { members.keys.sorted() }
 
     func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction { names.event(kind, turn) }
 
-    // MARK: Agreements about keeping messages (Lifetime.md)
+    // MARK: Lifetime agreements (Lifetime.md)
 
-    /// Proposes how long messages are kept (Lifetime.md).
     /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
     package mutating func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        // Nothing comes of it without everybody's signature.
+        // An agreement needs every member's signature.
         guard memberKeys.allSatisfy(isOnline) else { throw .notConnected }
         return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.propose(terms, now: turn.now, key: key, random: &turn.random)
         }
     }
 
-    /// Accepts the open proposal. Throws as ``propose(_:_:)``.
-    /// - Parameter seen: what our user has looked at; `nil` for whatever is open.
+    /// Throws as ``propose(_:_:)``.
+    /// - Parameter seen: the proposal that the user saw; `nil`: any open one.
     package mutating func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) -> [NodeAction]
     {
         try checkProposer()
@@ -174,33 +159,28 @@ package struct ConversationStateMachine: Sendable {
         }
     }
 
-    /// Turns the open proposal down. Throws as ``propose(_:_:)``.
     package mutating func reject(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try checkProposer()
         return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
-    /// Takes our own proposal back. Throws as ``propose(_:_:)``.
     package mutating func withdraw(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        // Of many, whoever is not there learns it with the next link.
+        // With more members, an absent one learns it on its next link.
         if members.count == 1 { guard memberKeys.allSatisfy(isOnline) else { throw .notConnected } }
         return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
 
-    /// - Parameter policy: `nil` follows the node's default.
     package mutating func setPolicy(_ policy: LifetimePolicy?) -> [NodeAction] {
         record.lifetime.policy = policy
         _ = lifetimes.machine?.setPolicy(policy)
         return [.save(client)]
     }
 
-    /// `nil` follows the node's default.
     package var policy: LifetimePolicy? { lifetimes.setPolicy(record) }
 
-    /// Our own bound on what is kept here; `nil`: the node's default.
     package var cap: LifetimeCap? { lifetimes.setCap(record) }
 
-    /// Of what is sent and received from now on. `nil` follows the node's default.
+    /// Applies to messages sent and received from now on. `nil` follows the node's default.
     package mutating func setCap(_ cap: LifetimeCap?) -> [NodeAction] {
         record.lifetime.cap = cap
         lifetimes.machine?.record.cap = cap
@@ -219,7 +199,7 @@ package struct ConversationStateMachine: Sendable {
         return perform(actions, &turn)
     }
 
-    /// An answer must reach whoever has proposed.
+    /// An answer needs a link to the proposer.
     private func checkProposer() throws(CommandError) {
         guard !members.isEmpty else { throw .noOtherMember }
         guard let pending = pendingProposal, !pending.isOurs else {
@@ -243,30 +223,28 @@ package struct ConversationStateMachine: Sendable {
         return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
-    /// The agreement on mailboxes may have begun, have ended, or be another: our box is named or not, and keys are asked for.
+    /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
     private mutating func settleMailAgreement(_ turn: inout Turn) -> [NodeAction] {
         guard mail.isNews(usesMailbox ? agreement?.id : nil) else { return [] }
         return endpointsChanged(&turn) + mail.askForSlices(mailContext, now: turn.now)
     }
 
-    /// The members or their version have changed.
     mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
         let result = lifetimes.membersChanged(&record, &members, &tally, &turn)
         return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
-    /// The newest agreement while its session goes on; in force when all members have signed it. A welcome shows it to
-    /// whoever enters.
+    /// The newest agreement while its session lasts; in force when all have signed. A welcome shows it to the joiner.
     package var standing: Agreement? { lifetimes.machine?.standing }
-    /// Who is still to answer the open proposal.
+    /// Members that have not answered the open proposal.
     package var unanswered: [PublicKey] { lifetimes.machine?.unanswered ?? [] }
-    /// All that are kept whole, oldest first.
+    /// All agreements that are kept whole, oldest first.
     package var agreements: [Agreement] {
         let saved = lifetimes.machine?.record ?? record.lifetime
         return saved.earlier + [saved.head].compactMap(\.self)
     }
 
-    /// We have entered: joining is consent to the agreement that the welcome has shown.
+    /// Entering is consent to the agreement in the welcome.
     mutating func enter(under agreement: Agreement?, _ turn: inout Turn) -> [NodeAction] {
         guard let agreement,
             let actions = lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random)
@@ -274,7 +252,7 @@ package struct ConversationStateMachine: Sendable {
         return perform(actions, &turn)
     }
 
-    /// What was read: unopened ones get their whole time, those whose time counts from reading begin it.
+    /// Reading extends a message to its full lifetime, or starts its read timer.
     package func markRead(_ messages: [Message], now: Timestamp) -> [NodeAction] {
         messages.compactMap { message in
             message.opened(at: now)?.expiresAt.map { .reschedule(client, message.content.id, expiresAt: $0) }
@@ -289,10 +267,7 @@ package struct ConversationStateMachine: Sendable {
             relaySeeds: places.seeds)
     }
 
-    /// Ends the conversation for everyone: see `ConversationEnding`.
-    /// - Parameters:
-    ///   - time: when; now if `nil` or past.
-    ///   - isTraceless: keep no list of whom to tell.
+    /// Ends the conversation for everyone; parameters as in `ConversationEnding`.
     package mutating func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn)
         throws(CommandError) -> [NodeAction]
     { try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn) }
@@ -301,12 +276,11 @@ package struct ConversationStateMachine: Sendable {
         ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
     }
 
-    /// Our word that this copy is gone; `nil` at the creator, and when none was signed before the storage was locked.
+    /// Our deletion receipt; `nil` at the creator, and while locked unless one was signed before.
     func receipt(at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
         ending.receipt(at: time, endingContext, &turn)
     }
 
-    /// The creator's sealed word, from whomever.
     mutating func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -332,7 +306,7 @@ package struct ConversationStateMachine: Sendable {
 extension ConversationStateMachine {
     // MARK: Invites
 
-    /// Makes an invite. The shell encodes and signs it.
+    /// The shell encodes and signs the invite.
     package mutating func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> (
         invite: Invite, actions: [NodeAction]
     ) {
@@ -355,12 +329,11 @@ extension ConversationStateMachine {
         return (invite, over + [.save(client), .register(client, .invite(invite.id))])
     }
 
-    /// - Parameter grace: see ``IssuerStateMachine/prune(now:grace:)``.
     mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
         (issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
     }
 
-    /// Voids one invite. Its route stays until it expires, so that its holders are told.
+    /// The invite's route stays until it expires, so that its holders are told.
     package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
         guard issuer != nil else { throw .notCreator }
         guard issuer!.revoke(invite) else { throw .unknownInvite }
@@ -376,18 +349,18 @@ extension ConversationStateMachine {
 
     // MARK: Admission
 
-    /// The invite on our list whose secret the request shows.
+    /// The issued invite whose secret the request shows.
     func issued(_ request: JoinRequest) -> InviteID? {
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
         return issuer?.record.invites.contains { $0.id == id } == true ? id : nil
     }
 
-    /// A join request over a link that came by an invite's token.
+    /// Handles a join request on a link that was dialled with an invite's token.
     package mutating func receiveJoinRequest(
         _ request: JoinRequest, verified: VerifiedInvite?, from joiner: PublicKey, on link: LinkID,
         isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
-        // An admission is durable before the welcome leaves; a locked node cannot make it so, and the joiner asks again.
+        // An admission is durable before the welcome. A locked node cannot save it, so the joiner asks again.
         guard issuer != nil, !turn.isLocked else { return [.close(link)] }
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
@@ -406,7 +379,7 @@ extension ConversationStateMachine {
         case .admit:
             issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
-            // It may have been here before, and left.
+            // The joiner may be a former member.
             record.members.removeAll { $0.key == joiner }
             record.members.append(newcomer)
             let told = changeGroup(&turn, adding: newcomer) { state in
@@ -426,7 +399,7 @@ extension ConversationStateMachine {
             members: [record.own] + currentMembers.filter { $0.key != joiner },
             expiresAt: record.schedule?.notice.expiresAt, notice: record.schedule?.notice.sealed(&turn.random),
             agreement: standing?.keeping(memberKeys + [key.publicKey]))
-        // The link of the join is the first link of the member.
+        // The link of the join becomes the member's first link.
         return [.transmit(link, .welcome(welcome))]
             + linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)
     }

@@ -1,18 +1,18 @@
 import Crypto
 
-/// What the members have said of our messages, and what we say to have read of theirs.
+/// Delivery states of our messages, and the read receipts that we send.
 struct MessageDeliveries: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 
     private let names: ConversationNames
-    /// What we have said to have read since the node started.
+    /// Messages with a read receipt sent or queued since the node started.
     private var receipted: Set<MessageID> = []
 
     init(_ names: ConversationNames) { self.names = names }
 
     // MARK: Our messages
 
-    /// A member has acknowledged messages of ours. A message is delivered when every member has acknowledged it.
+    /// A message is delivered when every member has acknowledged it.
     func delivered(_ messages: [MessageID], to member: PublicKey, stored: Bool, of members: Members, _ turn: Turn)
         -> [NodeAction]
     {
@@ -21,21 +21,21 @@ struct MessageDeliveries: Sendable {
             + settle(messages, stored: stored, of: members, turn)
     }
 
-    /// A member's mailbox has messages of ours. One is mailed when each member that has not acknowledged it has it there.
+    /// A message is mailed when the mailbox of each member without an acknowledgement has it.
     func mailed(_ messages: [MessageID], to member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
         let all = messages.filter { id in members.values.allSatisfy { $0.outbox[id]?.isMailed ?? true } }
         return said(messages, .mailed, by: member, of: members, turn) + become(.mailed, all, stored: nil, turn)
     }
 
-    /// Messages of ours that a member will never get: they were given up, or had expired when they came. Their final state is
-    /// told when no other member is waited for. The caller counts them as undelivered.
+    /// The messages expired before the member had them. The final state is reported when no other member is awaited.
+    /// The caller counts them as undelivered.
     func missed(_ messages: [MessageID], by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
         [.save(names.client)] + said(messages, .expiredUndelivered, by: member, of: members, turn)
             + settle(messages, stored: nil, areMissed: true, of: members, turn)
     }
 
-    /// What a message has come to that only a member who has left had not acknowledged.
+    /// The final state of a message when the only member without an acknowledgement has left.
     func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
         let deliveries = turn.contents.deliveries(names.client, id)
         let isThere = deliveries.contains { said in
@@ -48,8 +48,8 @@ struct MessageDeliveries: Sendable {
         return isThere ? settle([id], stored: nil, of: members, turn) : cancelled([id], turn)
     }
 
-    /// Final states of messages for which no member is waited any more. Of the others nothing is said.
-    /// - Parameter areMissed: the member of this turn will never get them, which the archive does not know yet.
+    /// Reports the final state of messages that no member still has to acknowledge, and skips the others.
+    /// - Parameter areMissed: the member of this turn never gets them, which the archive does not know yet.
     private func settle(
         _ messages: [MessageID], stored: Bool?, areMissed: Bool = false, of members: Members, _ turn: Turn
     ) -> [NodeAction] {
@@ -72,7 +72,6 @@ struct MessageDeliveries: Sendable {
             + become(.expiredUndelivered, missed, stored: nil, turn) + become(.failed, refused, stored: nil, turn)
     }
 
-    /// Every member has acknowledged it, or is not waited for any more.
     static func isSettled(_ id: MessageID, of members: Members) -> Bool {
         members.values.allSatisfy { $0.outbox[id] == nil }
     }
@@ -81,7 +80,6 @@ struct MessageDeliveries: Sendable {
         become(.cancelled, messages, stored: nil, turn)
     }
 
-    /// Messages are in another state, for the disk and for watchers.
     func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
         return [.setState(names.client, messages, state), names.events(.state(state, stored: stored), messages, turn)]
@@ -94,13 +92,13 @@ struct MessageDeliveries: Sendable {
         return members.count > 1 ? [noted, names.events(.delivery(member, state), messages, turn)] : [noted]
     }
 
-    // MARK: Receipts for ours
+    // MARK: Receipts for our messages
 
-    /// - Returns: what it comes to, and how many of the messages that it names it changes nothing of.
+    /// - Returns: the actions, and how many of the named messages the receipt does not change.
     func receive(
         _ receipt: Receipt, from member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> (actions: [NodeAction], idleCount: Int) {
-        // It needs no session, and is said once: over a link whose place another has taken meanwhile, too.
+        // A receipt is sent once and needs no session, so one on a superseded link counts too.
         guard receipt.messages.count <= Limits.receiptCount else {
             tally.dropped += 1
             return ([], receipt.messages.count)
@@ -125,13 +123,13 @@ struct MessageDeliveries: Sendable {
         guard let message = turn.contents.message(names.client, id), message.sender == nil,
             message.content.type != .systemMessage,
             !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
-            // A file is read when it is whole, and then it has been acknowledged, or is when it is named again.
+            // A file is read only when complete. Its acknowledgement precedes the receipt, or follows the next resend.
             message.content.attachment == nil || members[member]?.outbox[id] == nil
         else {
             tally.dropped += 1
             return []
         }
-        // Whoever has read it has it: its acknowledgement may still be on its way.
+        // A read message has arrived, though its acknowledgement may still be under way.
         var result: [NodeAction] = []
         if members[member]?.settle(id) == true { result += settle([id], stored: nil, of: members, turn) }
         result += said([id], .read, by: member, of: members, turn)
@@ -141,7 +139,7 @@ struct MessageDeliveries: Sendable {
         return isReadByAll ? result + become(.read, [id], stored: nil, turn) : result
     }
 
-    /// A member does not take our file.
+    /// A member refuses our file: it is too large or damaged.
     private func wasRefused(
         _ id: MessageID, by member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
     ) -> [NodeAction] {
@@ -155,19 +153,17 @@ struct MessageDeliveries: Sendable {
         return Self.isSettled(id, of: members) ? result + become(.failed, [id], stored: nil, turn) : result
     }
 
-    // MARK: What we have read
+    // MARK: Our read receipts
 
-    /// What a sleeping inbox has said, or is about to say.
     mutating func remember(receipted messages: [MessageID]) { receipted.formUnion(messages) }
 
-    /// The user has seen these messages, each with its sender.
     mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], of members: inout Members, _ turn: Turn)
         -> [NodeAction]
     {
         if receipted.count > Limits.receiptedCount { receipted = [] }
         var told: Set<PublicKey> = []
         for (id, sender) in seen {
-            // A file is read when it is whole.
+            // An incomplete file cannot be read yet.
             if turn.contents.message(names.client, id)?.state == .receiving { continue }
             guard let waiting = members[sender]?.readReceipts.count, waiting < Limits.pendingReceiptCount,
                 receipted.insert(id).inserted
@@ -180,7 +176,7 @@ struct MessageDeliveries: Sendable {
         return result
     }
 
-    /// What waits for the disk is kept back: for its sender a receipt is an acknowledgement, too.
+    /// Defers receipts for messages that are not on disk yet: their sender takes a receipt as an acknowledgement.
     func flush(to member: PublicKey, of members: inout Members, _ turn: Turn) -> [NodeAction] {
         guard let link = members[member]?.establishedLink, let said = members[member]?.saidReceiptCount,
             let unsaid = members[member]?.readReceipts.dropFirst(said), !unsaid.isEmpty
@@ -189,7 +185,7 @@ struct MessageDeliveries: Sendable {
         let isWaiting = Set(waiting)
         let read = unsaid.filter { !isWaiting.contains($0) }
         guard !read.isEmpty else { return [] }
-        // They stay until the member has heard them: a link that is lost takes them with it.
+        // Receipts stay queued until a pong confirms them, since a lost link may lose them.
         members[member]?.readReceipts.replaceSubrange(said..., with: read + waiting)
         members[member]?.saidReceiptCount = said + read.count
         members[member]?.noteWord()

@@ -1,28 +1,26 @@
 import Crypto
 
-/// What one content has come to.
 enum ReceivedContent {
-    /// It is kept and shown.
+    /// A new message, to be stored and shown.
     case new(Message, NodeAction.Keeping)
     case other([NodeAction])
 }
 
-/// What the contents of one frame have come to so far.
 struct ReceivedBatch {
     let link: LinkID
     let names: ConversationNames
-    /// What all inboxes may still hold in memory, in bytes.
+    /// Memory left for contents of all inboxes, in bytes.
     var memoryAvailable: Int
-    /// The contents come from a box, and their age may be too large: see ``SlotAge/isDoubtful``.
+    /// The contents come from a mailbox, which may overstate their age: see ``SlotAge/isDoubtful``.
     var isAgeDoubtful = false
-    /// The answer to all of them.
+    /// Acknowledges all contents of the frame.
     var said = Acknowledgement()
-    /// Contents for which there was no room.
+    /// Contents refused for lack of room.
     var refusedCount = 0
-    /// Of those that the archive is told of behind this frame: when they end.
+    /// Expiry of the messages that this frame adds; the archive does not know them before the turn ends.
     private(set) var kept: [MessageID: Timestamp?] = [:]
     private(set) var actions: [NodeAction] = []
-    /// Messages of which no action tells yet. All are kept in the same place.
+    /// New messages without a `keep` action yet, all with the same ``keeping``.
     private var new: [Message] = []
     private var keeping = NodeAction.Keeping.memory
 
@@ -34,7 +32,6 @@ struct ReceivedBatch {
         new.reserveCapacity(count)
     }
 
-    /// Takes what the next content has come to.
     mutating func add(_ received: ReceivedContent, _ turn: Turn) {
         switch received {
         case .new(let message, let keeping):
@@ -52,7 +49,6 @@ struct ReceivedBatch {
         }
     }
 
-    /// All contents of the frame have been taken.
     mutating func finish(_ turn: Turn) {
         tellOfNew(turn)
         if !said.isEmpty { actions.append(.transmit(link, .acknowledgement(said))) }
@@ -70,7 +66,7 @@ struct ReceivedBatch {
     }
 }
 
-/// A content of a member that waited in memory and is on the disk now.
+/// A received content that has moved from memory to disk.
 package struct StoredContent: Hashable, Sendable {
     package let id: MessageID
     package let sender: PublicKey

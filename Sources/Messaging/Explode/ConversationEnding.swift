@@ -6,21 +6,19 @@ import Crypto
 ///       │                                       │ ──its time──▶ exploded
 ///       └────────── immediate notice ───────────┴─────────────▶ exploded
 ///
-/// `exploded` is no state of this machine: the inbox goes with the action, and ``ExplodeStateMachine`` begins. The schedule
-/// itself is part of the record (``ConversationRecord/schedule``), with which it is saved.
+/// `exploded` is no state here: the inbox is destroyed with the action, and ``ExplodeStateMachine`` begins.
 struct ConversationEnding: Sendable {
-    /// How a notice that ends the conversation has come.
     enum Path: Hashable, Sendable {
         /// The user's command, or the scheduled time.
         case ourselves
         case link(LinkID, PublicKey)
         /// The creator has knocked; our receipt is the answer.
         case knock
-        /// A tombstone has answered our question.
+        /// A tombstone's answer to our question.
         case answer
     }
 
-    /// The rest of the conversation, as its end needs it.
+    /// The parts of the conversation that this machine reads.
     struct Context {
         let names: ConversationNames
         let key: IdentityKey
@@ -33,13 +31,13 @@ struct ConversationEnding: Sendable {
         func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
     }
 
-    /// An earlier end that came too soon after others, and when it is taken.
+    /// A notice of an earlier end, deferred by the rate limit.
     struct DeferredNotice: Sendable {
         var notice: ExplodeNotice
         let until: Timestamp
     }
 
-    /// What an explosion was last prepared for.
+    /// The inputs of the last prepared tombstone.
     private struct Arming: Hashable, Sendable {
         var expiresAt: Timestamp
         var isTraceless: Bool
@@ -49,34 +47,29 @@ struct ConversationEnding: Sendable {
         var receipts: Int
     }
 
-    /// What an end needs that comes while the storage is locked.
+    /// Signed before a lock, for an end while our key is wiped.
     private struct LockedWords: Hashable, Sendable {
-        /// For the lock itself and for the scheduled end, if there is one, in this order.
+        /// For an end at the lock, then for the scheduled end, if there is one.
         var receipts: [DeletionReceipt]
-        /// For holders of invites.
         var statement: ExpiredStatement?
     }
 
-    /// Watchers and members know of the scheduled explosion.
+    /// The scheduled explosion was reported to watchers and members.
     private var isScheduleTold = true
-    /// What the scheduled explosion was prepared for.
     private var armed: Arming?
-    /// It could not be prepared: the storage was locked.
+    /// The storage was locked, so the tombstone is still to be prepared.
     private var isArmingOwed = false
-    /// How often the schedule may be brought forward by others.
+    /// Rate limit for notices of others that bring the schedule forward.
     private var bucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
-    /// The earliest of those that came too soon.
     var deferredNotice: DeferredNotice?
-    /// What we may have to say while our key is wiped, signed before.
     private var lockedWords: LockedWords?
 
     // MARK: The creator
 
-    /// Ends the conversation for everyone: keys first, then the others are told over the links still open.
+    /// Ends the conversation for everyone: destroys the keys first, then tells the others over open links.
     /// - Parameters:
-    ///   - time: when; now if `nil` or past, at most ``Limits/explosionHorizon`` ahead. A schedule is brought forward by
-    ///     it or stays as it is.
-    ///   - isTraceless: keep no list of whom to tell.
+    ///   - time: when; now if `nil` or past, at most ``Limits/explosionHorizon`` ahead. It never delays a schedule.
+    ///   - isTraceless: keep no list of members to tell.
     mutating func explode(
         at time: Timestamp? = nil, isTraceless: Bool = false, _ record: inout ConversationRecord, _ context: Context,
         _ turn: inout Turn
@@ -87,7 +80,7 @@ struct ConversationEnding: Sendable {
             let notice = ExplodeNotice(genesis: record.genesis, expiresAt: turn.now, key: context.key, &turn.random)
             return end(by: notice, .ourselves, isTraceless: isTraceless, record, context, &turn)
         }
-        // Whole seconds, and not earlier than was asked for.
+        // Rounded up to whole seconds.
         let clamped = min(time, turn.now + Limits.explosionHorizon)
         let notice = ExplodeNotice(
             genesis: record.genesis, expiresAt: clamped + (Milliseconds.second - 1), isImmediate: false,
@@ -98,7 +91,7 @@ struct ConversationEnding: Sendable {
         return adopt(notice, isTraceless: isTraceless || record.schedule?.isTraceless ?? false, &record, context, &turn)
     }
 
-    /// A member whose clock is ahead has destroyed its copy before us.
+    /// A receipt before our own end: the member's clock is ahead.
     mutating func receiveEarly(
         _ receipt: DeletionReceipt, _ record: inout ConversationRecord, _ context: Context, _ tally: inout FrameTally,
         _ turn: inout Turn
@@ -118,9 +111,8 @@ struct ConversationEnding: Sendable {
 
     // MARK: Notices
 
-    /// The creator's word, from whomever: what it says takes effect now or is kept for its time. Anything else changes
-    /// nothing.
-    /// - Returns: `isCostly` when it has cost a signature check and changes nothing yet.
+    /// Handles a sealed notice from any peer. A notice of the creator takes effect now, or is kept for its time.
+    /// - Returns: `isCostly`: the notice cost a signature check and changes nothing yet.
     mutating func receive(
         _ sealed: [UInt8], _ path: Path, _ record: inout ConversationRecord, _ context: Context,
         _ tally: inout FrameTally, _ turn: inout Turn
@@ -149,16 +141,14 @@ struct ConversationEnding: Sendable {
         return (result + confirmSchedule(by: member, &record, context), false)
     }
 
-    /// What we hold ourselves, or have checked and put off, or what would be later than ours: whoever repeats it does not
-    /// make us check it each time.
+    /// A notice that we hold or have deferred, or with a later end than ours. Repeats must not cost a check each.
     private func needsNoCheck(_ notice: ExplodeNotice, _ record: ConversationRecord, _ turn: Turn) -> Bool {
         if notice == record.schedule?.notice || notice == deferredNotice?.notice { return true }
         guard let known = record.schedule?.notice else { return false }
         return known.precedes(notice) && !notice.isDue(now: turn.now)
     }
 
-    /// A creator that brings the end forward over and over does not keep everyone's disk busy: of what comes too often
-    /// the earliest is taken a little later. Nothing is lost by it, since that is only a change of a time to come.
+    /// The rate limit spares every member's disk. No end is missed: deferred notices are about a time to come.
     private mutating func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) {
         guard let known = deferredNotice else {
             deferredNotice = DeferredNotice(notice: notice, until: turn.now + wait)
@@ -167,7 +157,6 @@ struct ConversationEnding: Sendable {
         if notice.precedes(known.notice) { deferredNotice?.notice = notice }
     }
 
-    /// Takes the notice that had to wait.
     private mutating func takeDeferred(_ record: inout ConversationRecord, _ context: Context, _ turn: inout Turn) -> (
         actions: [NodeAction], hasEnded: Bool
     ) {
@@ -188,7 +177,7 @@ struct ConversationEnding: Sendable {
         -> [NodeAction]
     {
         guard context.members[member] != nil, record.schedule?.confirmed.contains(member) == false else { return [] }
-        // Those who are gone are forgotten, so that coming and going fills nothing.
+        // Drops former members, so that joining and leaving does not grow the list.
         record.schedule?.confirmed.removeAll { context.members[$0] == nil }
         record.schedule?.confirmed.append(member)
         return [.save(context.names.client)]
@@ -196,7 +185,7 @@ struct ConversationEnding: Sendable {
 
     // MARK: The schedule
 
-    /// Durable before anybody hears of it, so that it is kept whatever happens then.
+    /// Saves the schedule before it is told, so that a crash cannot lose it.
     private mutating func adopt(
         _ notice: ExplodeNotice, isTraceless: Bool, _ record: inout ConversationRecord, _ context: Context,
         _ turn: inout Turn
@@ -208,8 +197,8 @@ struct ConversationEnding: Sendable {
         return [.save(context.names.client)] + enterSchedule(record, context, &turn)
     }
 
-    /// Prepares for the time, then tells the user and the members.
-    /// - Parameter afterLock: only what could not be done while the storage was locked.
+    /// Prepares the tombstone, then tells the user and the members.
+    /// - Parameter afterLock: only the steps that the lock prevented.
     mutating func enterSchedule(
         afterLock: Bool = false, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn
     ) -> [NodeAction] {
@@ -229,13 +218,12 @@ struct ConversationEnding: Sendable {
         return result
     }
 
-    /// The notice that we hold; whoever holds the same confirms it by showing it.
+    /// Sends our notice. A member with the same notice confirms it by sending it.
     func showSchedule(on link: LinkID, _ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         guard let schedule = record.schedule, isScheduleTold, !turn.isLocked else { return [] }
         return [.transmit(link, .explosion(schedule.notice.sealed(&turn.random)))]
     }
 
-    /// When the schedule wants something done; `nil` without one.
     func deadline(_ record: ConversationRecord, _ context: () -> Context) -> Timestamp? {
         guard let schedule = record.schedule else { return nil }
         if armed != arming(record, context()) { return schedule.knownAt }
@@ -243,7 +231,7 @@ struct ConversationEnding: Sendable {
         return deferredNotice.map { min($0.until, $0.notice.expiresAt, next) } ?? next
     }
 
-    /// The end when its time has come; else the reminder, and what could not be done while the storage was locked.
+    /// Ends the conversation when it is time; else sends the reminder, and does the steps that a lock prevented.
     mutating func advance(_ record: inout ConversationRecord, _ context: Context, _ turn: inout Turn) -> (
         actions: [NodeAction], hasEnded: Bool
     ) {
@@ -269,7 +257,7 @@ struct ConversationEnding: Sendable {
             tag: context.issuer?.tag, invites: openInvites(record, context), receipts: schedule.receipts.count)
     }
 
-    /// Prepares the end again whenever what it depends on has changed.
+    /// Prepares the tombstone again when its inputs have changed.
     private mutating func arm(_ record: ConversationRecord, _ context: Context, _ turn: inout Turn) -> [NodeAction] {
         guard let schedule = record.schedule, let arming = arming(record, context), armed != arming || isArmingOwed
         else { return [] }
@@ -311,7 +299,7 @@ struct ConversationEnding: Sendable {
             if member == creator, let receipt {
                 result.append(.transmit(link, .deletionReceipt(receipt)))
             } else if case .link(link, member) = path {
-                // It has told us, so it has nothing more to say.
+                // The member that told us needs no notice.
                 result.append(.close(link))
             } else {
                 result.append(.transmit(link, .explosion(sealed)))
@@ -325,7 +313,7 @@ struct ConversationEnding: Sendable {
         return result
     }
 
-    /// For the boxes of members that may be away. Of a member's own word nobody is owed more than those without a link.
+    /// Notices for mailboxes: the creator mails every member, another member only those without a link.
     private func notices(
         _ sealed: [UInt8], _ path: Path, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn
     ) -> [MailNotice] {
@@ -344,8 +332,7 @@ struct ConversationEnding: Sendable {
         return result
     }
 
-    /// Our word that our copy is gone; a creator owes it to nobody. While the key is wiped it is the newest that was signed
-    /// for a time that has come.
+    /// Our deletion receipt; `nil` at the creator. While the key is wiped: the newest one signed for a past time.
     func receipt(at time: Timestamp, _ context: Context, _ turn: inout Turn) -> DeletionReceipt? {
         guard !context.isCreator else { return nil }
         guard !context.key.isWiped else { return lockedWords?.receipts.last { $0.destroyedAt <= time } }
@@ -353,7 +340,7 @@ struct ConversationEnding: Sendable {
             conversation: context.names.conversation, destroyedAt: time, key: context.key, &turn.random)
     }
 
-    /// The storage is about to be locked, and our key wiped: the conversation may end before it is there again.
+    /// Signs in advance: the conversation may end before the unlock restores our key.
     mutating func prepareForLock(_ record: ConversationRecord, _ context: Context, _ turn: inout Turn) {
         guard !context.key.isWiped else { return }
         let times = [turn.now] + [record.schedule?.expiresAt].compactMap { $0 }.filter { $0 > turn.now }
@@ -362,10 +349,9 @@ struct ConversationEnding: Sendable {
             statement: statement(at: turn.now, record, context, &turn))
     }
 
-    /// The key is there again.
     mutating func unlocked() { lockedWords = nil }
 
-    /// Our word to those who hold an invite.
+    /// The creator's statement for holders of invites.
     private func statement(at time: Timestamp, _ record: ConversationRecord, _ context: Context, _ turn: inout Turn)
         -> ExpiredStatement?
     {
@@ -394,18 +380,17 @@ struct ConversationEnding: Sendable {
         return tombstone
     }
 
-    /// Who is concerned: at the creator also those whom it has removed, who keep their copy until they are told; in a
-    /// removed one the creator.
+    /// The members to tell: at the creator also removed ones, which still have a copy; after our removal the creator.
     private func told(_ record: ConversationRecord, _ context: Context) -> [Member] {
         if record.isRemoved { return record.members.filter { $0.key == record.genesis.creator } }
         return record.members.filter { context.members[$0.key] != nil }
             + record.members.filter { record.former.contains($0.key) }
     }
 
-    /// Those whose holders learn of the end: of the present tag, the newest first.
+    /// Invites whose holders are told: with the current tag, newest first.
     private func openInvites(_ record: ConversationRecord, _ context: Context) -> [InviteID] {
         guard let issued = context.issuer else { return [] }
-        // A tombstone is one page.
+        // A tombstone must fit one page.
         let limit =
             told(record, context).count < Limits.memberCount
             ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 4

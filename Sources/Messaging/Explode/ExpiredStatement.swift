@@ -1,16 +1,14 @@
 import Crypto
 
-/// The creator's signed word, made before its key goes, that joins by invites with this tag end with
-/// `conversation_expired`: all that can be told to a late joiner when no handshake is possible any more.
+/// The creator's signed statement that joins by invites with this tag end with `conversation_expired`. It is signed
+/// before the key is destroyed, since no handshake with a joiner is possible after.
 package struct ExpiredStatement: Hashable, Sendable, Codable {
     package var tag: InviteTag
     /// By the creator's clock.
     package var timestamp: Timestamp
-    /// The creator's.
     package var signature: SchnorrSignature
 
     private static let byteCount = InviteTag.characterCount + 8 + 64
-    /// Of the sealed form.
     package static let sealedByteCount = byteCount + XChaChaPoly.overheadByteCount
 
     package init(tag: InviteTag, timestamp: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator) {
@@ -38,7 +36,6 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
         creator.isValid(signature, for: Self.digest(tag, timestamp, creator))
     }
 
-    /// As the seed's join error.
     package var joinError: JoinError {
         JoinError(errorType: .conversationExpired, inviteTag: tag, timestamp: timestamp)
     }

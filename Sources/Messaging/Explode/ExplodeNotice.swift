@@ -1,15 +1,14 @@
 import Crypto
 
-/// The creator's signed word that a conversation ends (section 7, seed 000).
+/// The creator's signed notice that a conversation ends (Explode.md, "The notice"; seed 000).
 package struct ExplodeNotice: Hashable, Sendable, Codable {
     package var conversation: ConversationID
-    /// Digest of the genesis that names who may explode.
+    /// Digest of the genesis, which names the creator.
     package var genesis: [UInt8]
     /// Whole seconds.
     package var expiresAt: Timestamp
-    /// It takes effect when it is received, whatever the receiver's clock says.
+    /// It takes effect on arrival, whatever the receiver's clock says.
     package var isImmediate: Bool
-    /// The creator's.
     package var signature: SchnorrSignature
 }
 
@@ -26,20 +25,19 @@ extension ExplodeNotice {
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
-    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, and a word when no clock is to be asked.
+    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, with `immediate` when no clock counts.
     private static func settings(_ expiresAt: Timestamp, _ isImmediate: Bool) -> [UInt8] {
         Array("{\"expiresAt\":\"\(expiresAt.iso8601)\"\(isImmediate ? ",\"immediate\":true" : "")}".utf8)
     }
 
-    /// Whether the conversation ends with it now.
     package func isDue(now: Timestamp) -> Bool { isImmediate || expiresAt <= now }
 
-    /// Whether it ends the conversation earlier than another one: notices merge by the minimum.
+    /// Whether it ends the conversation before `other`: of two notices the earlier end counts.
     package func precedes(_ other: ExplodeNotice) -> Bool {
         isImmediate == other.isImmediate ? !isImmediate && expiresAt < other.expiresAt : isImmediate
     }
 
-    /// What a reader that does not know the content type shows.
+    /// Shown by readers that do not know the content type.
     package var fallback: String { "Conversation expires at \(expiresAt.iso8601)" }
 
     private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ settings: [UInt8]) -> [UInt8] {
@@ -51,7 +49,7 @@ extension ExplodeNotice {
         return transcript.digest("mayfly/explode_notice")
     }
 
-    /// It speaks of this conversation, and the creator that the genesis names has signed it.
+    /// It names this conversation, and the creator in the genesis has signed it.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
@@ -60,7 +58,7 @@ extension ExplodeNotice {
 
     // MARK: Sealing
 
-    /// The key under which notices and receipts travel without a handshake: members derive it, strangers cannot.
+    /// Seals notices and receipts outside a handshake: members derive the key, strangers cannot.
     static func key(_ conversation: ConversationID) -> SecretBytes {
         HKDF.derive(secret: SecretBytes(copying: conversation.bytes), info: "mayfly explode notice v1")
     }
@@ -94,7 +92,7 @@ extension ExplodeNotice {
     }
 }
 
-/// A member's signed word that it has destroyed its copy; signed before the key goes, sent after.
+/// A member's signed statement that it destroyed its copy; signed before the key is destroyed, sent after.
 package struct DeletionReceipt: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var member: PublicKey
@@ -127,12 +125,12 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/deletion_receipt")
     }
 
-    /// Whether the member has signed it; whether it is a member, the tombstone says.
+    /// Checks the signature only; the tombstone knows who is a member.
     package var isSignatureValid: Bool {
         member.isValid(signature, for: Self.digest(conversation, member, destroyedAt))
     }
 
-    /// For the way back of a knock: sealed like the notice.
+    /// Sealed like the notice, for the answer to a knock.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
         var plain = conversation.bytes + member.bytes + signature.bytes
         withUnsafeBytes(of: UInt64(destroyedAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }

@@ -1,27 +1,23 @@
 import Crypto
 
-/// What is left of an exploded conversation: who has confirmed, who must still be told (Explode.md). It lives from the
-/// moment the keys are gone, in a tombstone, and knows no content and no endpoint.
+/// The tombstone of an exploded conversation: which members have confirmed, and which must still be told (Explode.md).
+/// It begins when the keys are destroyed, and knows no content and no endpoint.
 ///
 ///     prepared ──its time──▶ waiting ──receipt of the last member──▶ confirmed
 ///                               │ ──45 d──▶ gone
 ///
-/// A tombstone is prepared when an explosion is scheduled, so that it is there although the keys went at their time
-/// without anybody who could still sign.
+/// A scheduled explosion prepares its tombstone, since the keys may be destroyed while no running node can sign.
 package struct ExplodeStateMachine: Hashable, Sendable {
-    /// Which side of the explosion we are on.
     package enum Role: String, Hashable, Sendable, Codable {
-        /// Told the others.
         case creator
-        /// Was told.
         case member
     }
 
-    /// A copy of the conversation that was destroyed together with the latest one. The creator knows it by a key of its own
-    /// and waits for a receipt of that key.
+    /// A copy of the conversation that was destroyed with the latest one. It has a member key of its own, and the
+    /// creator waits for a receipt of that key.
     package struct EarlierCopy: Hashable, Sendable, Codable {
         package var receipt: DeletionReceipt
-        /// The secret by which the creator knocks at this copy, 32 bytes; the shell derives it.
+        /// The creator's knock secret for this copy, 32 bytes; the shell derives it.
         package var knock: [UInt8]?
         /// Its inbox, until the shell has derived ``knock``.
         package var client: ClientID?
@@ -33,41 +29,40 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// What a tombstone holds, sealed.
     package struct Record: Hashable, Sendable, Codable {
         package var conversation: ConversationID
         package var role: Role
         /// By our clock.
         package var explodedAt: Timestamp
-        /// ``Limits/tombstoneLifetime`` later the tombstone goes.
+        /// When the tombstone is erased: ``Limits/tombstoneLifetime`` after the explosion.
         package var keepUntil: Timestamp
-        /// The sealed notice, for members that come late.
+        /// The sealed notice, for members that connect late.
         package var notice: [UInt8]
-        /// Our own sealed receipt, when we were told.
+        /// Our sealed receipt, at a member.
         package var receipt: [UInt8]?
-        /// The other members; those that have confirmed, with the time they named.
+        /// The other members, and the time that each confirming member named.
         package var members: [PublicKey]
         package var confirmed: [PublicKey: Timestamp]
-        /// Who made the conversation, if not we: the one who is owed our receipt.
+        /// The creator, at a member: our receipt is for this key.
         package var creator: PublicKey?
-        /// The explosion is scheduled for ``explodedAt``; until then this is no explosion.
+        /// The explosion is scheduled for ``explodedAt`` and has not happened.
         package var isPrepared = false
-        /// The alias of this node's user, at most ``Limits/nameByteCount`` bytes, set by the shell. A user who was away
-        /// learns by it which conversation has exploded. `nil` without an alias, and at a creator that leaves no trace.
+        /// The user's alias, at most ``Limits/nameByteCount`` bytes, so that a user who was away knows which
+        /// conversation exploded. `nil` without an alias, and at a creator that leaves no trace.
         package var name: String?
-        /// Nobody is told actively: there is no list of whom to tell.
+        /// There is no list of members to tell, so none is told actively.
         package var isTraceless = false
-        /// What late joiners are told, at the creator.
+        /// At the creator: the answer to late joiners.
         package var statement: ExpiredStatement?
-        /// The secrets by which each member knocks here, 32 bytes each; the shell derives them.
+        /// Knock secrets of the members, 32 bytes each; the shell derives them.
         package var memberKnocks: [PublicKey: [UInt8]] = [:]
-        /// The secrets by which holders of invites knock here, 32 bytes each; the shell derives them.
+        /// Knock secrets of invite holders, 32 bytes each; the shell derives them.
         package var inviteKnocks: [[UInt8]] = []
-        /// The invites that were open, newest first; until the shell has derived ``inviteKnocks`` from them.
+        /// The open invites, newest first, until the shell has derived ``inviteKnocks`` from them.
         package var openInvites: [InviteID] = []
-        /// From which its places at rendezvous nodes follow, so that members may ask there.
+        /// Seeds of its reservations at rendezvous nodes, where members may ask.
         package var relaySeeds: [RelaySeed] = []
-        /// Our copies from before the creator removed us and we joined again; the oldest first.
+        /// Our copies from before the creator removed us and we joined again, oldest first.
         package var earlierCopies: [EarlierCopy] = []
 
         package init(
@@ -84,7 +79,6 @@ package struct ExplodeStateMachine: Hashable, Sendable {
             self.confirmed = [:]
         }
 
-        /// What the shell has derived while there were keys.
         package mutating func set(_ knocks: KnockSecrets, name: String?) {
             self.name = isTraceless ? nil : name
             memberKnocks = knocks.members
@@ -98,7 +92,6 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The secrets by which others knock at a tombstone, 32 bytes each.
     package struct KnockSecrets: Hashable, Sendable {
         package var members: [PublicKey: [UInt8]]
         package var invites: [[UInt8]]
@@ -111,17 +104,16 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// What the tombstone holds now.
     package private(set) var record: Record
 
     package init(record: Record) { self.record = record }
 
-    /// Members that have not confirmed, at the creator; empty at others.
+    /// At the creator: members that have not confirmed. Empty at others.
     package var waiting: [PublicKey] {
         record.role == .creator ? record.members.filter { record.confirmed[$0] == nil } : []
     }
 
-    /// - Returns: whether this is news; a receipt of a stranger, forged or repeated is not.
+    /// - Returns: whether the receipt is valid and of a member that has not confirmed.
     package mutating func receive(_ receipt: DeletionReceipt) -> Bool {
         guard record.role == .creator, receipt.conversation == record.conversation, waiting.contains(receipt.member),
             receipt.isSignatureValid
@@ -130,21 +122,19 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         return true
     }
 
-    /// What the shell has derived while there were keys.
     package mutating func set(_ knocks: KnockSecrets, name: String?) { record.set(knocks, name: name) }
 
-    /// The time of a prepared tombstone has come.
     package mutating func begin() { record.isPrepared = false }
 
-    /// What a member is answered with that asks whether the conversation is gone; `nil` for a stranger.
+    /// The answer to a member's question whether the conversation is gone; `nil` for a stranger.
     package func answer(toQuestionOf member: PublicKey) -> [UInt8]? {
         record.members.contains(member) ? record.notice : nil
     }
 
-    /// What a notice is answered with: our receipt, to the creator that waits for it; `nil` for anybody else.
+    /// The answer to a notice: our receipt to the creator; `nil` for others.
     package func answer(toNoticeOf member: PublicKey) -> [UInt8]? { member == record.creator ? record.receipt : nil }
 
-    /// The answer to a notice that came to the copy with this key: its receipt, else that of the latest copy.
+    /// The answer to a notice for the copy with this key: its receipt, else that of the latest copy.
     package func answer(toNoticeFor copy: PublicKey, _ random: inout some RandomNumberGenerator) -> [UInt8]? {
         record.earlierCopies.first { $0.receipt.member == copy }?.receipt.sealed(&random) ?? record.receipt
     }

@@ -1,12 +1,12 @@
 import Crypto
 
-/// What is left of an exploded conversation while the node remembers it: 45 days.
+/// A tombstone in memory while the node keeps it: 45 days.
 struct Explosion: Sendable {
     var machine: ExplodeStateMachine
-    /// When the next round of knocks is due, and after how long the one after it.
+    /// When the next round of knocks is due, and the wait after it.
     var knockAt: Timestamp?
     var wait: Milliseconds = Limits.knockFirst
-    /// Links of the destroyed inbox over which receipts still come.
+    /// The destroyed inbox, whose links still deliver receipts.
     var client: ClientID?
     /// See ``DeadlineQueue``.
     fileprivate var queuedDeadline: Timestamp?
@@ -24,13 +24,13 @@ struct Explosion: Sendable {
     }
 }
 
-/// All explosions that a node remembers, and when one of them has something to do. Reads and writes like a dictionary.
+/// All explosions of a node and their deadlines. Reads and writes like a dictionary.
 struct ExplosionTable: Sendable {
     private var explosions: [ConversationID: Explosion] = [:]
     private var deadlines = DeadlineQueue<ConversationID>()
-    /// Those whose members may come through rendezvous nodes.
+    /// Seeds of reservations through which members may connect.
     private(set) var relaySeeds: [RelaySeed: ConversationID] = [:]
-    /// They have changed since somebody has looked.
+    /// ``relaySeeds`` has changed since this was last cleared.
     var relaysHaveChanged = false
 
     subscript(conversation: ConversationID) -> Explosion? {
@@ -45,22 +45,22 @@ struct ExplosionTable: Sendable {
                 relaysHaveChanged = true
             }
             guard let newValue else { return }
-            // The deadline that is queued belongs to the table: what is written back may hold an older one.
+            // The table owns the queued deadline: the written value may hold an older one.
             var queued = before?.queuedDeadline
             deadlines.set(conversation, newValue.nextDeadline, queued: &queued)
             explosions[conversation]?.queuedDeadline = queued
         }
     }
 
-    /// In the order of their conversations' ids.
+    /// Sorted by conversation id.
     var records: [ExplodeStateMachine.Record] {
         explosions.values.map(\.machine.record).sorted { $0.conversation < $1.conversation }
     }
 
-    /// Not after the first moment at which an explosion has something to do.
+    /// At or before the first deadline of an explosion.
     var nextDeadline: Timestamp? { deadlines.next }
 
-    /// Those that may have something to do, in the order of their ids; whoever takes them puts them back.
+    /// Explosions that may be due, sorted by id. The caller writes each back.
     mutating func takeDue(until now: Timestamp) -> [ConversationID] {
         deadlines.take(until: now).compactMap { conversation, at in
             guard explosions[conversation]?.queuedDeadline == at else { return nil }

@@ -1,7 +1,7 @@
 import Crypto
 
-/// The question of a knock: is this conversation gone? It says nothing but that its sender has the knock secret, and is
-/// as long as a notice, so that nobody is made to send more than was sent to them.
+/// A knock's question whether a conversation is gone. It proves only that its sender has the knock secret. It is as
+/// long as a notice, so that no answer is longer than the question.
 package enum KnockQuestion {
     private static let plainByteCount = Limits.noticeByteCount - XChaChaPoly.overheadByteCount
 

@@ -1,12 +1,12 @@
 import Crypto
 
-/// What crosses a link, as a value; `Wire` gives it its bytes.
+/// A message on a link; `Wire` encodes it.
 package enum Frame: Hashable, Sendable {
     /// First on every member link, from both sides: see ``SessionStart``.
     case session(SessionStart)
-    /// Chat contents, in the order in which they were sent: at most ``Limits/contentsCount``.
+    /// In the order of sending: at most ``Limits/contentsCount``.
     case contents([AgedContent])
-    /// End-to-end acknowledgement of many contents at once.
+    /// End-to-end.
     case acknowledgement(Acknowledgement)
     case lifetime(LifetimeMessage)
     case joinRequest(JoinRequest)
@@ -20,59 +20,53 @@ package enum Frame: Hashable, Sendable {
     case memberLeft(Departure)
     case ping(UInt64)
     case pong(UInt64)
-    /// Nothing follows on this link. `asleep`: the sender's inbox goes to sleep, and the session goes on; otherwise what
-    /// was in flight goes by the other link.
+    /// The last frame on this link. `asleep`: the sender's inbox goes to sleep and the session continues. Otherwise
+    /// frames in flight use the other link.
     case closing(asleep: Bool)
     /// A frame of a later version. Skipped.
     case unknown
-    /// What has become of our messages at their receiver.
+    /// The receiver's states of our messages.
     case receipt(Receipt)
-    /// Chunks `first…first + count - 1` of the file of our message are wanted.
+    /// Requests chunks `first…first + count - 1` of the file of our message.
     case attachmentRequest(MessageID, first: Int, count: Int)
     case attachmentChunk(AttachmentChunk)
-    /// The answer to a request for what is not, or no longer, to be had.
+    /// The requested file is not available.
     case attachmentGone(MessageID)
-    /// Who is in the conversation, and how they describe themselves.
+    /// The member list, and the members' profiles.
     case group(GroupUpdate)
-    /// A member describes itself anew.
     case profile(Member)
-    /// A joiner gives up. The creator may have admitted it already.
+    /// A joiner cancels. The creator may have admitted it already.
     case joinCancelled
-    /// To a rendezvous node.
     case relayRequest(RelayRequest)
-    /// From a rendezvous node.
     case relayAnswer(RelayAnswer)
     /// Between members with a relayed link.
     case punch(PunchMessage)
-    /// To a mailbox.
     case mailboxRequest(MailboxRequest)
-    /// From a mailbox.
     case mailboxAnswer(MailboxAnswer)
     /// Between members: keys of slices.
     case mailbox(MailboxMessage)
 }
 
-/// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).
+/// Exchanged when a link opens, so that both members derive the same lifetime.
 package struct SessionStart: Hashable, Sendable {
     /// The session has ended since the last link: the agreement in force ends with it.
     package var reset: Bool
-    /// The agreement that stands here, whether or not a new member has yet to sign it.
+    /// The active agreement here, even if a new member has not signed it.
     package var inForce: AgreementID?
-    /// The newest agreement that this side knows of, in force or not.
+    /// The newest agreement that this side knows, in force or not.
     package var head: Agreement?
     /// A standing policy of this side would renew these terms.
     package var renewable: LifetimeTerms?
-    /// How this side describes itself now.
     package var member: Member?
-    /// What this side knows of the group; who knows something else is sent it.
+    /// Digest of the group as this side knows it. A mismatch makes the other side send its own.
     package var groupDigest: [UInt8] = []
-    /// How many messages to the other side were given up undelivered, since the conversation began.
+    /// Number of messages to the other side that were given up since the conversation began.
     package var undelivered: UInt64 = 0
-    /// The highest epoch of a proposal or an agreement under this side's member list that it knows of. Unsigned.
+    /// The highest epoch of a proposal or agreement under this member list that this side knows. Unsigned.
     package var epoch: UInt64
     /// This side's own proposal that waits for answers.
     package var open: ProposalID?
-    /// Random, the same for as long as this side's inbox is awake; 0 for none.
+    /// Random, constant while this side's inbox is awake; 0 for none.
     package var run: UInt64 = 0
     /// Two copies of the other side's home run at once.
     package var copies = false
@@ -91,8 +85,8 @@ package struct SessionStart: Hashable, Sendable {
 }
 
 extension Frame {
-    /// What a frame that changes nothing counts as: each element of its lists costs us a look, a key of a curve or a
-    /// signature, and its sender a few bytes.
+    /// The weight of a no-op frame. Each list element costs us a lookup, a curve point or a signature check, and its
+    /// sender a few bytes.
     package var elementCount: Int {
         let count =
             switch self {
@@ -110,7 +104,7 @@ extension Frame {
             case .mailboxRequest(let request): request.elementCount
             case .mailboxAnswer(.slots(_, let ids)), .mailboxAnswer(.discarded(_, let ids)): ids.count
             case .mailbox(.keys(let keys)): keys.keys.count
-            // A request for chunks costs one look, however many it names.
+            // A request for chunks costs one lookup, however many it names.
             case .lifetime, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong, .closing,
                 .unknown, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled, .relayRequest,
                 .relayAnswer, .mailboxAnswer, .mailbox:
@@ -119,17 +113,14 @@ extension Frame {
         return max(1, count)
     }
 
-    /// A frame of one content.
     package static func content(_ content: Content, age: Milliseconds) -> Frame {
         .contents([AgedContent(content, age: age)])
     }
 
-    /// The acknowledgement of one content.
     package static func acknowledgement(_ message: MessageID, stored: Bool) -> Frame {
         .acknowledgement(stored ? Acknowledgement(stored: [message]) : Acknowledgement(held: [message]))
     }
 
-    /// That one content was past its time when it came.
     package static func expiredOnArrival(_ message: MessageID) -> Frame {
         .acknowledgement(Acknowledgement(expired: [message]))
     }

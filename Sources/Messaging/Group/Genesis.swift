@@ -33,8 +33,7 @@ package struct Genesis: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/genesis")
     }
 
-    /// What is signed; explode notices name it.
+    /// The signed digest, which explode notices name.
     package var digest: [UInt8] { Self.digest(conversation, creator, createdAt) }
-    /// Whether the creator that it names has signed it.
     package var isSignatureValid: Bool { creator.isValid(signature, for: digest) }
 }

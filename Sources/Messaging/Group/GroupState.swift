@@ -1,15 +1,13 @@
 import Crypto
 
-/// Who is in a conversation, what it is called and whether it admits anybody (`mayfly/group_updated:1.0`). Signed by the
-/// creator, so that any member may pass it on.
+/// Members, name and lock, signed by the creator, so that any member may relay them (`mayfly/group_updated:1.0`).
 package struct GroupState: Hashable, Sendable, Codable {
     package let conversation: ConversationID
-    /// Of two states the one with the larger version counts.
+    /// The larger version counts.
     package let version: UInt64
-    /// Counts the changes of the member list alone: proposals name it.
+    /// Counts changes of the member list only: proposals name it.
     package let membership: UInt64
     package let name: String?
-    /// Nobody is admitted.
     package let isLocked: Bool
     /// In the order in which they joined, the creator first.
     package let members: [PublicKey]
@@ -25,7 +23,6 @@ package struct GroupState: Hashable, Sendable, Codable {
         self.signature = signature
     }
 
-    /// The fields before they are signed.
     package struct Unsigned {
         package var conversation: ConversationID
         package var version: UInt64
@@ -64,20 +61,18 @@ package struct GroupState: Hashable, Sendable, Codable {
         }
     }
 
-    /// To be changed and signed anew.
     package var unsigned: Unsigned {
         Unsigned(
             conversation: conversation, version: version, membership: membership, name: name, isLocked: isLocked,
             members: members)
     }
 
-    /// What the creator has signed: the tagged hash of all fields.
     package var digest: [UInt8] { unsigned.digest }
 
-    /// Whether this state takes the place of another of the same creator, in an order that is the same for all members.
-    /// A later version does, if other members have another number, by which proposals that the new ones do not know end.
-    /// Of two states of one version, which an honest creator signs only after its home was restored from a copy, the one
-    /// with the higher membership counts, then the one with the smaller digest.
+    /// Whether this state replaces another of the same creator, in an order common to all members. A later version
+    /// does; if its members differ, its membership must be larger too, which ends proposals that new members do not
+    /// know. An honest creator signs one version twice only after its home was restored from a copy: then the larger
+    /// membership counts, else the smaller digest.
     func supersedes(_ known: GroupState) -> Bool {
         if version != known.version {
             return version > known.version
@@ -91,7 +86,7 @@ package struct GroupState: Hashable, Sendable, Codable {
     /// Whether the creator has signed two states of one version.
     func conflicts(with known: GroupState) -> Bool { version == known.version && digest != known.digest }
 
-    /// It speaks of this conversation, its creator has signed it, and it can be shown and kept.
+    /// It names this conversation, its creator has signed it, and its fields are within their limits.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && members.first == genesis.creator && members.count <= Limits.memberCount
             && Set(members).count == members.count && DisplayName.isValid(name)
@@ -99,8 +94,8 @@ package struct GroupState: Hashable, Sendable, Codable {
     }
 }
 
-/// The word that somebody is no member any more (`mayfly/member_left:1.0`): its own, when it leaves, which any member may
-/// pass on until the creator's next state leaves it out; or the creator's, which tells a member that it is removed.
+/// A signed notice that a member is gone (`mayfly/member_left:1.0`). Signed by the leaving member, any member may relay
+/// it until the creator's next state. Signed by the creator, it tells a member of its removal.
 package struct Departure: Hashable, Sendable, Codable {
     package let conversation: ConversationID
     package let member: PublicKey
@@ -129,20 +124,18 @@ package struct Departure: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/member_left")
     }
 
-    /// It speaks of this conversation, and `signer` has signed it: the member, or the creator.
+    /// It names this conversation, and `signer` has signed it: the member or the creator.
     package func isValid(for conversation: ConversationID, by signer: PublicKey) -> Bool {
         self.conversation == conversation && signer.isValid(signature, for: Self.digest(conversation, member))
     }
 }
 
-/// What one member tells another about the group: all of it when a link opens between two that know different things,
-/// afterwards what is new.
+/// Group values for another member: all of them when a link opens and the digests differ, later new ones only.
 package struct GroupUpdate: Hashable, Sendable {
     /// `nil`: nothing new.
     package var state: GroupState?
-    /// How members describe themselves.
     package var members: [Member]
-    /// Of members that are still in the state.
+    /// Leave notices of members that the state still lists.
     package var departures: [Departure]
 
     package init(state: GroupState?, members: [Member], departures: [Departure]) {

@@ -1,15 +1,13 @@
 import Crypto
 
-/// A member as it describes itself to the others: its name in this conversation and where it can be reached
-/// (`mayfly/profile:1.0`). Signed by its own key, so that any member may pass it on; the key is of this conversation
-/// alone, so the signature need not name the conversation.
+/// A member's profile: its name in this conversation and its endpoints (`mayfly/profile:1.0`). Signed by the member, so
+/// that any member may relay it. The key belongs to this conversation only, so the signature need not name it.
 package struct Member: Hashable, Sendable, Codable {
     package let key: PublicKey
     package let profile: String?
-    /// Endpoints as they were signed, those of later kinds too.
+    /// Endpoints as signed, including kinds that this version does not know.
     package let endpointTexts: [String]
-    /// Of two descriptions the one with the larger version counts. Milliseconds by the member's clock, or one more than
-    /// the version before.
+    /// The larger version counts. Milliseconds by the member's clock, or the previous version plus one.
     package let version: UInt64
     package let signature: SchnorrSignature
 
@@ -23,7 +21,6 @@ package struct Member: Hashable, Sendable, Codable {
         self.signature = signature
     }
 
-    /// Describes the holder of `key`.
     package init(
         profile: String?, endpoints: [Endpoint], mailbox: MailboxAddress? = nil, version: UInt64, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
@@ -35,17 +32,17 @@ package struct Member: Hashable, Sendable, Codable {
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
     }
 
-    /// Where the member can be reached, as far as this version understands it.
+    /// The endpoints that this version understands.
     package var endpoints: [Endpoint] { endpointTexts.compactMap { Endpoint($0) } }
 
-    /// Its box, for contents that come while it is away: the first that this version understands.
+    /// The member's mailbox: the first one that this version understands.
     package var mailbox: MailboxAddress? { endpointTexts.lazy.compactMap { MailboxAddress($0) }.first }
 
-    /// As many of a node's endpoints as a description may hold.
+    /// As many endpoints as a profile may hold.
     package static func fitting(_ endpoints: [Endpoint]) -> [Endpoint] {
         var result = Array(endpoints.prefix(Limits.endpointCount))
         while byteCount(result.map(\.description)) > Limits.endpointsByteCount {
-            // One of each kind stays as long as may be: the one is the shortest way, the other goes everywhere.
+            // Keeps one of each kind if possible: a direct one is the shortest way, a relayed one works everywhere.
             let relayed = result.indices.filter { result[$0].relay != nil }
             let direct = result.indices.filter { result[$0].relay == nil }
             let last = relayed.count > 1 ? relayed.last : direct.count > 1 ? direct.last : nil
@@ -54,7 +51,7 @@ package struct Member: Hashable, Sendable, Codable {
         return result
     }
 
-    /// How a description names these endpoints and a box: the box takes the place of an endpoint where both are too much.
+    /// The texts of a profile. A mailbox replaces endpoints when there is no room for both.
     static func texts(_ endpoints: [Endpoint], _ mailbox: MailboxAddress?) -> [String] {
         guard let mailbox else { return endpoints.map(\.description) }
         var kept = endpoints
@@ -79,16 +76,15 @@ package struct Member: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/profile")
     }
 
-    /// What the member has signed: the tagged hash of all fields.
     var digest: [UInt8] { Self.digest(key, profile, endpointTexts, version) }
 
-    /// Whether this description takes the place of another of the same member: the larger version; of two of one version,
-    /// which a home restored from a copy may sign, the smaller digest, so that all come to the same.
+    /// Whether this profile replaces another of the same member. The larger version counts. A home restored from a copy
+    /// may sign one version twice: then the smaller digest counts, at all members.
     func supersedes(_ known: Member) -> Bool {
         version != known.version ? version > known.version : digest.lexicographicallyPrecedes(known.digest)
     }
 
-    /// The member has signed it, and its name can be shown.
+    /// The member has signed it, and its fields are within their limits.
     package var isValid: Bool {
         DisplayName.isValid(profile) && endpointTexts.count <= Limits.endpointCount
             && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount

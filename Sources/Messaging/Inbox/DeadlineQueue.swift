@@ -1,11 +1,11 @@
 import Crypto
 import HeapModule
 
-/// The deadlines of many owners in one heap, so that neither a frame nor a timer visits all owners.
+/// A heap of the deadlines of many owners, so that neither a frame nor a timer visits all owners.
 ///
-/// Each owner keeps the deadline that counts beside its own state (`queued`); other entries of the same key are stale.
-/// A deadline that moves back keeps its earlier entry: the owner is visited once too often and then queued anew. So an
-/// inbox with a busy link costs one entry, not one for each frame.
+/// Each owner keeps its valid deadline in `queued`; other entries of its key are stale. A deadline that moves back
+/// keeps its earlier entry: the owner is visited once too often and then queued anew. So a busy link costs one entry,
+/// not one for each frame.
 package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
     private struct Entry: Comparable, Sendable {
         let at: Timestamp
@@ -18,12 +18,12 @@ package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
 
     package init() {}
 
-    /// Not after the first deadline; exact once ``take(until:limit:)`` has found nothing.
+    /// A lower bound of the first deadline; exact once ``take(until:limit:)`` has returned nothing.
     package var next: Timestamp? { heap.min?.at }
 
     /// - Parameters:
     ///   - deadline: `nil` for never.
-    ///   - queued: the owner's entry that counts.
+    ///   - queued: the owner's valid entry.
     package mutating func set(_ key: Key, _ deadline: Timestamp?, queued: inout Timestamp?) {
         guard let deadline else { return }
         if let queued, queued <= deadline { return }
@@ -31,8 +31,7 @@ package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
         heap.insert(Entry(at: deadline, key: key))
     }
 
-    /// Removes the entries that are due, in order, at most `limit`. The caller skips those that are stale and clears `queued`
-    /// of the others.
+    /// Removes at most `limit` due entries, in order. The caller skips stale ones and clears `queued` of the others.
     package mutating func take(until now: Timestamp, limit: Int = .max) -> [(key: Key, at: Timestamp)] {
         var due: [(key: Key, at: Timestamp)] = []
         while due.count < limit, let first = heap.min, first.at <= now {
@@ -42,7 +41,7 @@ package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
         return due
     }
 
-    /// The entries that are due, in order; they stay in the queue. Some may be stale.
+    /// Due entries in order, some maybe stale. They stay in the queue.
     package mutating func due(until now: Timestamp) -> [(key: Key, at: Timestamp)] {
         let due = take(until: now)
         for one in due { heap.insert(Entry(at: one.at, key: one.key)) }

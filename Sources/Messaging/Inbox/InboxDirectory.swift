@@ -1,8 +1,8 @@
 import Crypto
 
-/// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
+/// The node's conversations, awake or asleep, by id, prefix of an id, and name.
 package struct InboxDirectory {
-    /// More than one where a member was removed and has joined again: in the order in which they were made, a member's copy
+    /// Several copies if a member was removed and has joined again: in order of creation, the present member's copy
     /// last.
     private var entries: [ConversationID: [InboxEntry]] = [:]
     private var names: [String: Set<InboxEntry>] = [:]
@@ -10,7 +10,6 @@ package struct InboxDirectory {
     private var buckets: [UInt16: Set<InboxEntry>] = [:]
     package private(set) var count = 0
 
-    /// Enters a conversation, or lists it otherwise.
     mutating func set(_ entry: InboxEntry, _ listing: InboxListing) {
         if entry.listing == listing { return }
         remove(entry)
@@ -49,7 +48,7 @@ package struct InboxDirectory {
 
     // MARK: Finding
 
-    /// Awake or asleep; of several copies the one that is a member's.
+    /// The present member's copy, if there are several.
     package func client(of conversation: ConversationID) -> ClientID? { entries[conversation]?.last?.client }
     package func clients(of conversation: ConversationID) -> [ClientID] { copies(of: conversation).map(\.client) }
     func copies(of conversation: ConversationID) -> [InboxEntry] { entries[conversation] ?? [] }
@@ -57,8 +56,8 @@ package struct InboxDirectory {
     /// In the order of their ids.
     package func clients(named name: String) -> [ClientID] { names[name]?.map(\.client).sorted() ?? [] }
 
-    /// Those whose conversation id or clientId begins so, in the order of their ids.
-    /// - Parameter prefix: hexadecimal in lower case, with the dashes of a clientId or without; nothing matches another.
+    /// By conversation id or clientId, in the order of their ids.
+    /// - Parameter prefix: hexadecimal in lower case, with all dashes of a clientId or none.
     package func clients(beginningWith prefix: String) -> [ClientID] {
         let digits = prefix.filter { $0 != "-" }
         guard !digits.isEmpty, digits.utf8.count <= 64 else { return [] }
@@ -70,7 +69,7 @@ package struct InboxDirectory {
             default: return []
             }
         }
-        // Dashes are where a clientId has them, or there are none.
+        // With dashes, only a clientId can match.
         let isDashed = digits.utf8.count != prefix.utf8.count
         func matches(_ entry: InboxEntry) -> Bool {
             if isDashed { return entry.client.description.hasPrefix(prefix) }

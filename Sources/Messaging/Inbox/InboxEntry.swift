@@ -1,19 +1,18 @@
 import Crypto
 
-/// A machine of an awake inbox, changed where it is: a struct inside an enum case would be copied for every change.
+/// The machine of an awake inbox. A class, since a struct inside an enum case would be copied at each change.
 final class Running<Machine> {
     var machine: Machine
 
     init(_ machine: Machine) { self.machine = machine }
 }
 
-/// One inbox of this node: everything that the core keeps of it. Owned by `InboxTable`; its open links refer to it.
+/// The core's state of one inbox. Owned by `InboxTable`; its open links refer to it.
 package final class InboxEntry {
-    /// What the inbox is used for.
     enum Role {
-        /// Entered when its keys are destroyed; final. Links may refer to it a little longer.
+        /// Entered when its keys are destroyed; final. Links may still refer to it for a while.
         case gone
-        /// Made ahead of time. May become each of the following three.
+        /// Pooled. May become `contact`, `joining` or `conversation`.
         case unused(IdentityKey)
         case contact(Running<ContactStateMachine>)
         /// May become a conversation, or `gone`.
@@ -23,7 +22,6 @@ package final class InboxEntry {
         /// May become a conversation or `gone`.
         case sleeping(SleepingInbox)
 
-        /// A role whose machine is changed apart from this one's.
         var copy: Role {
             switch self {
             case .contact(let running): .contact(Running(running.machine))
@@ -41,32 +39,27 @@ package final class InboxEntry {
     var role = Role.gone
     /// Changed by ``InboxLifecycleStateMachine`` only.
     var activity: InboxActivity?
-    /// The open links to it.
     var links: Set<LinkID> = []
-    /// How many watchers have its conversation open.
     var watcherCount = 0
-    /// How often it was awake in vain since it last delivered something.
+    /// Wakes in vain since the last delivery.
     var retries = 0
-    /// It is in the line of inboxes that are to be woken to deliver.
+    /// It is in the line of inboxes to be woken to deliver.
     var isInLine = false
 
-    // MARK: Its place in the indices of the table
+    // MARK: Its entries in the indices of the table
 
     /// See ``DeadlineQueue``.
     var queuedDeadline: Timestamp?
-    /// Unread bytes in memory.
     var heldByteCount = 0
-    /// Messages that are not acknowledged.
     var outboxCount = 0
-    /// All members have agreed to a mailbox.
     var usesMailbox = false
     /// See ``InboxTable/withCopies``.
     var hasShownCopies = false
-    /// From which its places at rendezvous nodes follow, the present one first; empty for the contact inbox.
+    /// The seeds of its reservations at rendezvous nodes, the current one first; empty for the contact inbox.
     var relaySeeds: [RelaySeed] = []
-    /// Until when it has a box at our mailbox; `nil`: it has none.
+    /// Until when it has a box at our mailbox; `nil` for none.
     var boxUntil: Timestamp?
-    /// How the directory lists it; `nil` for what is no conversation.
+    /// Its entry in the directory; `nil` if it is no conversation.
     var listing: InboxListing?
 
     package init(client: ClientID, createdAt: Timestamp) {
@@ -79,10 +72,9 @@ package final class InboxEntry {
         if case .conversation(let running) = role { running } else { nil }
     }
 
-    /// `nil` unless it sleeps.
     var asleep: SleepingInbox? { if case .sleeping(let inbox) = role { inbox } else { nil } }
 
-    /// Our own key in the conversation; `nil` for what is none.
+    /// Our own key in the conversation; `nil` if it is none.
     var ownKey: PublicKey? {
         switch role {
         case .conversation(let running): running.machine.key.publicKey
@@ -91,7 +83,6 @@ package final class InboxEntry {
         }
     }
 
-    /// Who has made the conversation; `nil` for what is none.
     var creator: PublicKey? {
         switch role {
         case .conversation(let running): running.machine.record.genesis.creator
@@ -109,34 +100,28 @@ extension InboxEntry: Hashable {
 }
 
 extension Sequence where Element == InboxEntry {
-    /// In the order in which they were made.
     func inOrderOfCreation() -> [InboxEntry] { sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) } }
 
-    /// In the order of their names.
     func inOrderOfClient() -> [InboxEntry] { sorted { $0.client < $1.client } }
 }
 
-/// How ``InboxDirectory`` lists one conversation.
 struct InboxListing: Equatable, Sendable {
     let conversation: ConversationID
     let name: String?
-    /// It is the copy of a member that was removed; one of a member comes before it.
+    /// The copy of a removed member. Present members' copies come after it.
     let isRemoved: Bool
 }
 
-/// What the lifecycle knows of one inbox.
 struct InboxActivity {
     enum State {
-        /// Entered at start and when it was put to sleep. May go to `awake`, and be removed.
         case sleeping
-        /// Entered when woken. May go to `sleeping`, and be removed.
-        /// `since`: woken, or last asked for something; it has begun to serve then. `stayUntil`: until then it gives way
-        /// only to a user or a token, and only at the hard limit.
+        /// `since`: the time of the wake or of the last request; zero once served. Before `stayUntil` the inbox is put
+        /// to sleep only for a user or a token, and only at the hard limit.
         case awake(WakeReason, since: Timestamp, stayUntil: Timestamp)
     }
 
     var state: State
-    /// When a message last came or went here; `nil`: never.
+    /// When a message was last sent or received; `nil`: never.
     var lastActivity: Timestamp?
     /// When a user last asked for something here.
     var touchedAt: Timestamp?

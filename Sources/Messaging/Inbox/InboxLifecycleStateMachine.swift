@@ -1,6 +1,6 @@
 import Crypto
 
-/// Which inboxes are awake (Inbox.md): at most ``capacity`` of them, the most recently active first.
+/// Decides which inboxes are awake (Delivery.md): at most ``capacity``, the most recently active first.
 ///
 ///                     track                      wake: makes room first
 ///     not tracked ─────────▶ sleeping ─────────────────────────────▶ awake
@@ -9,19 +9,17 @@ import Crypto
 ///          └──────remove────────┴────────────────remove────────────────┘
 ///     not tracked ──wake (a new inbox)──▶ awake
 ///
-/// An inbox that is woken beyond the capacity puts the least recently active one to sleep. An inbox stays for a while after it
-/// was woken, so up to twice as many may be awake. No waking is refused: protected inboxes do not count, since what
-/// protects them has bounds of its own, in bytes or links, and those that were woken just now do not, since a
-/// handshake takes longer than it takes to count them. The machine knows times and names only; what protects an inbox is
-/// asked when it matters.
+/// A wake beyond the capacity puts the least recently active inbox to sleep. An inbox stays awake for a while, so up to
+/// twice the capacity may be awake. No wake is refused. Protected inboxes do not count, since other limits bound them.
+/// Inboxes that woke just now do not count either, since a handshake takes time. The caller supplies each inbox's
+/// protection.
 package struct InboxLifecycleStateMachine {
-    /// Why an inbox cannot be woken or put to sleep.
     package enum Refusal: Error, Hashable, Sendable {
         case notTracked
         case protected(InboxProtection)
     }
 
-    /// What a rebalance comes to, in the order in which it is to be done.
+    /// The result of a rebalance, in the order of execution.
     package struct Plan: Hashable {
         package var sleep: [InboxEntry] = []
         package var wake: [InboxEntry] = []
@@ -31,14 +29,13 @@ package struct InboxLifecycleStateMachine {
 
     private var tracked: Set<InboxEntry> = []
     private var awake: Set<InboxEntry> = []
-    /// Inboxes that were woken to deliver and have not finished; some may have had their time.
+    /// Inboxes that were woken to deliver and have not finished; the time of some may be over.
     private var delivering: Set<InboxEntry> = []
-    /// How many inboxes are to be awake.
+    /// The number of awake inboxes to aim at.
     package private(set) var capacity: Int
 
     package init(capacity: Int = Limits.inboxCapacity) { self.capacity = Self.clamped(capacity) }
 
-    /// - Parameter inboxes: what they know of their activity is taken over.
     init(capacity: Int, inboxes: some Sequence<InboxEntry>) {
         self.init(capacity: capacity)
         tracked = Set(inboxes.filter { $0.activity != nil })
@@ -48,13 +45,13 @@ package struct InboxLifecycleStateMachine {
 
     private static func clamped(_ capacity: Int) -> Int { min(max(capacity, 1), Limits.inboxCapacityMaximum) }
 
-    /// From this number on also those give way that stay for a while.
+    /// From this number on, inboxes that still stay may be put to sleep too.
     package var stayLimit: Int { 2 * capacity }
     package var awakeCount: Int { awake.count }
     package var sleepingCount: Int { tracked.count - awake.count }
     package var isOverCapacity: Bool { awake.count > capacity }
 
-    // MARK: What there is
+    // MARK: Queries
 
     package func isAwake(_ inbox: InboxEntry) -> Bool {
         if case .awake? = inbox.activity?.state { true } else { false }
@@ -62,30 +59,29 @@ package struct InboxLifecycleStateMachine {
     package func isTracked(_ inbox: InboxEntry) -> Bool { inbox.activity != nil }
     package func lastActivity(_ inbox: InboxEntry) -> Timestamp? { inbox.activity?.lastActivity }
 
-    /// Why it was woken; `nil` unless it is awake.
     package func wakeReason(_ inbox: InboxEntry) -> WakeReason? {
         if case .awake(let reason, _, _)? = inbox.activity?.state { reason } else { nil }
     }
 
-    /// It was woken, or asked for something by a user, a moment ago.
+    /// It is still in its stay after a wake or a user's request.
     package func isStaying(_ inbox: InboxEntry, now: Timestamp) -> Bool {
         if case .awake(_, _, let until)? = inbox.activity?.state { now < until } else { false }
     }
 
-    /// When it was woken, or has done what it was woken for: then it is the first to give way.
+    /// The time of the wake or the last request; zero once served, so that it is the first to be put to sleep.
     private func since(_ inbox: InboxEntry) -> Timestamp {
         if case .awake(_, let since, _)? = inbox.activity?.state { since } else { Timestamp(milliseconds: 0) }
     }
 
     package func isDelivering(_ inbox: InboxEntry) -> Bool { delivering.contains(inbox) }
 
-    /// A user has asked for something here, and it is not known that it was done.
+    /// A user's request may be pending.
     package func awaitsService(_ inbox: InboxEntry) -> Bool {
         guard case .awake(.userInteraction, let since, _)? = inbox.activity?.state else { return false }
         return since.milliseconds > 0
     }
 
-    /// Awake inboxes that were woken to deliver and still have time for it, and when the first of them has none left.
+    /// Awake inboxes that deliver and still have time, and when the first of them has none left.
     package mutating func deliveries(now: Timestamp) -> (count: Int, until: Timestamp?) {
         delivering = delivering.filter { isStaying($0, now: now) }
         let ends = delivering.map { inbox in
@@ -94,8 +90,9 @@ package struct InboxLifecycleStateMachine {
         return (ends.count, ends.min())
     }
 
-    /// How many may deliver at a time: half of the capacity, a quarter where the member was away the last time. So a node
-    /// that is away does not keep others waiting. No more than half of the dials: a place lost undialled is a failure.
+    /// How many inboxes may deliver at a time: half of the capacity, or a quarter where the last delivery failed, so
+    /// absent nodes do not delay others. At most half of the dials: an inbox that does not get to dial counts as
+    /// failed.
     package func deliveryPlaces(hasFailed: Bool) -> Int {
         let quarter = max(1, min(capacity, Limits.dialsUnderWay) / 4)
         return hasFailed ? quarter : 2 * quarter
@@ -105,18 +102,18 @@ package struct InboxLifecycleStateMachine {
 
     package mutating func setCapacity(_ capacity: Int) { self.capacity = Self.clamped(capacity) }
 
-    /// An inbox from the disk: it sleeps until ``launch(pending:)`` has chosen.
+    /// An inbox from the disk. It sleeps until ``launch(pending:)`` chooses it.
     package mutating func track(_ inbox: InboxEntry, lastActivity: Timestamp?) {
         guard inbox.activity == nil else { return }
         inbox.activity = InboxActivity(state: .sleeping, lastActivity: lastActivity, touchedAt: nil)
         tracked.insert(inbox)
     }
 
-    /// Wakes an inbox, or takes note of a new one, which is awake.
+    /// Wakes an inbox, or registers a new one, which is awake.
     /// - Parameters:
-    ///   - stay: for how long it is left alone.
+    ///   - stay: how long it may stay awake.
     ///   - protection: of another inbox; empty when it may be put to sleep.
-    /// - Returns: which inboxes are put to sleep for it, in order.
+    /// - Returns: the inboxes to put to sleep for it, in order.
     package mutating func wake(
         _ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds,
         protection: (InboxEntry) -> InboxProtection
@@ -135,16 +132,14 @@ package struct InboxLifecycleStateMachine {
         return victims
     }
 
-    /// A user, or a token, asks for an inbox that is awake.
     private mutating func touch(_ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds) {
         guard case .awake(let first, _, let until)? = inbox.activity?.state else { return }
         inbox.activity?.state = .awake(first, since: now, stayUntil: max(until, now + stay))
         if reason == .userInteraction { inbox.activity?.touchedAt = now }
     }
 
-    /// A message has come or gone.
     package mutating func active(_ inbox: InboxEntry, at now: Timestamp) {
-        // What its token has announced has come.
+        // The message that the token announced.
         serve(inbox, .pushNotification)
         guard let last = inbox.activity?.lastActivity else {
             inbox.activity?.lastActivity = now
@@ -153,13 +148,13 @@ package struct InboxLifecycleStateMachine {
         inbox.activity?.lastActivity = max(last, now)
     }
 
-    /// It has done what it was woken for.
+    /// The request that woke it is served.
     package mutating func serve(_ inbox: InboxEntry, _ reason: WakeReason) {
         guard case .awake(reason, _, let until)? = inbox.activity?.state else { return }
         inbox.activity?.state = .awake(reason, since: Timestamp(milliseconds: 0), stayUntil: until)
     }
 
-    /// An inbox that was woken to deliver has delivered: it need not stay.
+    /// An inbox that was woken to deliver need not stay any longer.
     package mutating func endDelivery(_ inbox: InboxEntry) {
         guard delivering.remove(inbox) != nil, case .awake(let reason, let since, _)? = inbox.activity?.state else {
             return
@@ -167,7 +162,7 @@ package struct InboxLifecycleStateMachine {
         inbox.activity?.state = .awake(reason, since: since, stayUntil: Timestamp(milliseconds: 0))
     }
 
-    /// Puts an inbox to sleep that its user names.
+    /// Puts an inbox to sleep at the user's command.
     /// - Returns: whether it was awake.
     package mutating func sleep(_ inbox: InboxEntry, now: Timestamp, protection: (InboxEntry) -> InboxProtection)
         throws(Refusal) -> Bool
@@ -177,12 +172,11 @@ package struct InboxLifecycleStateMachine {
         let reasons = protection(inbox)
         guard reasons.isEmpty else { throw .protected(reasons) }
         fallAsleep(inbox, now: now)
-        // Its user wants it to sleep, also with something to deliver.
+        // Delays its retry: the user wants it to sleep, even with undelivered messages.
         inbox.retries = max(inbox.retries, 1)
         return true
     }
 
-    /// Its keys are gone.
     package mutating func remove(_ inbox: InboxEntry) {
         inbox.activity = nil
         tracked.remove(inbox)
@@ -191,14 +185,14 @@ package struct InboxLifecycleStateMachine {
     }
 
     private mutating func fallAsleep(_ inbox: InboxEntry, now: Timestamp) {
-        // One that gives way before its time has not tried in vain.
+        // Put to sleep during its stay, it has not had its time, so this is no failed try.
         if !isStaying(inbox, now: now) { inbox.retries += 1 }
         awake.remove(inbox)
         delivering.remove(inbox)
         inbox.activity?.state = .sleeping
     }
 
-    /// Puts to sleep what is awake beyond the capacity and protected no longer.
+    /// Puts unprotected inboxes beyond the capacity to sleep.
     package mutating func trim(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> [InboxEntry] {
         guard isOverCapacity else { return [] }
         let free = awake.filter { !isStaying($0, now: now) && protection($0).isEmpty }
@@ -209,7 +203,7 @@ package struct InboxLifecycleStateMachine {
 
     // MARK: Choosing
 
-    /// The order in which inboxes give way: never active first, then the least recently active.
+    /// The order of eviction: never active first, then the least recently active.
     private func precedes(_ one: InboxEntry, _ other: InboxEntry) -> Bool {
         let never = Timestamp(milliseconds: .min)
         let activity = (one.activity?.lastActivity ?? never, other.activity?.lastActivity ?? never)
@@ -222,7 +216,7 @@ package struct InboxLifecycleStateMachine {
     private static func first(
         _ count: Int, of inboxes: some Collection<InboxEntry>, by precedes: (InboxEntry, InboxEntry) -> Bool
     ) -> [InboxEntry] {
-        // Mostly one gives way for one: no sort of all for it.
+        // The usual case needs no sort.
         if count == 1 { return inboxes.min(by: precedes).map { [$0] } ?? [] }
         return count <= 0 ? [] : Array(inboxes.sorted(by: precedes).prefix(count))
     }
@@ -235,7 +229,7 @@ package struct InboxLifecycleStateMachine {
         let resting = awake.filter { !isStaying($0, now: now) }
         var victims: [InboxEntry] = []
         if excess == 1 {
-            // Mostly one gives way for one: few are asked what protects them.
+            // The usual case computes few protections.
             var first: InboxEntry?
             for inbox in resting where first.map({ precedes(inbox, $0) }) ?? true && protection(inbox).isEmpty {
                 first = inbox
@@ -244,13 +238,13 @@ package struct InboxLifecycleStateMachine {
         } else {
             victims = Self.first(excess, of: resting.filter { protection($0).isEmpty }, by: precedes)
         }
-        // An inbox that is woken to deliver can wait for the others.
+        // A delivery can wait for the others.
         guard awake.count + 1 - victims.count > stayLimit, reason != .activityRanking else { return victims }
         let free = awake.filter { protection($0).isEmpty }
         let over = free.count + 1 - victims.count - stayLimit
         guard over > 0 else { return victims }
-        // The inbox that was woken longest ago has had the most time. One that was woken just now keeps its time: otherwise
-        // many dials at once would put every inbox to sleep before its member is served.
+        // Evicts the inboxes that woke first. An inbox that woke just now keeps its time: otherwise many dials at once
+        // would evict every inbox before its member is served.
         let served = free.filter { isStaying($0, now: now) && now - since($0) >= Limits.inboxStayForToken }
         return victims
             + Self.first(over, of: served) { one, other in
@@ -259,7 +253,7 @@ package struct InboxLifecycleStateMachine {
             }
     }
 
-    /// The awake set as it should be: what is protected, and the most recently active in the places that are left.
+    /// Keeps protected inboxes, and fills the other places with the most recently active ones.
     package func rebalance(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> Plan {
         let kept = awake.filter { isStaying($0, now: now) || !protection($0).isEmpty }
         let places = max(0, capacity - kept.count)
@@ -270,12 +264,11 @@ package struct InboxLifecycleStateMachine {
         return plan
     }
 
-    /// Puts to sleep what a ``rebalance(now:protection:)`` chose.
     package mutating func apply(_ plan: Plan, now: Timestamp) {
         for inbox in plan.sleep { fallAsleep(inbox, now: now) }
     }
 
-    /// The order of a start: pending joins first, which may exceed the capacity, then the most recently active.
+    /// The order of a start: pending joins first, even beyond the capacity, then the most recently active.
     package func launch(pending: [InboxEntry]) -> [(InboxEntry, WakeReason)] {
         let joins = Set(pending)
         let rest = ranked().lazy.filter { !joins.contains($0) }.prefix(capacity)

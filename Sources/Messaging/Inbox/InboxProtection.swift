@@ -2,28 +2,28 @@
 package enum WakeReason: String, Hashable, Sendable, Codable, CaseIterable {
     /// A user asked for something in it.
     case userInteraction
-    /// A token came in: a member has something for it.
+    /// A routing token for it was dialled: a member has something to deliver.
     case pushNotification
     /// It is among the most recently active, or its outbox is due.
     case activityRanking
     /// A join is under way in it.
     case pendingInvite
-    /// It was chosen when the node started.
+    /// Chosen at the start of the node.
     case appLaunch
 }
 
-/// What keeps an inbox awake.
+/// Reasons against putting an inbox to sleep.
 package struct InboxProtection: OptionSet, Hashable, Sendable, CustomStringConvertible {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// Someone watches the conversation: it is open.
+    /// A client watches the conversation.
     package static let active = InboxProtection(rawValue: 1)
-    /// A join is under way in it, or somebody is joining it now.
+    /// A join is under way in it, or a joiner is being admitted.
     package static let pendingInvite = InboxProtection(rawValue: 2)
-    /// It holds contents in memory only that nobody has read.
+    /// It holds unread contents that are in memory only.
     package static let unread = InboxProtection(rawValue: 4)
-    /// It holds messages of ours in memory only that are not delivered.
+    /// It holds undelivered messages of ours that are in memory only.
     package static let undelivered = InboxProtection(rawValue: 8)
 
     package var description: String {

@@ -1,9 +1,8 @@
 import Crypto
 
-/// What a node knows of a conversation without waking its inbox: enough for lists, for finding it by name, for the
-/// moment it has to be woken. Everything else is in its state log.
+/// A conversation's metadata for lists, name search and deadlines, without waking its inbox. The rest is in its state
+/// log.
 package struct InboxSummary: Hashable, Sendable {
-    /// Another member, as lists show it.
     package struct Peer: Hashable, Sendable {
         package var key: PublicKey
         package var profile: String?
@@ -15,35 +14,28 @@ package struct InboxSummary: Hashable, Sendable {
     }
 
     package var client: ClientID
-    /// The order of the inboxes in lists.
     package var createdAt: Timestamp
     /// Our own key in the conversation.
     package var own: PublicKey
     package var conversation: ConversationID
-    /// Whom its genesis names.
     package var creator: PublicKey
     package var name: String?
-    /// Everyone but ourselves and those who have left.
+    /// All present members but ourselves.
     package var members: [Peer]
-    /// Of new messages.
     package var lifetime: Lifetime
-    /// It admits nobody.
+    /// It admits no joiner.
     package var isLocked: Bool
-    /// The creator has removed us.
     package var isRemoved: Bool
-    /// Messages that are not acknowledged.
     package var outboxCount: Int
-    /// Of the endpoints that the members know of us: see ``mark(_:)``.
+    /// Digest of our endpoints that the members know: see ``mark(_:)``.
     package var endpointMark: UInt64
     /// See ``ConversationStateMachine/relaySeeds``; never empty.
     package var relaySeeds: [RelaySeed]
-    /// All members have agreed to a mailbox.
     package var usesMailbox: Bool
-    /// See ``ConversationStateMachine/boxUntil``.
     package var boxUntil: Timestamp?
-    /// When a message last came or went; `nil`: never.
+    /// When a message was last sent or received; `nil`: never.
     package var lastActivity: Timestamp?
-    /// When the conversation has something to do by itself, links and deliveries left out; `nil` for never.
+    /// The conversation's own next deadline, without links and deliveries; `nil` for never.
     package var deadline: Timestamp?
 
     package init(
@@ -73,18 +65,15 @@ package struct InboxSummary: Hashable, Sendable {
 
     package var isCreator: Bool { creator == own }
 
-    /// Tells lists of endpoints apart.
     package static func mark(_ endpoints: [String]) -> UInt64 {
         SHA256.hash(Array(endpoints.joined(separator: "\n").utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
-    /// Whether its members know this inbox at other endpoints than these, or do not know that they do.
     func isElsewhere(_ turn: Turn) -> Bool {
         guard !isRemoved, let seed = relaySeeds.first else { return false }
         return endpointMark != Self.mark(turn.endpointTexts(of: seed, usesMailbox: usesMailbox))
     }
 
-    /// Of a conversation whose links are closed.
     package init(_ machine: ConversationStateMachine, createdAt: Timestamp, lastActivity: Timestamp?) {
         self.init(
             client: machine.client, createdAt: createdAt, own: machine.key.publicKey,
@@ -98,19 +87,18 @@ package struct InboxSummary: Hashable, Sendable {
     }
 }
 
-/// An inbox that sleeps: its summary, and what would be lost if it were not remembered until it wakes.
+/// A sleeping inbox: its summary, and volatile state that is kept until it wakes.
 struct SleepingInbox: Sendable {
     var summary: InboxSummary
-    /// `nil`: the session has ended, because the node has been started since.
+    /// `nil`: the session ended with a restart of the node.
     var session: ConversationSession?
-    /// When it goes into the line of those that are woken to deliver; `nil`: it has nothing for its members.
+    /// When it enters the delivery line; `nil`: nothing to deliver.
     var retryAt: Timestamp?
-    /// Its members do not know yet where we are now.
+    /// Its members do not know our present endpoints.
     var hasMoved = false
-    /// Signed before the storage was locked: the conversation may end with another copy meanwhile.
+    /// Signed before the lock, because an explosion may end another copy of the conversation during the lock.
     var lockedReceipt: DeletionReceipt?
 
-    /// When it is to be woken.
     var wakeAt: Timestamp? {
         guard let deadline = summary.deadline else { return retryAt }
         return retryAt.map { min($0, deadline) } ?? deadline

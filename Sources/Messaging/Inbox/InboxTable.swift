@@ -1,6 +1,6 @@
 import Crypto
 
-/// All inboxes of a node by their names, and the indices that find some of them without a visit to all.
+/// All inboxes of a node by client id, and indices that avoid visits to all inboxes.
 struct InboxTable {
     private var entries: [ClientID: InboxEntry] = [:]
     private var awakeEntries: Set<InboxEntry> = []
@@ -10,20 +10,16 @@ struct InboxTable {
     private(set) var contact: InboxEntry?
     private(set) var directory = InboxDirectory()
     private var deadlines = DeadlineQueue<ClientID>()
-    /// Unread bytes in memory, of all inboxes together.
     private(set) var heldByteCount = 0
-    /// Messages that are not acknowledged, of all inboxes together.
     private(set) var outboxCount = 0
-    /// Conversations whose members have all agreed to a mailbox.
     private(set) var mailboxCount = 0
-    /// Conversations that are awake and have shown that two copies of a home run at once.
+    /// Awake conversations with a sign that two copies of a home run at once.
     private(set) var withCopies: Set<InboxEntry> = []
     private var relayOwners: [RelaySeed: InboxEntry] = [:]
-    /// The seeds have changed since the contact inbox was told.
+    /// Dirty: the contact inbox does not know the present seeds.
     var relaysHaveChanged = false
-    /// The same, of inboxes for which there are to be boxes at a mailbox.
+    /// Dirty: the seeds of inboxes that need boxes have changed.
     var mailboxesHaveChanged = false
-    /// There are rendezvous nodes.
     private(set) var usesRendezvous = false
 
     let visits = InboxVisits()
@@ -33,12 +29,11 @@ struct InboxTable {
         return entries[client]
     }
 
-    /// All of them, in no order.
     var all: Dictionary<ClientID, InboxEntry>.Values {
         visits.note(all: entries.keys)
         return entries.values
     }
-    /// Those with a role other than `sleeping`: the unused ones and the contact inbox among them.
+    /// All roles but `sleeping`, including unused inboxes and the contact inbox.
     var awake: Set<InboxEntry> { visiting(awakeEntries) }
     var sleeping: Set<InboxEntry> { visiting(sleepingEntries) }
     var joining: Set<InboxEntry> { visiting(joiningEntries) }
@@ -50,12 +45,10 @@ struct InboxTable {
     }
 
     var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
-    /// Whose place at rendezvous nodes it is.
     func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
 
     // MARK: Roles
 
-    /// Enters an inbox, or gives another role to one that is here.
     @discardableResult mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
         -> InboxEntry
     {
@@ -66,7 +59,6 @@ struct InboxTable {
         return entry
     }
 
-    /// Gives an inbox another role, and lists it by that role.
     mutating func set(_ entry: InboxEntry, to role: InboxEntry.Role) {
         awakeEntries.remove(entry)
         sleepingEntries.remove(entry)
@@ -95,14 +87,13 @@ struct InboxTable {
         reindex(entry)
     }
 
-    /// Removes an inbox whose keys are gone.
     mutating func remove(_ entry: InboxEntry) {
         entries[entry.client] = nil
         set(entry, to: .gone)
         directory.remove(entry)
     }
 
-    /// A sleeping inbox is to tell its members where it is now.
+    /// A sleeping inbox must tell its members its new endpoints.
     mutating func setMoved(_ entry: InboxEntry, retryAt: Timestamp) {
         guard var inbox = entry.asleep else { return }
         inbox.hasMoved = true
@@ -113,8 +104,8 @@ struct InboxTable {
 
     // MARK: Indices
 
-    /// Brings the indices up to date after an inbox has changed. What has not changed costs a comparison.
-    /// - Parameter member: of a conversation, the only member whose link and outbox have changed; `nil` for any.
+    /// Updates the indices after an inbox has changed.
+    /// - Parameter member: the only member whose link and outbox have changed; `nil` for any.
     mutating func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
         switch entry.role {
         case .gone:
@@ -192,21 +183,19 @@ struct InboxTable {
 
     // MARK: Time
 
-    /// Not after the first moment at which an inbox has something to do.
+    /// A lower bound of the first deadline.
     var nextDeadline: Timestamp? { deadlines.next }
 
-    /// Queues an earlier deadline of an inbox.
     mutating func setDeadline(_ entry: InboxEntry, _ deadline: Timestamp?) {
         deadlines.set(entry.client, deadline, queued: &entry.queuedDeadline)
     }
 
-    /// Those that may have something to do, which stay queued.
+    /// Inboxes that may be due; they stay queued.
     mutating func due(until now: Timestamp) -> [InboxEntry] {
         deadlines.due(until: now).compactMap { client, at in self[client].flatMap { $0.queuedDeadline == at ? $0 : nil }
         }
     }
 
-    /// Those that may have something to do.
     mutating func takeDue(until now: Timestamp) -> [InboxEntry] {
         deadlines.take(until: now).compactMap { client, at in
             guard let entry = self[client], entry.queuedDeadline == at else { return nil }

@@ -1,13 +1,13 @@
-/// Which inboxes were looked at. A message, a tick and `status` must not look at all of them; tests count.
+/// Counts visited inboxes in tests: a message, a tick and `status` must not visit all inboxes.
 package final class InboxVisits {
-    /// `nil` while nothing counts.
+    /// `nil` while not counting.
     private var clients: Set<ClientID>?
 
     package init() {}
 
     package func begin() { clients = [] }
 
-    /// - Returns: the inboxes that were looked at since ``begin()``.
+    /// - Returns: the inboxes visited since ``begin()``.
     package func end() -> Set<ClientID> {
         defer { clients = nil }
         return clients ?? []

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The conversation's id as an invite carries it: version ‖ nonce ‖ ChaCha20-Poly1305, readable by the creator only.
+/// The conversation's id in an invite: version ‖ nonce ‖ ChaCha20-Poly1305. Only the creator can open it.
 package enum ConversationToken {
     private static let version: UInt8 = 1
     private static let nonceByteCount = 12

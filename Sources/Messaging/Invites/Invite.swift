@@ -1,25 +1,22 @@
 import Crypto
 
-/// The payload of an invite (protocol, section 4).
+/// The payload of an invite (Frames.md, "InvitePayload").
 package struct Invite: Hashable, Sendable, Codable {
-    /// 10 alphanumerics; rotating the conversation's tag revokes every invite that carries the old one.
+    /// Rotating the conversation's tag revokes every invite with the old tag.
     package var tag: InviteTag
-    /// The conversation's id, sealed so that only the creator can read it.
+    /// See ``ConversationToken``.
     package var conversationToken: [UInt8]
     package var creator: InboxID
-    /// 32 secret bytes; whoever has them may ask to join.
+    /// 32 secret bytes; any holder of them may ask to join.
     package var joinSecret: [UInt8]
-    /// Where the creator listens.
     package var endpoints: [Endpoint]
     package var name: String?
     package var description: String?
     /// The lifetime in force when the invite was made.
     package var lifetime: Lifetime
-    /// When the scheduled explosion ends the conversation; `nil` without one.
+    /// The time of the scheduled explosion; `nil` without one.
     package var conversationExpiresAt: Timestamp?
-    /// From then on it admits nobody.
     package var expiresAt: Timestamp
-    /// It admits one joiner.
     package var singleUse: Bool
 
     package init(
@@ -40,7 +37,7 @@ package struct Invite: Hashable, Sendable, Codable {
         self.singleUse = singleUse
     }
 
-    /// What the creator keeps of the invite: the hash of its secret.
+    /// The creator keeps this hash of the secret.
     package var id: InviteID { InviteID(unchecked: SHA256.hash(joinSecret)) }
 }
 
@@ -68,9 +65,9 @@ package struct InviteTag: Hashable, Sendable, TextCodable, CustomStringConvertib
     package init?(coded text: String) { self.init(text) }
 }
 
-/// The exact bytes of an invite and the creator's signature over them. Not yet believed.
+/// The exact bytes of an invite and the creator's signature, not verified.
 package struct SignedInvite: Hashable, Sendable, Codable {
-    /// Protobuf is not canonical, so what was signed is kept as it was.
+    /// Protobuf is not canonical, so the signed bytes are kept.
     package let payload: [UInt8]
     /// Over SHA-256 of ``payload``.
     package let signature: RecoverableSignature
@@ -85,17 +82,16 @@ package struct SignedInvite: Hashable, Sendable, Codable {
     }
 }
 
-/// An invite whose signature is that of the inbox that it names as its creator. A re-signed invite cannot be one.
+/// An invite with a verified signature of the inbox that it names as its creator.
 package struct VerifiedInvite: Hashable, Sendable {
     package let invite: Invite
     package let creatorKey: PublicKey
     package let signed: SignedInvite
 
-    /// Why an invite is not believed.
     package enum Failure: Error, Hashable {
         /// The signature recovers to no key.
         case invalidSignature
-        /// The signature is that of another key than the creator's: altered and signed again.
+        /// Another key than the creator's: altered and signed again.
         case foreignSignature
     }
 

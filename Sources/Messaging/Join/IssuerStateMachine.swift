@@ -1,20 +1,19 @@
 import Crypto
 
-/// The creator's side of joins: which requests are admitted, which are told why not, and which get silence (sections 4
-/// and 5). Single use is enforced here: who came first is recorded before anybody is welcomed.
+/// The creator's side of joins: admits a request, refuses it with a reason, or is silent (Join.md, "The creator").
+/// Single use holds since the first admission is recorded before any welcome.
 package struct IssuerStateMachine: Hashable, Sendable {
-    /// An invite that this inbox has issued.
     package struct IssuedInvite: Hashable, Sendable, Codable {
         package var id: InviteID
         package var tag: InviteTag
-        /// From then on it admits nobody.
+        /// It admits no joiner from then on.
         package var expiresAt: Timestamp
         package var singleUse: Bool
-        /// Of the relayed endpoints that it names.
+        /// The generation of the relayed endpoints in the invite.
         package var relayGeneration: UInt64
-        /// Voided by itself; its route stays, so that its holders are told.
+        /// Revoked alone, without a new tag. Its route stays, so that its holders are told.
         package var isRevoked = false
-        /// Who has used it, in the order of arrival.
+        /// The joiners admitted by it, in the order of arrival.
         package var admitted: [PublicKey] = []
 
         package init(id: InviteID, tag: InviteTag, expiresAt: Timestamp, singleUse: Bool, relayGeneration: UInt64 = 0) {
@@ -26,26 +25,23 @@ package struct IssuerStateMachine: Hashable, Sendable {
         }
     }
 
-    /// What survives a restart.
     package struct Record: Hashable, Sendable, Codable {
-        /// Carried by the invites that are valid now; rotated to revoke them all.
+        /// The tag of the valid invites; rotating it revokes them all.
         package var tag: InviteTag
-        /// Those that have not expired, and those that have: for ``Limits/joinLifetime``, or until there is another.
+        /// Unexpired invites, and expired ones for ``Limits/joinLifetime``, or until another is issued.
         package var invites: [IssuedInvite] = []
-        /// Nobody is admitted.
         package var isLocked = false
 
         package init(tag: InviteTag) { self.tag = tag }
     }
 
-    /// What a join request is answered with.
     package enum Answer: Hashable, Sendable {
         /// First time: record the admission durably, then welcome.
         case admit
         /// The same joiner again: the same welcome.
         case welcomeAgain
         case refuse(JoinErrorType)
-        /// A stranger: nothing, so that nobody learns anything.
+        /// A stranger: no answer, so that it learns nothing.
         case silence
     }
 
@@ -53,7 +49,6 @@ package struct IssuerStateMachine: Hashable, Sendable {
 
     package init(record: Record) { self.record = record }
 
-    /// Takes an invite on the list.
     /// - Returns: `false` when there are ``Limits/inviteCount`` already.
     package mutating func issue(_ invite: IssuedInvite) -> Bool {
         guard record.invites.count < Limits.inviteCount else { return false }
@@ -64,15 +59,14 @@ package struct IssuerStateMachine: Hashable, Sendable {
     /// Rotates the tag: every invite issued so far is void.
     package mutating func rotate(to tag: InviteTag) { record.tag = tag }
 
-    /// Voids one invite.
-    /// - Returns: whether it was there.
+    /// - Returns: whether the invite was there.
     package mutating func revoke(_ id: InviteID) -> Bool {
         guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return false }
         record.invites[index].isRevoked = true
         return true
     }
 
-    /// Rotate the tag as well when locking: what was issued before stays void.
+    /// Rotate the tag too when locking: then earlier invites stay void.
     package mutating func setLocked(_ isLocked: Bool) { record.isLocked = isLocked }
 
     /// Invites whose joiners can reach us: their routes are registered.
@@ -80,13 +74,13 @@ package struct IssuerStateMachine: Hashable, Sendable {
         record.invites.filter { $0.expiresAt > now || !$0.admitted.isEmpty }
     }
 
-    /// Generations of our relayed endpoints by which somebody may still come with an invite that admits.
+    /// Generations of our relayed endpoints in invites that still admit.
     package func relayGenerations(now: Timestamp) -> Set<UInt64> {
         guard !record.isLocked else { return [] }
         return Set(record.invites.filter { admits($0, now: now) }.map(\.relayGeneration))
     }
 
-    /// The first of those moments at which ``relayGenerations(now:)`` loses one by time.
+    /// When ``relayGenerations(now:)`` may lose its next one by expiry.
     package func nextRelayExpiry(now: Timestamp) -> Timestamp? {
         record.invites.filter { admits($0, now: now) }.map(\.expiresAt).min()
     }
@@ -96,21 +90,21 @@ package struct IssuerStateMachine: Hashable, Sendable {
             && !(invite.singleUse && !invite.admitted.isEmpty)
     }
 
-    /// Decides a request whose sender has shown `joiner` in the handshake.
+    /// Decides the request of `joiner`, a key that the handshake has authenticated.
     /// - Parameters:
-    ///   - verified: the invite of the request, if its signature is its creator's and the creator is this inbox.
+    ///   - verified: the invite of the request, if this inbox has signed it.
     ///   - opensToken: the sealed token in the invite is this conversation's.
-    ///   - memberCount: members now, ourselves included.
+    ///   - memberCount: current members, including us.
     package func decide(
         _ request: JoinRequest, verified: VerifiedInvite?, opensToken: Bool, joiner: PublicKey, isMember: Bool,
         memberCount: Int, now: Timestamp
     ) -> Answer {
-        // Without the secret and a valid signature nothing is answered.
+        // A request without the secret and a valid signature gets no answer.
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
         guard let verified, verified.invite.id == id else { return .silence }
         let issued = record.invites.first { $0.id == id }
         if let issued, issued.admitted.contains(joiner), isMember { return .welcomeAgain }
-        // The conversation that the invite names is not this one: for its joiner it is gone.
+        // The invite names another conversation: for its joiner it is gone.
         guard opensToken else { return .refuse(.conversationExpired) }
         guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
             return .refuse(.genericFailure)
@@ -126,15 +120,14 @@ package struct IssuerStateMachine: Hashable, Sendable {
         return .admit
     }
 
-    /// To be durable before the welcome leaves.
+    /// This must be durable before the welcome leaves.
     package mutating func recordAdmission(of joiner: PublicKey, by id: InviteID) {
         guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return }
         record.invites[index].admitted.append(joiner)
     }
 
-    /// Forgets invites whose time is over.
-    /// - Parameter grace: how long their holders are still told so, if nobody has come by them.
-    /// - Returns: those whose routes go with them.
+    /// - Parameter grace: how long the holders of an unused, expired invite are still told so.
+    /// - Returns: the invites whose routes end too.
     package mutating func prune(now: Timestamp, grace: Milliseconds = 0) -> [InviteID] {
         let over = record.invites.filter { $0.expiresAt + ($0.admitted.isEmpty ? grace : Limits.joinLifetime) <= now }
         guard !over.isEmpty else { return [] }

@@ -1,12 +1,10 @@
 import Crypto
 
-/// The joiner's first frame: proof of the invite and where to find the joiner (Join.md). Who the joiner is, the
-/// handshake has shown.
+/// The joiner's first frame: proof of the invite, and its profile (Join.md). The handshake has shown its key.
 package struct JoinRequest: Hashable, Sendable {
     package var invite: SignedInvite
     /// 32 bytes.
     package var joinSecret: [UInt8]
-    /// The joiner's description of itself.
     package var member: Member
 
     package init(invite: SignedInvite, joinSecret: [UInt8], member: Member) {
@@ -20,15 +18,15 @@ package struct JoinRequest: Hashable, Sendable {
 package struct Welcome: Hashable, Sendable {
     package var tag: InviteTag
     package var genesis: Genesis
-    /// The joiner is in it.
+    /// It lists the joiner.
     package var group: GroupState
-    /// Everyone but the joiner, the creator first.
+    /// The other members, the creator first.
     package var members: [Member]
-    /// Of a scheduled explosion.
+    /// The end of the conversation, if an explosion is scheduled.
     package var expiresAt: Timestamp?
-    /// The sealed notice that says so, with which the joiner can act alone.
+    /// The sealed notice of that explosion, so that the joiner can act alone.
     package var notice: [UInt8]?
-    /// The agreement that stands; whoever enters signs it too.
+    /// The standing agreement, which the joiner signs too.
     package var agreement: Agreement?
 
     package init(
@@ -44,7 +42,7 @@ package struct Welcome: Hashable, Sendable {
         self.agreement = agreement
     }
 
-    /// The notice, opened; `nil` when there is none that holds and says what the welcome says.
+    /// The opened notice; `nil` unless it is valid and names the welcome's time.
     package var scheduledExplosion: ExplodeNotice? {
         guard let notice = notice.flatMap({ ExplodeNotice(opening: $0, conversation: genesis.conversation) }),
             notice.isValid(for: genesis), !notice.isImmediate, notice.expiresAt == expiresAt
@@ -52,7 +50,7 @@ package struct Welcome: Hashable, Sendable {
         return notice
     }
 
-    /// Everything in it is signed by whom it should be, and it is `joiner` who is welcomed.
+    /// All signatures are valid, and the state lists `joiner`.
     package func isValid(for joiner: PublicKey) -> Bool {
         genesis.isSignatureValid && group.isValid(for: genesis) && group.members.contains(joiner)
             && members.first?.key == genesis.creator && Set(members.map(\.key) + [joiner]) == Set(group.members)
@@ -61,7 +59,7 @@ package struct Welcome: Hashable, Sendable {
     }
 }
 
-/// Why a join failed, as the creator tells the joiner (seed 002). A value of a later version is kept as it was.
+/// Why a creator refuses a join (seed 002). Values of later versions are kept as they are.
 package enum JoinErrorType: Hashable, Sendable, Codable {
     case conversationExpired
     case genericFailure
@@ -77,7 +75,6 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         }
     }
 
-    /// As it stands on the wire.
     package var rawValue: String {
         switch self {
         case .conversationExpired: "conversation_expired"
@@ -87,7 +84,6 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         }
     }
 
-    /// The seed's titles for people.
     package var userFacingTitle: String {
         switch self {
         case .conversationExpired: "Convo no longer exists"
@@ -96,7 +92,6 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         }
     }
 
-    /// The seed's texts for people.
     package var userFacingMessage: String {
         switch self {
         case .conversationExpired: "This conversation is no longer available"
@@ -115,11 +110,11 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
     }
 }
 
-/// The answer to a join that is not admitted; to those alone who have proved the join secret.
+/// The answer to a refused join. Only a joiner that has proved the join secret gets one.
 package struct JoinError: Hashable, Sendable, Codable {
     package var errorType: JoinErrorType
     package var inviteTag: InviteTag
-    /// To the second, as it is written.
+    /// In whole seconds, as on the wire.
     package var timestamp: Timestamp
 
     package init(errorType: JoinErrorType, inviteTag: InviteTag, timestamp: Timestamp) {

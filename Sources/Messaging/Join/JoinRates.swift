@@ -1,17 +1,17 @@
-/// How many join requests this node looks at, and how many it refuses in words (Join.md). What is too much is answered
-/// by silence: the link is closed, and an honest joiner comes again after a wait.
+/// Limits how many join requests a node examines, and how many it refuses with a reason (Join.md). Others get silence:
+/// the link closes, and an honest joiner tries again after a wait.
 package struct JoinRates: Hashable, Sendable {
-    /// Taken before a signature is looked at; of each invite on our list, so that the holders of one do not keep out those
-    /// of another, and of all that show the secret of none.
+    /// Charged before the signature check. One bucket per issued invite, so that its holders do not block those of
+    /// another; one more for all requests without a known secret.
     private var requests: [InviteID: TokenBucket] = [:]
     private var strays = TokenBucket(interval: Limits.joinRequestInterval, burst: Limits.joinRequestBurst)
-    /// Refusals by the tag of a verified invite. Admissions are free: the members of a conversation are limited anyway.
+    /// Refusals by the tag of a verified invite. Admissions are free: the number of members bounds them.
     private var refusals: [InviteTag: TokenBucket] = [:]
 
     package init() {}
 
-    /// - Returns: whether another request is looked at.
-    /// - Parameter invite: whose secret it shows; `nil` for none on our list.
+    /// - Parameter invite: the invite whose secret the request shows; `nil`: none of ours.
+    /// - Returns: whether the request is examined.
     package mutating func takesRequest(by invite: InviteID?, now: Timestamp) -> Bool {
         guard let invite else { return strays.take(now: now) == nil }
         if requests[invite] == nil, requests.count >= Limits.joinTagCount {
@@ -24,8 +24,8 @@ package struct JoinRates: Hashable, Sendable {
         return bucket.take(now: now) == nil
     }
 
-    /// - Parameter tag: of an invite whose signature and secret hold, so that strangers cannot use it up.
-    /// - Returns: whether another refusal is said.
+    /// - Parameter tag: of an invite with a valid signature and secret, so that strangers cannot use the limit up.
+    /// - Returns: whether the refusal is sent.
     package mutating func takesRefusal(_ tag: InviteTag, now: Timestamp) -> Bool {
         if refusals[tag] == nil, refusals.count >= Limits.joinTagCount {
             refusals = refusals.filter { !$0.value.isFull(now: now) }

@@ -1,31 +1,29 @@
 import Crypto
 
-/// The joiner's side of one join (section 5, seed 002).
+/// The joiner's side of one join (Join.md, "The joiner"; seed 002).
 ///
 ///     joining ──welcome for our tag and creator──▶ ready
 ///        │ ──error for our tag──────────────────▶ joinFailed
 ///        │ ──24 h────────────────────────────────▶ joinFailed
 ///        └──cancel──▶ cancelled
 ///
-/// The invite is a ``VerifiedInvite``, so the seed's `validating` and `validated` lie behind us when this machine exists.
+/// A ``VerifiedInvite`` comes in, so the seed's states `validating` and `validated` are over when this machine exists.
 package struct JoinerStateMachine: Hashable, Sendable {
-    /// Where the join stands; saved with the inbox.
     package enum State: Hashable, Sendable, Codable {
-        /// Entered at start. May go to all others.
+        /// Initial. Next: any other.
         case joining
-        /// Entered by a welcome that fits. May go to `joinFailed`, when the conversation cannot be entered here.
+        /// After a valid welcome. Next: `joinFailed`, when this node cannot enter the conversation.
         case ready
-        /// Entered by the creator's error, when the time is over, or by a welcome to a conversation that this node has from
-        /// another creator or has destroyed. Final.
+        /// After the creator's error, after ``Limits/joinLifetime``, or when this node has the conversation from
+        /// another creator or has destroyed it. Final.
         case joinFailed(JoinErrorType)
-        /// Entered by the user. Final: a late answer is ignored.
+        /// By the user. Final: later answers are ignored.
         case cancelled
     }
 
-    /// What to do with a welcome.
     package enum WelcomeAction: Hashable, Sendable {
         case enter
-        /// Late, or for another conversation than we asked for.
+        /// The welcome is late, or for another conversation.
         case drop
     }
 
@@ -41,12 +39,9 @@ package struct JoinerStateMachine: Hashable, Sendable {
         self.state = state
     }
 
-    /// When the join is given up.
     package var deadline: Timestamp { startedAt + Limits.joinLifetime }
 
-    /// - Parameters:
-    ///   - sender: the key that the link's handshake has shown.
-    ///   - own: ours.
+    /// - Parameter sender: the key that the link's handshake has authenticated.
     package mutating func receive(_ welcome: Welcome, from sender: PublicKey, to own: PublicKey) -> WelcomeAction {
         guard state == .joining, sender == creator, welcome.tag == tag, welcome.genesis.creator == creator,
             welcome.isValid(for: own)
@@ -55,24 +50,24 @@ package struct JoinerStateMachine: Hashable, Sendable {
         return .enter
     }
 
-    /// - Returns: whether the join has failed by it.
+    /// - Returns: whether the error ends the join.
     package mutating func receive(_ error: JoinError, from sender: PublicKey) -> Bool {
         guard state == .joining, sender == creator, error.inviteTag == tag else { return false }
         state = .joinFailed(error.errorType)
         return true
     }
 
-    /// The welcome is to a conversation that this node cannot enter.
+    /// This node cannot enter the conversation of the welcome.
     package mutating func refuse(_ error: JoinErrorType) { if state == .ready { state = .joinFailed(error) } }
 
-    /// - Returns: whether there was something to cancel.
+    /// - Returns: whether the join was pending.
     package mutating func cancel() -> Bool {
         guard state == .joining else { return false }
         state = .cancelled
         return true
     }
 
-    /// - Returns: whether the join was given up.
+    /// - Returns: whether the join has timed out.
     package mutating func expire(now: Timestamp) -> Bool {
         guard state == .joining, now >= deadline else { return false }
         state = .joinFailed(.genericFailure)

@@ -1,22 +1,21 @@
 import Crypto
 
-/// An inbox whose join is on its way: the link to the invite's creator, and what it answers.
+/// An inbox with a pending join: its link to the invite's creator.
 package struct JoiningStateMachine: Sendable {
     package let client: ClientID
     package let key: IdentityKey
-    /// The first of the conversation's.
+    /// The seed of the first reservation in the conversation.
     let relaySeed: RelaySeed
-    /// The record as it is to be saved.
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
-    /// Links that ended without an answer: each makes the next dial wait longer.
+    /// Links that ended without an answer; each makes the next wait longer.
     private var unanswered = 0
-    /// Dials since the node has started, or the join has.
+    /// Dials since the start of the node or of the join.
     package private(set) var attempts = 0
-    /// What we said of ourselves on the newest link.
+    /// Our profile in the request on the newest link.
     private var own: Member?
-    /// Where the creator was heard on this network.
+    /// Endpoints of the creator on the local network.
     private var heard = HeardPlaces()
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
@@ -30,7 +29,7 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: now)
     }
 
-    /// When ``advance(_:)`` has something to do; `nil` when the join has ended well.
+    /// `nil` when the join has succeeded or was cancelled.
     package var nextDeadline: Timestamp? {
         switch record.state {
         case .joining: min(joiner.deadline, link.nextDeadline ?? joiner.deadline)
@@ -39,23 +38,22 @@ package struct JoiningStateMachine: Sendable {
         }
     }
 
-    /// When a join that has failed is swept, keys included.
+    /// When a failed join is erased, keys included.
     private var forgottenAt: Timestamp { joiner.startedAt + Limits.joinListedLifetime }
 
     /// When the creator is dialled next; `nil` while it is being dialled or a link is up.
     package var nextAttempt: Timestamp? { record.state == .joining && link.link == nil ? link.nextDeadline : nil }
 
-    /// What a turn has come to.
     package enum Outcome: Sendable {
         case pending([NodeAction])
-        /// The conversation as we enter it, the agreement that we consent to by it, and the link on which it was opened.
+        /// The conversation to enter, the agreement that entering consents to, and the link of the welcome.
         case entered(ConversationRecord, Agreement?, LinkID)
         case failed(JoinErrorType, [NodeAction])
-        /// It failed long ago: its inbox goes.
+        /// The join failed long ago: its inbox is erased.
         case forgotten
     }
 
-    /// A handshake with the invite's creator has ended: the request goes out.
+    /// Sends the join request after the handshake with the creator.
     package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard joiner.state == .joining else { return [.close(link)] }
         var result: [NodeAction] = []
@@ -76,14 +74,13 @@ package struct JoiningStateMachine: Sendable {
         return result
     }
 
-    /// The creator's answer, or what it says to a member that it takes us for.
+    /// Handles the creator's answer, or a frame that it sends to us as to a member.
     package mutating func receive(_ frame: Frame, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> Outcome {
         self.link.heard(link, now: turn.now)
         switch frame {
         case .welcome(let welcome):
-            // A welcome answers the request on the same link. Where another has taken its place the request has gone there,
-            // too, and so will the answer.
-            // Without our key we cannot consent to what entering is consent to: the creator is asked again.
+            // A welcome counts on the link of its request only; a link that replaces it repeats the request. Entering
+            // is consent, which needs our key. Without it, the creator is asked again.
             guard let own, self.link.link == link, !key.isWiped else { return .pending([.close(link)]) }
             switch joiner.receive(welcome, from: sender, to: key.publicKey) {
             case .drop: return .pending([.close(link)])
@@ -99,7 +96,7 @@ package struct JoiningStateMachine: Sendable {
             record.state = joiner.state
             return .failed(error.errorType, [.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
-        // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
+        // A creator that has already admitted us treats us as a member, then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
@@ -108,8 +105,7 @@ package struct JoiningStateMachine: Sendable {
         }
     }
 
-    /// The link is gone without an answer: lost, or closed by a creator that is locked or asked too much. It is dialled
-    /// again, later each time.
+    /// No answer came: the link was lost, or the creator is locked or over its limit. Each redial waits longer.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) {
         guard self.link.closed(link, now: turn.now) else { return }
         let wait = min(Limits.redialFirst << Milliseconds(min(unanswered, 20)), Limits.redialLongest)
@@ -117,9 +113,8 @@ package struct JoiningStateMachine: Sendable {
         self.link.wait(until: turn.now + wait / 2 + Milliseconds(turn.random.next(upperBound: UInt64(wait))))
     }
 
-    /// No endpoint of the invite answered.
-    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone, or over UDP, where
-    ///   such a node is silent, nobody answered.
+    /// - Parameter isUnknownThere: a node did not know the invite's token, so the conversation may be gone. Over UDP
+    ///   such a node is silent, so there it also means no answer.
     package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
         guard isUnknownThere, joiner.state == .joining else { return [] }
@@ -134,7 +129,6 @@ package struct JoiningStateMachine: Sendable {
         return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
     }
 
-    /// Dials now.
     package mutating func retry(_ turn: inout Turn) {
         unanswered = 0
         link.hurry(now: turn.now)
@@ -145,14 +139,14 @@ package struct JoiningStateMachine: Sendable {
         return .dial(client, NodeAction.Dial(remote: record.creator, endpoints: endpoints, route: route))
     }
 
-    // MARK: On this network
+    // MARK: The local network
 
-    /// The invite by which the creator is looked for; `nil` while that is not needed.
+    /// The invite for finding the creator on the local network; `nil` while not needed.
     package func missedInvite(now: Timestamp) -> InviteID? {
         joiner.state == .joining && link.isMissed(now: now) ? record.invite.id : nil
     }
 
-    /// The creator has said on this network where it is: it is dialled there first from now on.
+    /// The creator announced its endpoint on the local network: dials try it first from now on.
     package mutating func found(at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
         guard joiner.state == .joining else { return [] }
         heard.note(endpoint, now: turn.now)
@@ -167,19 +161,17 @@ package struct JoiningStateMachine: Sendable {
         }
     }
 
-    /// The welcome is to a conversation that this node cannot enter.
     package mutating func refuse(_ error: JoinErrorType) {
         joiner.refuse(error)
         record.state = joiner.state
     }
 
-    /// - Returns: whether there was something to cancel.
     package mutating func cancel() -> Bool {
         defer { record.state = joiner.state }
         return joiner.cancel()
     }
 
-    /// Dials and pings, and gives the join up when it is time.
+    /// Dials and pings, and fails the join at its deadline.
     package mutating func advance(_ turn: Turn) -> Outcome {
         if joiner.expire(now: turn.now) {
             record.state = joiner.state

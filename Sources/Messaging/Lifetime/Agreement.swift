@@ -1,8 +1,7 @@
 import Crypto
 
 extension AgreementID {
-    /// The id of the agreement that a proposal becomes. It rests on the proposal alone, so that an agreement keeps its id
-    /// when a new member's accept is added.
+    /// The id depends on the proposal alone, so an agreement keeps it when a new member's accept is added.
     package init(_ proposal: ProposalID) {
         var transcript = Transcript()
         transcript.append(proposal)
@@ -10,13 +9,12 @@ extension AgreementID {
     }
 }
 
-/// A proposal with the consent of the other members: what storing rests on. It is in force while every member has
-/// signed.
+/// A proposal with the accepts of the other members. Storing needs one in force: signed by every current member.
 package struct Agreement: Hashable, Sendable, Codable {
     package let proposal: LifetimeProposal
-    /// One of each acceptor, in the order of their keys.
+    /// At most one per acceptor, in the order of their keys.
     package private(set) var accepts: [LifetimeAccept]
-    /// Two hashes of the proposal, which every stored content is compared with: computed once.
+    /// Computed once, since every stored content is compared with it. Two hashes of the proposal.
     package let id: AgreementID
 
     /// Sorts, and keeps the first accept of each member.
@@ -38,24 +36,22 @@ package struct Agreement: Hashable, Sendable, Codable {
 
     package var terms: LifetimeTerms { proposal.terms }
     package var lifetime: Lifetime { proposal.lifetime }
-    /// Agreements of a conversation are ordered by it.
+    /// Orders the agreements of a conversation.
     package var ballot: Ballot { proposal.ballot }
 
-    /// Whether this member has proposed or accepted.
     package func isSigned(by member: PublicKey) -> Bool {
         proposal.proposer == member || accepts.contains { $0.acceptor == member }
     }
 
-    /// Whether it was made between two: the acceptor holds it first. Of more, the proposer does, who gathers it.
+    /// Made between two members, so the acceptor holds it first. With more, the proposer gathers it and holds it first.
     var isOfTwo: Bool { accepts.count == 1 }
 
-    /// Whether all of these have signed.
     package func covers(_ members: some Sequence<PublicKey>) -> Bool { members.allSatisfy(isSigned) }
 
     /// The proposer first, then in the order of the keys.
     package var signers: [PublicKey] { [proposal.proposer] + accepts.map(\.acceptor) }
 
-    /// All signatures hold, and all speak of the same thing.
+    /// All signatures are valid and name the same proposal.
     package func isValid(conversation: ConversationID) -> Bool {
         let id = proposal.id
         return proposal.conversation == conversation && proposal.terms.isValid && !accepts.isEmpty
@@ -63,14 +59,14 @@ package struct Agreement: Hashable, Sendable, Codable {
             && proposal.isSignatureValid && accepts.allSatisfy(\.isSignatureValid)
     }
 
-    /// Adds a verified accept; one of a member that has signed already changes nothing.
+    /// Adds a verified accept, unless its member has signed already.
     mutating func insert(_ accept: LifetimeAccept) {
         guard !isSigned(by: accept.acceptor) else { return }
         let index = accepts.firstIndex { accept.acceptor < $0.acceptor } ?? accepts.endIndex
         accepts.insert(accept, at: index)
     }
 
-    /// Only the signatures of these.
+    /// Drops the accepts of all others.
     func keeping(_ members: [PublicKey]) -> Agreement {
         Agreement(proposal: proposal, accepts: accepts.filter { members.contains($0.acceptor) })
     }
@@ -79,10 +75,8 @@ package struct Agreement: Hashable, Sendable, Codable {
 }
 
 extension LifetimeProposal {
-    /// The one order in which all members put proposals that are open at once (section 6, point 4): the later one
-    /// survives; of equal stamps that with the smaller hash. A stamp too far ahead would count as the receiver's now,
-    /// which is not before its own stamps either; so all compare the same stamps and come to the same answer, whatever
-    /// their clocks say.
+    /// Orders crossing proposals alike at all members (Lifetime.md, "Crossing proposals"): the later raw stamp
+    /// survives, of equal ones the smaller id. Clocks of the receivers do not matter.
     func survives(_ other: LifetimeProposal) -> Bool {
         if proposedAt != other.proposedAt { return proposedAt > other.proposedAt }
         return id < other.id
@@ -90,7 +84,7 @@ extension LifetimeProposal {
 }
 
 extension LifetimeAccept {
-    /// Whether it answers this proposal; the signature is not looked at.
+    /// Whether it answers this proposal; does not check the signature.
     func fits(_ proposal: LifetimeProposal, _ id: ProposalID) -> Bool {
         conversation == proposal.conversation && self.proposal == id && lifetime == proposal.lifetime
             && acceptor != proposal.proposer

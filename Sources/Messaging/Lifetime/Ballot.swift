@@ -1,8 +1,5 @@
-/// Orders the proposals and agreements of a conversation: those of a later member list come first, those of one list by
-/// epoch. (A ballot number as in Paxos, with the version of the member list as its high part.)
-///
-/// The creator signs the version of the member list, so no other member can move it. Epochs begin anew with each version:
-/// whatever a member did to the epochs is over when it is removed.
+/// Orders proposals and agreements by version of the member list, then by epoch (a ballot number as in Paxos). Only the
+/// creator raises the version. Epochs restart with each version, so a removed member's influence on them ends.
 package struct Ballot: Hashable, Sendable, Codable, Comparable {
     /// Version of the member list, from the creator's signed state.
     package var membership: UInt64
@@ -23,7 +20,6 @@ package struct Ballot: Hashable, Sendable, Codable, Comparable {
 }
 
 extension UInt64 {
-    /// The sum, or the largest number there is.
     func saturatingAdd(_ other: UInt64) -> UInt64 {
         let (sum, overflow) = addingReportingOverflow(other)
         return overflow ? .max : sum

@@ -1,20 +1,19 @@
 import Crypto
 
-/// What the members of one conversation agree on about keeping messages (Lifetime.md), and what follows from it for this
-/// inbox. The newest saved state and the user's settings are part of the record (``ConversationRecord/lifetime``).
+/// The lifetime negotiation (Lifetime.md) in one conversation. ``ConversationRecord/lifetime`` holds its saved state.
 struct ConversationAgreement: Sendable {
     typealias Members = [PublicKey: ConversationMember]
 
     private let names: ConversationNames
     private let key: IdentityKey
-    /// `nil` while nobody else is there.
+    /// `nil` without other members.
     var machine: LifetimeStateMachine?
-    /// Messages of ours under an agreement that the proposer may have taken back before our accept reached it: an
-    /// acknowledgement of one shows that it has not.
+    /// Our messages under an agreement whose proposer may have withdrawn before our accept arrived. An acknowledgement
+    /// of one shows that it has not.
     var unconfirmed: Set<MessageID> = []
-    /// Since when no member has been linked; `nil` while one is, or none was yet.
+    /// When the last link to a member was lost; `nil` while one is up, and before the first.
     private var isolatedSince: Timestamp?
-    /// A session's end that is not shown yet. If the renewal comes by then, its line says both.
+    /// The end of a session, held back so that a renewal in time can report both in one line.
     private var heldEnd: (terms: LifetimeTerms, cause: String, until: Timestamp)?
 
     init(_ names: ConversationNames, key: IdentityKey) {
@@ -24,7 +23,6 @@ struct ConversationAgreement: Sendable {
 
     // MARK: Members
 
-    /// Begins with what the record holds.
     mutating func begin(_ record: ConversationRecord, _ members: Members) {
         guard !members.isEmpty else {
             machine = nil
@@ -35,7 +33,6 @@ struct ConversationAgreement: Sendable {
             membership: record.group.membership, record: record.lifetime)
     }
 
-    /// Who is there now. Called whenever the members or their version have changed.
     mutating func membersChanged(
         _ record: inout ConversationRecord, _ members: inout Members, _ tally: inout FrameTally, _ turn: inout Turn
     ) -> [NodeAction] {
@@ -55,8 +52,8 @@ struct ConversationAgreement: Sendable {
 
     // MARK: Sessions
 
-    /// Whether a link that opens now begins a new session: with two members, after it was lost for longer than the
-    /// grace; with more, after we were without any link for so long. Then that holds for all members.
+    /// Whether a link that opens now starts a new session. With two members: the link was lost for longer than the
+    /// grace. With more: we had no link at all for so long, which ends the session with all of them.
     mutating func endsSession(lostAt: Timestamp?, _ members: inout Members, _ turn: Turn) -> Bool {
         guard members.count > 1 else { return lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false }
         guard let isolatedSince, turn.now - isolatedSince > turn.sessionGrace else { return false }
@@ -69,8 +66,8 @@ struct ConversationAgreement: Sendable {
         if isolatedSince == nil, !members.values.contains(where: \.isEstablished) { isolatedSince = turn.now }
     }
 
-    /// Both have said where they stand. Once the end of our session is told to one member, what it ended is over here, and
-    /// the others learn it from that.
+    /// Called after a session exchange. Once one member knows of our reset, the session has ended here, and the others
+    /// learn it from that member.
     mutating func noteSession(with member: PublicKey, saidReset: Bool, _ members: inout Members) {
         isolatedSince = nil
         members[member]?.hasEnded = false
@@ -133,7 +130,7 @@ struct ConversationAgreement: Sendable {
         return members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
     }
 
-    /// The seed's words; its lifetimes know no mailbox.
+    /// Seed texts, where the seed has them; its lifetimes have no mailbox.
     private static func text(_ terms: LifetimeTerms, previous: LifetimeTerms) -> String {
         if !terms.keepsSomething {
             let what = previous.keepsSomething ? "Messages are no longer kept" : "Messages are not kept"
@@ -145,19 +142,17 @@ struct ConversationAgreement: Sendable {
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
     }
 
-    /// A renewal by every member's policy takes no longer than this.
+    /// Renewals by the policies of all members take at most this long.
     private static let renewalTime = 5 * Milliseconds.second
 
-    /// When ``showEndIfDue(_:_:)`` has something to show; `nil` for never.
     var nextDeadline: Timestamp? { heldEnd?.until }
 
-    /// Shows the session's end, since no renewal has come.
     mutating func showEndIfDue(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         guard let heldEnd, heldEnd.until <= turn.now else { return [] }
         return showEnd(record, &turn)
     }
 
-    /// Shows the session's end that waits for a renewal, if there is one.
+    /// Reports the held end of the session, if there is one.
     mutating func showEnd(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         guard let held = heldEnd else { return [] }
         heldEnd = nil
@@ -179,10 +174,10 @@ struct ConversationAgreement: Sendable {
 
     private static let noMailbox = "A mailbox may no longer hold messages"
 
-    /// Shown here only; expires with the contents around it (section 6, point 11).
+    /// Never sent; expires like the contents around it (Lifetime.md, "What is shown").
     private func systemMessage(_ text: String, _ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
         var kept = placement(of: .text, record, turn)
-        // It need not wait for an unlock.
+        // A system message need not wait for the unlock.
         if case .untilUnlocked = kept.keeping {
             kept = Placement(lifetime: .ephemeral, agreement: nil, expiresAt: nil, keeping: .memory)
         }
@@ -204,15 +199,12 @@ struct ConversationAgreement: Sendable {
         turn.isLocked ? .ask : setPolicy(record) ?? turn.defaultPolicy
     }
 
-    /// `nil` follows the node's default.
     func setPolicy(_ record: ConversationRecord) -> LifetimePolicy? { machine?.record.policy ?? record.lifetime.policy }
 
-    /// Our own bound on what is kept here; `nil`: the node's default.
     func setCap(_ record: ConversationRecord) -> LifetimeCap? { machine?.record.cap ?? record.lifetime.cap }
 
     func cap(_ record: ConversationRecord, _ turn: Turn) -> LifetimeCap { setCap(record) ?? turn.defaultCap }
 
-    /// How a content of ours that is sent now is kept.
     func placement(of kind: ContentKind, _ record: ConversationRecord, _ turn: Turn) -> Placement {
         let retention = Retention.sent(kind, under: terms, cap: cap(record, turn), now: turn.now)
         return Placement(
@@ -225,7 +217,7 @@ struct ConversationAgreement: Sendable {
         return turn.isLocked ? .untilUnlocked(retention.tier) : .disk(retention.tier)
     }
 
-    // MARK: Withdrawals that cross our accept
+    // MARK: A withdrawal that crosses our accept
 
     /// The proposer has used the newest agreement, so it holds it.
     mutating func confirm(by member: PublicKey) {
@@ -234,7 +226,7 @@ struct ConversationAgreement: Sendable {
         machine?.confirm(agreement.id)
     }
 
-    /// Also of what was sent before a restart: the agreement need not stand any more for its proposer to take it back.
+    /// Also covers messages sent before a restart: the proposer can withdraw even after the session has ended.
     mutating func noteUnconfirmed(_ content: Content) {
         guard let machine, let agreement = content.agreement, agreement != machine.record.confirmed,
             agreement == machine.inForce?.id || agreement == machine.record.head?.id,
@@ -254,13 +246,11 @@ struct ConversationAgreement: Sendable {
     }
 }
 
-/// How a content that is sent is kept, here and by the others.
+/// How a sent content is kept, here and by the receivers.
 struct Placement: Hashable, Sendable {
-    /// As agreed, for contents of its kind.
     var lifetime: Lifetime
-    /// `nil` when ephemeral.
     var agreement: AgreementID?
-    /// Of our own copy.
+    /// When our own copy expires.
     var expiresAt: Timestamp?
     var keeping: NodeAction.Keeping
 }

@@ -20,7 +20,7 @@ package enum Lifetime: String, Sendable, Hashable, CaseIterable, Codable, Compar
         }
     }
 
-    /// As the seed's texts have it.
+    /// The seed's text.
     package var displayName: String {
         switch self {
         case .ephemeral: "Delete on Leave (Ephemeral)"
@@ -37,16 +37,14 @@ package enum Lifetime: String, Sendable, Hashable, CaseIterable, Codable, Compar
     }
 }
 
-/// One's own standing answer to proposals.
+/// A node's standing answer to proposals.
 package enum LifetimePolicy: Hashable, Sendable, Codable {
-    /// Ask the user.
     case ask
-    /// Accept up to this lifetime without asking, and up to this use of a mailbox; ask for more.
+    /// Accepts up to this lifetime and this use of a mailbox; asks for more.
     case acceptUpTo(Lifetime, mailbox: MailboxConsent = .no)
-    /// Reject every proposal.
     case refuse
 
-    /// `nil` unless it is `ask`, `refuse`, or `accept-up-to:` and a lifetime, with `:ram` or `:disk` behind it or nothing.
+    /// Parses `ask`, `refuse`, or `accept-up-to:` and a lifetime, then `:ram`, `:disk` or nothing.
     package init?(_ text: some StringProtocol) {
         switch text {
         case "ask": self = .ask
@@ -67,7 +65,6 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
-    /// As people write it.
     package var text: String {
         switch self {
         case .ask: "ask"
@@ -77,13 +74,12 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
-    /// The narrowest policy that accepts these terms; `nil` when they may keep something for longer than any lifetime.
+    /// The narrowest policy that accepts these terms; `nil` when they may keep contents longer than any lifetime.
     package static func accepting(_ terms: LifetimeTerms) -> LifetimePolicy? {
         Lifetime.allCases.map { .acceptUpTo($0, mailbox: terms.mailbox) }.first { $0.accepts(terms) }
     }
 
-    /// Whether it answers a proposal of these terms with yes, without asking: nothing would be kept for longer than it
-    /// says, nor be held by a mailbox in a way that it does not name.
+    /// Whether it accepts these terms without asking the user.
     package func accepts(_ terms: LifetimeTerms) -> Bool {
         switch self {
         case .acceptUpTo(let longest, let mailbox):

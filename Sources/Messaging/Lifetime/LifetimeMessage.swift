@@ -1,15 +1,14 @@
 import Crypto
 
-/// One member's wish to keep messages for a time, signed (section 6, point 2).
+/// One member's signed proposal of terms (Lifetime.md, "Signed values").
 package struct LifetimeProposal: Hashable, Sendable, Codable {
     package var conversation: ConversationID
-    /// Version of the member list for which it holds.
+    /// The version of the member list that it is for.
     package var membership: UInt64
-    /// Number of the agreement that it would become, under this member list.
+    /// Number of the resulting agreement under this member list.
     package var epoch: UInt64
     /// The proposer's newest agreement.
     package var previous: AgreementID
-    /// What is proposed.
     package var terms: LifetimeTerms
     /// By the proposer's clock; decides between crossing proposals.
     package var proposedAt: Timestamp
@@ -18,7 +17,6 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
     package var proposer: PublicKey
     package var signature: SchnorrSignature
 
-    /// The fields before they are signed; `signed(by:_:)` turns them into a proposal.
     package struct Unsigned {
         package var conversation: ConversationID
         package var membership: UInt64
@@ -85,14 +83,12 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
     }
 
     package var ballot: Ballot { Ballot(membership: membership, epoch: epoch) }
-    /// Of texts, and of all that has no lifetime of its own.
     package var lifetime: Lifetime { terms.lifetime }
     /// The hash that was signed.
     package var id: ProposalID { ProposalID(unchecked: digest) }
     package var isSignatureValid: Bool { proposer.isValid(signature, for: digest) }
 }
 
-/// Consent to one proposal, signed.
 package struct LifetimeAccept: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var proposal: ProposalID
@@ -142,7 +138,7 @@ package struct LifetimeAccept: Hashable, Sendable, Codable {
     package var isSignatureValid: Bool { acceptor.isValid(signature, for: digest) }
 }
 
-/// Why a proposal was turned down. Never free text, never shown as the peer wrote it.
+/// Why a proposal was rejected: a fixed value, so that no text of a peer is shown.
 package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
     case userDeclined = "user_declined"
     case policy
@@ -150,23 +146,21 @@ package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
     /// The proposal builds on an agreement that is not the newest one.
     case stale
     case unknown
-    /// Too many proposals of this member at once.
     case rateLimited = "rate_limited"
-    /// Somebody has come or gone meanwhile.
+    /// A member has joined or left meanwhile.
     case membershipChanged = "membership_changed"
 }
 
-/// What members say to each other about the lifetime.
 package enum LifetimeMessage: Hashable, Sendable {
     case proposal(LifetimeProposal)
     case accept(LifetimeAccept)
     case reject(ProposalID, LifetimeRejectReason)
     case withdraw(ProposalID)
-    /// A proposal whose lifetime this version does not know. Rejected.
+    /// A proposal with a lifetime unknown to this version; it is rejected.
     case unsupported(ProposalID?)
-    /// All have accepted: the proposer's bundle, or a newer agreement for whoever has missed it.
+    /// All have accepted: the proposer's bundle, or a newer agreement for a member that missed it.
     case agreement(Agreement)
-    /// The session has ended, and this agreement with it. Nothing is signed: it only shortens.
-    /// `renewable`: what a standing policy of the sender would renew.
+    /// The session and this agreement have ended. Unsigned, since it only shortens. `renewable`: by the sender's
+    /// policy.
     case ended(AgreementID, renewable: LifetimeTerms?)
 }

@@ -1,58 +1,57 @@
 import Crypto
 
 extension LifetimeStateMachine {
-    /// What survives a restart. Saved before anything that rests on it is sent.
+    /// The durable state, saved before any frame that depends on it is sent.
     package struct Record: Hashable, Sendable, Codable {
         /// The newest agreement.
         package var head: Agreement?
         /// ``head`` stands: its session has not ended.
         package var isStanding = false
-        /// What stood before, for a withdrawal that crosses our accept.
+        /// The previous agreement, restored when a withdrawal crosses our accept.
         package var before: Agreement?
-        /// Older agreements whole, so that what is stored under them can be proven; oldest first.
+        /// Older agreements, oldest first; kept whole as proof for messages stored under them.
         package var earlier: [Agreement] = []
         /// The highest ballot of an agreement that all members of its time have signed; proposals must exceed it.
         package var newest = Ballot()
-        /// The highest ballot of our own proposals, and of those that others have named, which nobody signs: never more
-        /// than ``Limits/epochsBelieved`` above ``newest`` by the word of others. Our own proposals exceed it.
+        /// The highest ballot of our proposals, and of ballots that others named; our next proposal exceeds it. Named
+        /// ballots are unsigned, so they count up to ``Limits/epochsBelieved`` above ``newest`` only.
         package var seen = Ballot()
-        /// Agreements that were in force here and under which a content may still arrive, oldest first.
+        /// Agreements that were in force here and under which contents may still arrive, oldest first.
         package var known: [KnownAgreement] = []
-        /// Up to which ballot the proposals of a member are void: taken back, or consent to them is.
+        /// Per member, the ballot up to which its proposals are void: withdrawn, or our accept of them is.
         package var floors: [BallotFloor] = []
-        /// What we have signed last without having seen the others' signatures.
+        /// Our last accept, while the signatures of others are missing.
         package var accepted: AcceptedProposal?
-        /// The newest agreement that the proposer has shown to hold: it cannot take it back any more.
+        /// The newest agreement that its proposer has shown to hold, so that it can no longer withdraw it.
         package var confirmed: AgreementID?
-        /// When the agreement that stands came to be.
+        /// When ``head`` came to stand here.
         package var settledAt: Timestamp?
-        /// What a standing policy of all members would renew.
+        /// The terms that ended with the last session, for a renewal.
         package var renewable: LifetimeTerms?
         /// `nil`: the node's default policy.
         package var policy: LifetimePolicy?
         /// `nil`: the node's default cap.
         package var cap: LifetimeCap?
-        /// Agreements of an earlier version of the member list count no more: we were alone since.
+        /// Agreements of earlier versions of the member list are void: we have been alone since.
         package var membershipFloor: UInt64 = 0
 
         package init() {}
     }
 
-    /// What is kept of an agreement.
+    /// The part of an agreement that its contents need.
     package struct KnownAgreement: Hashable, Sendable, Codable {
         package var id: AgreementID
         package var terms: LifetimeTerms
-        /// When it ceased to be in force: it covers what was sent before.
+        /// When it ceased to be in force; it covers contents sent before.
         package var endedAt: Timestamp?
     }
 
-    /// Proposals of a member that are void.
+    /// A member's proposals up to this ballot are void.
     package struct BallotFloor: Hashable, Sendable, Codable {
         package var proposer: PublicKey
         package var ballot: Ballot
     }
 
-    /// A proposal that we have accepted.
     package struct AcceptedProposal: Hashable, Sendable, Codable {
         package var id: ProposalID
         package var proposer: PublicKey

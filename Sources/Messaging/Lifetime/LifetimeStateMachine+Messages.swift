@@ -1,10 +1,7 @@
 import Crypto
 
-/// What other members say.
 extension LifetimeStateMachine {
-    /// - Parameters:
-    ///   - from: who has sent it, as the link's handshake has shown.
-    ///   - policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
+    /// - Parameter policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
     package mutating func receive(
         _ message: LifetimeMessage, from: PublicKey, policy: LifetimePolicy, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
@@ -31,8 +28,7 @@ extension LifetimeStateMachine {
 
     // MARK: Proposals
 
-    /// A proposal that we know: one that is open, repeated after a lost link or relayed, or one that is over. Free of the
-    /// rate limit.
+    /// Answers a known proposal, open or ended, that a new link or another member repeats. Free of the rate limit.
     private func answerAgain(_ proposal: LifetimeProposal, from: PublicKey) -> [Action]? {
         switch negotiation {
         case .settled: break
@@ -46,8 +42,7 @@ extension LifetimeStateMachine {
         return [.sendTo(from, .reject(proposal.id, reason))]
     }
 
-    /// Too many. An honest member's is answered all the same, so that it does not wait for ever; but no more often than
-    /// it may propose.
+    /// Answers a proposal beyond the rate limit, for honest proposers; at most once per ``Limits/proposalInterval``.
     private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
         if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalInterval {
             peers[from]?.unanswered = id
@@ -88,10 +83,10 @@ extension LifetimeStateMachine {
             void(ours)
             negotiation = .settled
             actions.append(.save)
-            // Of two, the other one gives way by itself when it has ours.
+            // With two members the peer drops ours by itself, since its own survives there too.
             if !isPair { actions.append(.send(.withdraw(ours.id))) }
             if ours.terms == proposal.terms {
-                // Both have proposed the same: our own signed wish is our consent.
+                // Both proposed the same terms: our signed proposal is our consent.
                 return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
             }
         }
@@ -107,8 +102,7 @@ extension LifetimeStateMachine {
         return actions + [.asked(proposal)]
     }
 
-    /// Keeps the better of two crossing proposals. Whoever made the worse one gives way when it sees the better, so it is
-    /// shown that.
+    /// Keeps the better of two crossing proposals. Shows it to `from`, so that the worse one's proposer gives way.
     private func keep(_ better: LifetimeProposal, from: PublicKey) -> [Action] {
         isPair || from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
     }
@@ -126,7 +120,7 @@ extension LifetimeStateMachine {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
                 return [.signed(proposal.id, by: accept.acceptor)]
             }
-            // Of two, it tells the acceptor that we hold it, and cannot take it back any more.
+            // With two members the bundle tells the acceptor that we hold it and can no longer withdraw.
             return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now) + [
                 .send(.agreement(agreement))
             ]
@@ -137,13 +131,13 @@ extension LifetimeStateMachine {
             return merged.isEmpty ? [.dropped] : merged
         }
         if !isPair, let known = hear(accept, from: from) { return known }
-        // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
+        // The accept is for a proposal that we withdrew or that a crossing one replaced: the acceptor must not keep it.
         return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
     }
 
     /// Notes an accept of another member's proposal, for display: the agreement comes from the proposer. The acceptor
     /// sends it, or the proposer over a new link.
-    /// - Returns: `nil` when the accept is not of the open proposal.
+    /// - Returns: `nil` when the accept is not for the open proposal.
     private mutating func hear(_ accept: LifetimeAccept, from: PublicKey) -> [Action]? {
         guard accept.acceptor != own, peers[accept.acceptor] != nil else { return nil }
         let open: LifetimeProposal
@@ -151,8 +145,8 @@ extension LifetimeStateMachine {
         case .asked(let proposal, _) where proposal.id == accept.proposal: open = proposal
         case .accepted(let proposal, _, _, _) where proposal.id == accept.proposal: open = proposal
         case .settled, .proposed, .asked, .accepted:
-            // The accept may have overtaken its proposal, which comes over another link. It does not replace a
-            // verified one: two accepts in turns would cost a signature check each.
+            // The accept may have overtaken its proposal on another link. It replaces no verified accept: two accepts
+            // in turns would cost a signature check each.
             if from == accept.acceptor, heard[from] == nil || heard[from]?.proposal != pending?.proposal.id {
                 heard[from] = accept
             }
@@ -166,7 +160,7 @@ extension LifetimeStateMachine {
         return [.signed(accept.proposal, by: accept.acceptor)]
     }
 
-    /// Drops accepts that came before their proposal and do not fit it.
+    /// Drops accepts that overtook their proposal and do not fit it, or are forged.
     private mutating func verifyHeard(_ proposal: LifetimeProposal) {
         let id = proposal.id
         heard = heard.filter { $0.value.proposal != id || ($0.value.fits(proposal, id) && $0.value.isSignatureValid) }
@@ -180,13 +174,13 @@ extension LifetimeStateMachine {
         var isChanged = false
         var marks: [Action] = []
         for accept in accepts where !head.isSigned(by: accept.acceptor) {
-            // Nobody honest shows what does not verify: one check is all that such a frame costs.
+            // Honest members send no invalid accept, so such a frame costs one check only.
             guard accept.fits(head.proposal, id), accept.isSignatureValid else {
                 marks = [.forged]
                 break
             }
             if head.accepts.count >= Limits.memberCount - 1 {
-                // Members that are gone make room for those that are here; one that nobody knows yet has none.
+                // A former member's accept makes room for a present member's. A member not known yet gets no room.
                 guard peers[accept.acceptor] != nil || accept.acceptor == own,
                     let gone = head.accepts.first(where: { peers[$0.acceptor] == nil && $0.acceptor != own })
                 else { continue }
@@ -205,7 +199,7 @@ extension LifetimeStateMachine {
     ) -> [Action] {
         switch negotiation {
         case .proposed(let proposal, _, _) where proposal.id == id:
-            // One member's no is the end for all.
+            // One rejection ends the proposal for all.
             void(proposal)
             negotiation = .settled
             if reason == .rateLimited { renewLater(id, now: now) }
@@ -234,7 +228,7 @@ extension LifetimeStateMachine {
         guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
             record.confirmed != head.id
         else {
-            // The proposal may still come, over the link of its proposer or of a member that missed the withdrawal.
+            // The proposal may still arrive, from its proposer or from a member that missed the withdrawal.
             if record.head?.proposal.id != id, pending?.proposal.id != id,
                 !endedProposals.contains(where: { $0.id == id })
             {
@@ -256,8 +250,8 @@ extension LifetimeStateMachine {
         record.isStanding = false
         if let before { record.earlier.removeAll { $0.id == before.id } }
         if wasStanding, let before {
-            // What stood before comes back at once or not at all, when it is the wider one: a proposer may not undo a
-            // tightening later.
+            // If the old terms keep more, they return only within ``Limits/withdrawalWindow``: else a proposer could
+            // undo a tightening later by withdrawing it.
             let isPrompt = record.settledAt.map { now - $0 <= Limits.withdrawalWindow } ?? false
             record.isStanding = isPrompt || before.terms.isNoWider(than: head.terms)
             if inForce != nil {
@@ -266,7 +260,7 @@ extension LifetimeStateMachine {
                 }
             }
             if !record.isStanding {
-                // The proposer still has it: it is told, so that both have none.
+                // `ended` makes the proposer, which still has the old agreement, drop it too.
                 return [
                     .save, .sendTo(head.proposal.proposer, .ended(before.id, renewable: nil)), .rolledBack(head.id),
                     .withdrawn(head.proposal.id),
@@ -278,17 +272,17 @@ extension LifetimeStateMachine {
 
     // MARK: Agreements
 
-    /// What a whole agreement that somebody shows is to us.
+    /// Our verdict on an agreement that another member shows.
     enum Shown: Hashable, Sendable {
-        /// It is our newest one, perhaps with more signatures.
+        /// Our newest one, perhaps with more signatures.
         case known
-        /// Newer than ours, and signed by us: it becomes our newest one.
+        /// Newer than ours and signed by us: it becomes our newest one.
         case newer
-        /// It rests on a proposal of ours that we have taken back.
+        /// For a proposal that we have withdrawn.
         case takenBack
-        /// All have signed it, and we have taken back our consent: it counts no more, but its ballot is used up.
+        /// Signed by all, but we have withdrawn our accept: it is void, and its ballot is used up.
         case void
-        /// Forged, older, void, or not ours to believe.
+        /// Forged, older, or without the signatures it needs.
         case refused
     }
 
@@ -298,17 +292,17 @@ extension LifetimeStateMachine {
         guard proposal.conversation == conversation, proposal.membership >= record.membershipFloor,
             agreement.isSigned(by: own), agreement.isSigned(by: from), isNewer(agreement, than: record.head)
         else { return .refused }
-        // What two of many have signed must not use up ballots that the others do not know of.
+        // An agreement not signed by all must not raise `newest`: two members could block the rest.
         let isOfAll = agreement.covers(members)
         if proposal.membership == membership, !isOfAll { return .refused }
         guard agreement.isValid(conversation: conversation) else { return .refused }
         if isVoid(proposal) { return proposal.proposer == own ? .takenBack : .void }
-        // What we have proposed we gather ourselves.
+        // For our own proposal we gather the accepts ourselves.
         if proposal.proposer == own, !isOfAll { return .refused }
         return .newer
     }
 
-    /// The higher ballot; of one ballot, what would survive a crossing.
+    /// The higher ballot is newer; of equal ballots the one that survives a crossing.
     func isNewer(_ agreement: Agreement, than other: Agreement?) -> Bool {
         guard let other else { return agreement.ballot > record.newest }
         if agreement.ballot != other.ballot { return agreement.ballot > record.newest }
@@ -324,7 +318,7 @@ extension LifetimeStateMachine {
             record.confirmed = agreement.id
             return merged.contains(.save) ? merged : merged + [.save]
         }
-        // Verifying it costs as many signatures as there are members.
+        // Verification costs one signature check per member.
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }
         let shown = examine(agreement, from: from)
         switch shown {
@@ -337,7 +331,7 @@ extension LifetimeStateMachine {
             if let standing, isNewer(standing, thanShown: agreement) {
                 return noted + [.dropped, .sendTo(from, .agreement(standing))]
             }
-            // What one of us cannot have in force, none has: neither theirs nor what it has replaced there.
+            // An agreement holds at all members or at none: theirs ends, and so does ours, which it has replaced there.
             return noted + [.dropped, ended(agreement, to: from)]
                 + endStanding(standing, inForce: inForce, .reported, telling: own, renewable: nil, now: now)
         }
@@ -351,7 +345,7 @@ extension LifetimeStateMachine {
         .sendTo(member, .ended(agreement.id, renewable: nil))
     }
 
-    /// Whether our part of it was a standing policy's.
+    /// Whether our standing policy gave our accept.
     func isAutomatic(_ agreement: Agreement) -> Bool {
         if case .accepted(let proposal, _, _, true) = negotiation {
             proposal.id == agreement.proposal.id

@@ -1,19 +1,16 @@
 import Crypto
 
-/// Sessions, and who is there (section 6, point 6).
+/// Sessions and members (Lifetime.md, "Sessions", "Members").
 extension LifetimeStateMachine {
     // MARK: Sessions
 
-    /// Where we stand, for another member.
-    /// - Parameters:
-    ///   - reset: our session has ended since the last link.
-    ///   - policy: our standing answer now; decides what we would renew.
+    /// - Parameter reset: our session has ended since the last link.
     package func sessionStart(reset: Bool, policy: LifetimePolicy) -> SessionStart {
         var open: ProposalID?
         if case .proposed(let proposal, _, _) = negotiation { open = proposal.id }
         return SessionStart(
             reset: reset, inForce: standing?.id,
-            // Others need the signatures of those who are here; and ours, since who shows it has signed it.
+            // With the signatures of current members, and ours: a receiver believes only a signer.
             head: record.head?.keeping(members + [own]), renewable: renewable(policy),
             epoch: max(signedEpoch, record.seen.epoch(under: membership)), open: open)
     }
@@ -25,7 +22,7 @@ extension LifetimeStateMachine {
         return last
     }
 
-    /// Both sides of a link have said where they stand. They come to the same agreement, or to none.
+    /// Called after the session exchange: both sides come to the same agreement, or to none.
     /// - Parameter hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
         with from: PublicKey, sent: SessionStart, received: SessionStart, hasRestarted: Bool = false, now: Timestamp,
@@ -40,7 +37,7 @@ extension LifetimeStateMachine {
         let was = standing
         let wasInForce = inForce
         if !isPair, was?.id != sent.inForce {
-            // Since we said where we stand, another member has brought an agreement, or the end of one.
+            // Another member has changed our agreement since we sent our session start.
             if let was {
                 actions.append(.sendTo(from, .agreement(was)))
             } else if let said = sent.inForce {
@@ -49,7 +46,7 @@ extension LifetimeStateMachine {
         }
         let automatic = received.head.map(isAutomatic) ?? false
         var caughtUp = false
-        // An agreement of more members: who cannot have it in force says so, since the other side expects it to catch up.
+        // With three or more members the peer assumes that we adopt its agreement. If we cannot, send `ended`.
         let isOfMore = !isPair || received.head.map { !$0.isOfTwo } ?? false
         if let head = received.head {
             switch examine(head, from: from) {
@@ -60,7 +57,7 @@ extension LifetimeStateMachine {
             case .void: actions += useUp(head.ballot)
             case .refused: break
             case .newer:
-                // Whether it stands is decided below.
+                // The code below decides whether it stands.
                 if let was { end(was.id, now: now) }
                 adopt(head)
                 record.isStanding = false
@@ -73,7 +70,7 @@ extension LifetimeStateMachine {
             actions += closeOpen(with: from)
             allowRenewal()
             if !isPair, !caughtUp, let was, was.id != sent.inForce {
-                // All have signed it since the link was opened: it is of the new session.
+                // All have signed it since the link opened, so it belongs to the new session.
                 return actions + resume(with: from, received)
             }
             let end = SessionEnd.away(hasRestarted ? own : from)
@@ -98,15 +95,15 @@ extension LifetimeStateMachine {
             return actions + renew(now: now, key: key, random: &random)
         }
         actions += resume(with: from, received)
-        // Of two, both have been told of the end when it happened.
+        // With two members both learned of the end when it happened.
         return isPair ? actions : actions + renew(now: now, key: key, random: &random)
     }
 
-    /// A newer agreement that we have missed.
+    /// Adopts a newer agreement that we have missed.
     private mutating func settleShown(
         _ head: Agreement, from: PublicKey, was: Agreement?, automatic: Bool, now: Timestamp
     ) -> [Action] {
-        // Of two, the acceptor shows it to the proposer, who then holds both signatures.
+        // With two members the acceptor shows it to the proposer, which then holds both signatures.
         let isConfirmed = !isPair || !head.isOfTwo || head.proposal.proposer == own || from == head.proposal.proposer
         var actions = settle(head, isConfirmed: isConfirmed, automatic: automatic, now: now)
         guard let was else { return actions }
@@ -118,27 +115,27 @@ extension LifetimeStateMachine {
         return inForce == nil ? actions + [.suspended(previous: was.terms)] : actions
     }
 
-    /// Contents under it may still come, though it does not stand here.
+    /// Contents under the agreement may still arrive, though it does not stand here.
     private mutating func know(_ agreement: Agreement, endedAt: Timestamp) {
         guard agreement.covers(members), !record.known.contains(where: { $0.id == agreement.id }) else { return }
         record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms, endedAt: endedAt))
         if record.known.count > Limits.agreementCount { record.known.removeFirst() }
     }
 
-    /// Whether what stands here does so there too, or will once the other side has caught up.
+    /// Whether the peer has the same standing agreement, or will after catching up.
     private func agrees(with from: PublicKey, _ received: SessionStart) -> Bool {
         if standing?.id == received.inForce { return true }
         if let standing, (received.head?.ballot ?? Ballot()) < standing.ballot {
-            // Of two, the acceptor holds what it has signed: if it does not, it has rolled it back. What was made when
-            // there were more members may not have reached it yet.
+            // With two members the acceptor holds the agreement it has signed, unless it rolled back. One made among
+            // more members may not have reached it yet.
             return isPair && standing.isOfTwo ? standing.proposal.proposer == from : standing.isSigned(by: from)
         }
-        // The other side accepted what we took back; it will roll back to what stands here.
+        // The peer accepted a proposal that we withdrew; it will roll back to our standing agreement.
         guard isPair, let head = received.head else { return false }
         return head.id == received.inForce && head.proposal.proposer == own && isVoid(head.proposal)
     }
 
-    /// What was open goes on over the new link.
+    /// Continues the open proposal on the new link.
     private mutating func resume(with from: PublicKey, _ received: SessionStart) -> [Action] {
         switch negotiation {
         case .settled: return []
@@ -157,14 +154,14 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// The end of a session with this member ends what one of the two has proposed.
+    /// Ends the open proposal if this member or we have made it.
     private mutating func closeOpen(with from: PublicKey) -> [Action] {
         var voided: [Action] = []
         if let accepted = record.accepted {
             switch negotiation {
             case .accepted: break
             case .settled, .proposed, .asked:
-                // Of before a restart of ours.
+                // Accepted before our restart.
                 void(accepted.proposer, upTo: accepted.ballot)
                 record.accepted = nil
                 voided = [.save]
@@ -187,8 +184,8 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// Ends the agreement that stood, and tells the others, who may not have seen why.
-    /// - Parameter telling: has been told by what we sent when the link opened.
+    /// Ends the standing agreement and tells the others, which may not have seen the cause.
+    /// - Parameter other: already told by our session start.
     mutating func endStanding(
         _ ended: Agreement?, inForce: Agreement?, _ end: SessionEnd, telling other: PublicKey,
         renewable: LifetimeTerms?, now: Timestamp
@@ -207,7 +204,7 @@ extension LifetimeStateMachine {
         return actions
     }
 
-    /// Another member has seen the end of the session. It only shortens, so it needs no proof.
+    /// Another member reports the end of the session. It only shortens, so it needs no proof.
     mutating func receiveEnd(
         of id: AgreementID, renewable theirs: LifetimeTerms?, from: PublicKey, policy: LifetimePolicy, now: Timestamp,
         key: IdentityKey, random: inout some RandomNumberGenerator
@@ -221,21 +218,20 @@ extension LifetimeStateMachine {
         var actions: [Action] = []
         if record.isStanding {
             ownRenewable = self.renewable(policy)
-            // Whoever has told us knows what we would renew only from us.
+            // The reporting member, too, learns from this message which terms we would renew.
             actions = endStanding(
                 standing, inForce: inForce, .reported, telling: own, renewable: ownRenewable, now: now)
         }
         return actions + renew(now: now, key: key, random: &random)
     }
 
-    /// Every member has said that its policy renews the same terms.
+    /// The policies of all members renew the same terms.
     var isRenewable: Bool {
         guard let terms = ownRenewable, !members.isEmpty else { return false }
         return members.allSatisfy { peers[$0]?.renewable == terms }
     }
 
-    /// A standing policy of every member renews the last agreement; the member with the smallest key asks. When it has
-    /// asked too often lately it asks later.
+    /// All policies renew the last terms: the member with the smallest key proposes, later if over the rate limit.
     private mutating func renew(now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator) -> [Action]
     {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
@@ -259,8 +255,6 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// Proposes the renewal that would have come too soon, if it is still wanted.
-    /// - Parameter policy: our standing answer now.
     package mutating func renewIfDue(
         policy: LifetimePolicy, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
@@ -274,7 +268,7 @@ extension LifetimeStateMachine {
         return renew(now: now, key: key, random: &random)
     }
 
-    /// The renewal has come too soon for the other side: once more, a few times.
+    /// The other side refused the renewal as too soon: tries again, at most ``Limits/renewalRefusalCount`` times.
     mutating func renewLater(_ refused: ProposalID, now: Timestamp) {
         guard refused == renewal, refusedRenewalCount < Limits.renewalRefusalCount else { return }
         refusedRenewalCount += 1
@@ -282,7 +276,6 @@ extension LifetimeStateMachine {
         renewsAt = now + Limits.proposalInterval
     }
 
-    /// From here on the last agreement may be renewed.
     private mutating func allowRenewal() {
         mayRenew = true
         refusedRenewalCount = 0
@@ -290,21 +283,20 @@ extension LifetimeStateMachine {
 
     // MARK: Epochs
 
-    /// The highest epoch under this member list of what we have signed, and of what all have.
+    /// The highest epoch under this member list that we, or all members, have signed.
     var signedEpoch: UInt64 {
         let signed = [record.newest, record.accepted?.ballot ?? Ballot()] + record.floors.map(\.ballot)
         return signed.map { $0.epoch(under: membership) }.max() ?? 0
     }
 
-    /// Another member has named this epoch, which proves nothing: it is believed up to a bound above what all have signed,
-    /// however often it is named. What others accept goes further than that (``Limits/epochsAhead``), so whoever believed
-    /// a liar is still heard by those who did not.
+    /// An unsigned epoch of another member raises our counter to at most ``Limits/epochsBelieved`` above `newest`.
+    /// Members accept proposals further ahead (``Limits/epochsAhead``), so they still hear a node that believed a liar.
     mutating func learn(_ epoch: UInt64) {
         let bound = record.newest.epoch(under: membership).saturatingAdd(Limits.epochsBelieved)
         record.seen = max(record.seen, Ballot(membership: membership, epoch: min(epoch, bound)))
     }
 
-    /// All have signed it: proposals must exceed it, though it does not count.
+    /// An agreement is void here but signed by all, so proposals must exceed its ballot.
     mutating func useUp(_ ballot: Ballot) -> [Action] {
         guard ballot > record.newest else { return [] }
         record.newest = ballot
@@ -313,7 +305,7 @@ extension LifetimeStateMachine {
 
     // MARK: Members
 
-    /// Somebody has come or gone. Who has gone changes nothing in force; who has come has yet to sign.
+    /// A gone member changes nothing in force; a new member has yet to sign.
     package mutating func membersChanged(to members: [PublicKey], membership: UInt64, now: Timestamp) -> [Action] {
         let was = inForce
         let others = members.filter { $0 != own }.sorted()
@@ -325,7 +317,7 @@ extension LifetimeStateMachine {
         heard = heard.filter { others.contains($0.key) }
         for member in others where peers[member] == nil { peers[member] = Peer() }
         guard !others.isEmpty else {
-            // Alone: what was agreed with those who are gone never comes back.
+            // Alone: agreements with former members never return.
             let (after, overflow) = membership.addingReportingOverflow(1)
             record.membershipFloor = overflow ? membership : after
             record.renewable = nil
@@ -341,7 +333,7 @@ extension LifetimeStateMachine {
         return actions + (changed.isEmpty ? [] : [.save]) + changed
     }
 
-    /// A proposal is for the members that it names.
+    /// A proposal is for one member list.
     private mutating func closeAll() -> [Action] {
         switch negotiation {
         case .settled: return []
@@ -355,11 +347,11 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// We have entered under an agreement that the welcome has shown: joining is consent to it.
+    /// Joining is consent to the agreement in the welcome.
     package mutating func joined(
         under agreement: Agreement, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
-        // It was made before we were in the list.
+        // The agreement is older than our membership.
         guard record.head == nil, !members.isEmpty, agreement.proposal.membership < membership,
             agreement.isValid(conversation: conversation), !agreement.isSigned(by: own),
             agreement.accepts.count < Limits.memberCount - 1

@@ -1,8 +1,7 @@
 import Crypto
 
-/// What our user does.
 extension LifetimeStateMachine {
-    /// Proposes `terms`; if another member has proposed the same, accepts that.
+    /// Proposes `terms`, or accepts an open proposal of the same terms.
     package mutating func propose(
         _ terms: LifetimeTerms, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) throws(Refusal) -> [Action] {
@@ -18,7 +17,7 @@ extension LifetimeStateMachine {
         switch negotiation {
         case .settled, .accepted: break
         case .proposed(let old, _, _): actions += takeBack(old)
-        // Our answer is later than what it answers, whatever the clocks say.
+        // A counter-proposal needs the later stamp, whatever the clocks say.
         case .asked(let other, _):
             stamp = max(now, other.proposedAt + 1)
             close(other, nil)
@@ -29,14 +28,13 @@ extension LifetimeStateMachine {
             conversation: conversation, membership: membership, epoch: epoch, previous: record.head?.id ?? .none,
             terms: terms, proposedAt: stamp, nonce: random.bytes(16)
         ).signed(by: key, &random)
-        // Durable, so that after a crash no number is used twice.
+        // Durable, so that no epoch is used twice after a crash.
         record.seen = proposal.ballot
         negotiation = .proposed(proposal, at: now, accepts: [])
         return actions + [.save, .send(.proposal(proposal))]
     }
 
-    /// Accepts what another member has proposed.
-    /// - Parameter seen: what our user has looked at; a proposer may have put another one in its place since.
+    /// - Parameter seen: the proposal that the user saw; its proposer may have replaced it since.
     package mutating func accept(
         only seen: ProposalID? = nil, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) throws(Refusal) -> [Action] {
@@ -45,8 +43,7 @@ extension LifetimeStateMachine {
         return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
     }
 
-    /// Turns down what another member has proposed, also after having accepted it, while others have not. Changes
-    /// nothing in force.
+    /// Rejects another member's proposal, also after our accept. Changes nothing in force.
     package mutating func reject() throws(Refusal) -> [Action] {
         switch negotiation {
         case .settled, .proposed: throw .noProposal
@@ -59,7 +56,6 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// Takes back our own proposal. Changes nothing in force.
     package mutating func withdraw() throws(Refusal) -> [Action] {
         guard case .proposed(let proposal, _, _) = negotiation else { throw .noProposal }
         return takeBack(proposal)
@@ -67,13 +63,13 @@ extension LifetimeStateMachine {
 
     // MARK: Steps
 
-    /// Signs. Two members: that is the agreement.
+    /// Signs an accept. With two members this completes the agreement.
     mutating func consent(
         to proposal: LifetimeProposal, automatic: Bool, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard !key.isWiped else {
-            // Locked meanwhile: what would have been consent is a question.
+            // The storage was locked meanwhile, so our user is asked instead.
             negotiation = .asked(proposal, at: now)
             return automatic ? [] : [.asked(proposal)]
         }
@@ -81,7 +77,7 @@ extension LifetimeStateMachine {
         guard isPair else {
             negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
             record.accepted = AcceptedProposal(id: proposal.id, proposer: proposal.proposer, ballot: proposal.ballot)
-            // The others learn who has signed; the proposer gathers the agreement.
+            // All members learn of the accept; the proposer gathers the agreement.
             return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
         }
         let agreement = Agreement(proposal: proposal, accepts: [accept])
@@ -89,7 +85,7 @@ extension LifetimeStateMachine {
             + settle(agreement, isConfirmed: false, automatic: automatic, now: now)
     }
 
-    /// Puts an agreement in the place of the one that stands.
+    /// Replaces the standing agreement.
     mutating func settle(_ agreement: Agreement, isConfirmed: Bool, automatic: Bool, now: Timestamp) -> [Action] {
         let was = inForce
         var actions = closeOthers(than: agreement.proposal)
@@ -108,7 +104,7 @@ extension LifetimeStateMachine {
         return actions
     }
 
-    /// The newest agreement from now on; whether it stands, the caller says.
+    /// Makes this the newest agreement; the caller decides whether it stands.
     mutating func adopt(_ agreement: Agreement) {
         if let head = record.head, head.id != agreement.id {
             record.earlier.append(head)
@@ -118,7 +114,7 @@ extension LifetimeStateMachine {
         record.newest = max(record.newest, agreement.ballot)
     }
 
-    /// What changes for new messages when signatures, members or the agreement that stands have changed.
+    /// Reports a change of the agreement in force.
     mutating func coverage(was: Agreement?, automatic: Bool, now: Timestamp) -> [Action] {
         let agreement = inForce
         if agreement?.id == was?.id { return [] }
@@ -146,7 +142,7 @@ extension LifetimeStateMachine {
         }
     }
 
-    /// What was open besides the proposal that has become the agreement is over.
+    /// Ends an open proposal other than the one that became the agreement.
     private mutating func closeOthers(than proposal: LifetimeProposal) -> [Action] {
         defer { negotiation = .settled }
         record.accepted = nil
@@ -161,7 +157,7 @@ extension LifetimeStateMachine {
         }
     }
 
-    // MARK: What is void
+    // MARK: Void proposals
 
     mutating func takeBack(_ proposal: LifetimeProposal) -> [Action] {
         void(proposal)
@@ -169,13 +165,13 @@ extension LifetimeStateMachine {
         return [.save, .send(.withdraw(proposal.id))]
     }
 
-    /// Ends another member's proposal here. `rejected`: how we have answered, and will again.
+    /// Ends another member's proposal here. `rejected`: our answer, given again if the proposal is repeated.
     mutating func close(_ proposal: LifetimeProposal, _ rejected: LifetimeRejectReason?) {
         negotiation = .settled
         noteEnded(proposal.id, rejected)
     }
 
-    /// Takes back our consent to a proposal that has not become an agreement.
+    /// Withdraws our accept of a proposal that has not become an agreement.
     mutating func voidAccepted(_ proposal: LifetimeProposal, rejected: LifetimeRejectReason? = nil) {
         close(proposal, rejected)
         void(proposal)
@@ -205,7 +201,7 @@ extension LifetimeStateMachine {
 
     func floor(of proposer: PublicKey) -> Ballot? { record.floors.first { $0.proposer == proposer }?.ballot }
 
-    /// Taken back by its proposer, or by us after we had signed it.
+    /// Withdrawn by its proposer, or by us after our accept.
     func isVoid(_ proposal: LifetimeProposal) -> Bool {
         floor(of: proposal.proposer).map { proposal.ballot <= $0 } ?? false
     }

@@ -1,6 +1,6 @@
 import Crypto
 
-/// One member's side of the lifetime negotiation of a conversation (Lifetime.md). Two members or more.
+/// One member's side of the lifetime negotiation, in a conversation of two or more members (Lifetime.md).
 ///
 ///                     propose                      receive a proposal
 ///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐
@@ -13,95 +13,83 @@ import Crypto
 ///      proposed, accepted ──a proposal that survives ours──▶ asked
 ///      asked ──the user proposes something else──▶ proposed
 ///
-/// An agreement is a proposal and the accept of every other member. It *stands* from then until the session ends, and is
+/// An agreement is a proposal and the accept of every other member. It *stands* from then until the session ends. It is
 /// *in force* while it stands and every current member has signed it: a leaving member changes nothing, a new one
-/// suspends it until its accept has come. Proposing never changes ``inForce``. Nothing is stored unless under
-/// ``inForce``, or under an earlier agreement that a content names and that was in force here.
+/// suspends it until its accept arrives. Proposing never changes ``inForce``. Messages are stored only under
+/// ``inForce``, or under an earlier agreement that was in force here and that the content names.
 package struct LifetimeStateMachine: Hashable, Sendable {
     enum Negotiation: Hashable, Sendable {
-        /// Entered at start, and whenever a proposal ends. May go to `proposed`, `asked` and, by a standing policy, to
-        /// `accepted`.
+        /// Initial, and whenever a proposal ends. Next: `proposed`, `asked`, and by a standing policy `accepted`.
         case settled
-        /// We have proposed and gather accepts. May go to `settled`, and to `asked` when a crossing proposal survives
-        /// ours.
+        /// We have proposed and gather accepts. Next: `settled`, and `asked` when a crossing proposal survives ours.
         case proposed(LifetimeProposal, at: Timestamp, accepts: [LifetimeAccept])
-        /// Another member has proposed and our user is asked. May go to `settled`, to `accepted`, and to `proposed` when
-        /// our user answers with another value.
+        /// Another member has proposed. Next: `settled`, `accepted`, and `proposed` when our user proposes other terms.
         case asked(LifetimeProposal, at: Timestamp)
-        /// Three members or more: we have signed and wait for the others' signatures. May go to `settled`, and to `asked`
-        /// when a crossing proposal survives.
+        /// Three members or more: we have signed. Next: `settled`, and `asked` when a crossing proposal survives.
         case accepted(LifetimeProposal, LifetimeAccept, at: Timestamp, automatic: Bool)
     }
 
-    /// What is remembered of one other member while the node runs.
     struct Peer: Hashable, Sendable {
         var proposals = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
         var agreements = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
-        /// When a proposal beyond the rate was last answered, and the newest one that was not.
+        /// When we last answered a proposal beyond the rate limit, and the newest one not answered yet.
         var answeredAt: Timestamp?
         var unanswered: ProposalID?
-        /// What it has said it would renew.
+        /// The terms that the member's policy would renew.
         var renewable: LifetimeTerms?
     }
 
-    /// A proposal that is over here, and how we have answered it.
+    /// A proposal that has ended here, and our answer to it.
     struct EndedProposal: Hashable, Sendable {
         var id: ProposalID
         var rejected: LifetimeRejectReason?
-        /// The sender of a withdrawal that came before the proposal. The withdrawal counts if the proposer sent it.
+        /// The sender of a withdrawal that overtook the proposal. The withdrawal counts if the proposer sent it.
         var by: PublicKey?
     }
 
-    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
-        /// The record has changed: make it durable before what follows.
+        /// The record has changed: make it durable before the actions that follow.
         case save
-        /// To every other member.
         case send(LifetimeMessage)
         case sendTo(PublicKey, LifetimeMessage)
-        /// All have signed, and it is in force. `automatic`: a standing policy answered, or a new member's consent.
+        /// The agreement is in force. `automatic`: by a standing policy, or by a new member's accept.
         case agreed(Agreement, previous: LifetimeTerms, automatic: Bool)
-        /// Our user is to answer.
+        /// Our user must answer.
         case asked(LifetimeProposal)
-        /// A member has signed the open proposal, and others have not.
+        /// A member has signed the open proposal, others have not yet.
         case signed(ProposalID, by: PublicKey)
-        /// The open proposal was turned down.
         case rejected(ProposalID, LifetimeRejectReason)
-        /// Another member's proposal is gone.
+        /// Another member's proposal has ended.
         case withdrawn(ProposalID)
-        /// A proposal was answered by nobody for 24 hours, or the session has ended.
+        /// A proposal got no answer for 24 hours, or the session has ended.
         case expired(ProposalID)
-        /// The session has ended and the agreement with it.
         case reset(previous: LifetimeTerms, SessionEnd)
         /// A new member has yet to sign.
         case suspended(previous: LifetimeTerms)
-        /// We had accepted what the proposer took back: whatever was stored under it goes.
+        /// The proposer withdrew an agreement that we hold: messages stored under it are erased.
         case rolledBack(AgreementID)
-        /// A peer's message that answers nothing, repeats, floods or does not verify. Counted.
+        /// Counts a message of a peer that is unexpected, repeated, invalid or beyond a limit.
         case dropped
-        /// As `dropped`: its signature does not hold.
+        /// As `dropped`, for an invalid signature.
         case forged
     }
 
-    /// Why a session has ended.
     package enum SessionEnd: Hashable, Sendable {
-        /// This member, or our own node, was out of reach for longer than the grace, or was restarted.
+        /// This member or our own node was out of reach for longer than the grace, or was restarted.
         case away(PublicKey)
-        /// Another member has seen the end.
+        /// Another member reported the end.
         case reported
-        /// No other member is left.
         case alone
     }
 
-    /// Why our user cannot do this now.
+    /// Why the core refuses a command about the lifetime.
     package enum Refusal: Error, Hashable, Sendable {
-        /// Nothing waits for an answer, or nothing of ours is open.
+        /// No open proposal can be answered or withdrawn.
         case noProposal
-        /// What waits for an answer now is not what our user has seen.
+        /// The open proposal is not the one that the user saw.
         case otherProposal
-        /// Too many proposals; the next one may be made after this long.
+        /// Too many proposals; the next one is possible after this time.
         case tooSoon(Milliseconds)
-        /// These terms are in force already.
         case alreadyAgreed(Lifetime)
         /// We have accepted a proposal and the others have not answered yet.
         case alreadyAccepted
@@ -109,34 +97,31 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case invalidTerms
     }
 
-    /// The record as it is to be saved.
     package internal(set) var record: Record
     let conversation: ConversationID
     package let own: PublicKey
-    /// Version of the member list.
     package internal(set) var membership: UInt64
-    /// Everyone else, in the order of the keys.
+    /// The others, in the order of their keys.
     package internal(set) var members: [PublicKey]
     var negotiation: Negotiation = .settled
     var ownBucket = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
     var peers: [PublicKey: Peer] = [:]
-    /// What we have said that we would renew.
+    /// The terms that we said we would renew.
     var ownRenewable: LifetimeTerms?
     /// A session has ended since we last proposed to renew.
     var mayRenew = false
-    /// When the renewal is proposed that would have come too soon; `nil` for never.
+    /// When a renewal delayed by the rate limit is proposed; `nil` for never.
     var renewsAt: Timestamp?
-    /// The newest proposal that a standing policy of ours has made.
+    /// The newest proposal that our standing policy has made.
     var renewal: ProposalID?
-    /// How many of these came too soon for the other side since the session ended.
+    /// Renewals refused by the other side as too soon, since the session ended.
     var refusedRenewalCount = 0
     /// Newest last.
     var endedProposals: [EndedProposal] = []
-    /// The newest accept of each other member, with three members or more. Accepts of the open proposal are verified.
-    /// An accept of another proposal may have overtaken it, and is verified when that proposal comes.
+    /// With three or more members: the newest accept of each. Accepts of the open proposal are verified. An accept that
+    /// overtook its proposal is verified when the proposal arrives.
     var heard: [PublicKey: LifetimeAccept] = [:]
 
-    /// - Parameter members: everyone else, in whatever order.
     package init(conversation: ConversationID, own: PublicKey, members: [PublicKey], membership: UInt64, record: Record)
     {
         self.conversation = conversation
@@ -147,26 +132,24 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         for member in self.members { peers[member] = Peer() }
     }
 
-    // MARK: Where it stands
+    // MARK: State
 
-    /// Two members: the acceptor agrees when it accepts.
+    /// With two members an accept completes the agreement.
     var isPair: Bool { members.count == 1 }
 
-    /// The newest agreement, unless the session has ended since.
+    /// The newest agreement, unless its session has ended.
     package var standing: Agreement? { record.isStanding ? record.head : nil }
 
-    /// What new messages are kept under; `nil`: ephemeral.
+    /// New messages are kept under this agreement; `nil`: ephemeral.
     package var inForce: Agreement? {
         guard let standing, !members.isEmpty, standing.isSigned(by: own), standing.covers(members) else { return nil }
         return standing
     }
 
-    /// The terms of new messages.
     package var terms: LifetimeTerms { inForce?.terms ?? .ephemeral }
-    /// The lifetime of new texts.
     package var lifetime: Lifetime { terms.lifetime }
 
-    /// The proposal on the table, and whether it is ours.
+    /// The open proposal, and whether it is ours.
     package var pending: (proposal: LifetimeProposal, isOurs: Bool)? {
         switch negotiation {
         case .settled: nil
@@ -195,9 +178,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         record.known.last { $0.id == agreement }?.terms
     }
 
-    /// The terms under which a content that names `agreement` may be kept; `nil`: not at all.
-    /// - Parameter age: of the content, by its sender's clock. A false one can only shorten: nothing outlives the end of
-    ///   an agreement by more than its lifetime and the tolerance.
+    /// The terms for keeping a content that names `agreement`; `nil`: not at all.
+    /// - Parameter age: by the sender's clock. A false age can only shorten: no content outlives the end of an
+    ///   agreement by more than its lifetime and the tolerance.
     package func storable(
         under agreement: AgreementID, age: Milliseconds = .max, now: Timestamp = Timestamp(milliseconds: 0)
     ) -> LifetimeTerms? {
@@ -214,7 +197,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         if record.head?.id == agreement { record.confirmed = agreement }
     }
 
-    /// When there is something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest: Timestamp? =
             switch negotiation {
@@ -232,12 +214,10 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return earliest
     }
 
-    /// The side that is asked stops a little before the proposer does, so that an accept is never sent too late; and it
-    /// waits a little longer than the proposer for the others.
+    /// An asked member stops before the proposer's 24 h end, so no accept is late. After its accept it waits longer.
     static let answerTime = Limits.proposalLifetime - Limits.proposalClockTolerance
     static let waitTime = Limits.proposalLifetime + Limits.proposalClockTolerance
 
-    /// - Parameter policy: `nil` follows the node's default.
     package mutating func setPolicy(_ policy: LifetimePolicy?) -> [Action] {
         record.policy = policy
         return [.save]
@@ -245,7 +225,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
 
     // MARK: Time
 
-    /// Ends a proposal that nobody has answered (section 6, point 5), and answers what came too fast.
+    /// Ends an unanswered proposal after 24 h, and answers proposals that the rate limit deferred.
     package mutating func expire(now: Timestamp) -> [Action] {
         var actions: [Action] = []
         for member in members {

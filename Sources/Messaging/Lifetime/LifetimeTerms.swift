@@ -1,22 +1,21 @@
-/// What members agree on: how long contents are kept, by kind, and from when (section 6, point 12), and whether a mailbox
-/// may hold them.
+/// Terms of an agreement: how long contents are kept, by kind and from which moment, and whether a mailbox may hold
+/// them (Lifetime.md, "Terms").
 package struct LifetimeTerms: Hashable, Sendable, Codable {
-    /// From when a lifetime counts.
     package enum Timer: String, Hashable, Sendable, Codable, CaseIterable {
         case send
         case read
     }
 
-    /// Of texts, and of all that has no lifetime of its own.
+    /// For texts, and for kinds without a lifetime of their own.
     package let lifetime: Lifetime
-    /// Of attachments; `nil`: as ``lifetime``.
+    /// For attachments; `nil`: as ``lifetime``.
     package let attachment: Lifetime?
-    /// What nobody has opened goes after this long, in milliseconds; `nil`: no sooner than what was opened.
+    /// Unopened contents expire after this many milliseconds; `nil`: like opened ones.
     package let unopened: Milliseconds?
     package let timer: Timer
     package let mailbox: MailboxConsent
 
-    /// A lifetime of attachments that is that of texts is none of its own.
+    /// An attachment lifetime equal to that of texts becomes `nil`.
     package init(
         _ lifetime: Lifetime, attachment: Lifetime? = nil, unopened: Milliseconds? = nil, timer: Timer = .send,
         mailbox: MailboxConsent = .no
@@ -28,31 +27,28 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         self.mailbox = mailbox
     }
 
-    /// Memory only, no mailbox: what holds without an agreement.
+    /// The terms without an agreement: memory only, no mailbox.
     package static let ephemeral = LifetimeTerms(.ephemeral)
 
-    /// What ``unopened`` may be: 1 min to 30 d.
+    /// The range of ``unopened``: 1 min to 30 d.
     package static let unopenedRange: ClosedRange<Milliseconds> = .minute...30 * .day
 
-    /// Whether it is something that can be proposed: without anything kept there is nothing to count, and nothing for a
-    /// mailbox's disk.
+    /// Whether it can be proposed. If nothing is kept, there is nothing to time, and nothing for a mailbox's disk.
     package var isValid: Bool {
         if let unopened, !Self.unopenedRange.contains(unopened) { return false }
-        // What is kept by nobody is for no disk, and one slot holds contents of both kinds.
+        // A mailbox's disk may hold only kinds that members keep, and one slot holds contents of both kinds.
         if mailbox == .disk, lifetime == .ephemeral || attachment == .ephemeral { return false }
         return keepsSomething || unopened == nil && timer == .send
     }
 
-    /// Whether anything differs from what holds without an agreement.
+    /// Whether it differs from the terms without an agreement.
     package var allowsSomething: Bool { keepsSomething || mailbox != .no }
 
-    /// Whether anything is kept on a member's disk.
     package var keepsSomething: Bool { lifetime != .ephemeral || (attachment ?? .ephemeral) != .ephemeral }
 
-    /// Whether nothing may be kept for longer than under `other`, nor be held by a mailbox that could not hold it there.
+    /// Whether it keeps nothing longer than `other`, and allows a mailbox no more.
     package func isNoWider(than other: LifetimeTerms) -> Bool { longest <= other.longest && mailbox <= other.mailbox }
 
-    /// The lifetime of contents of this kind.
     package func lifetime(of kind: ContentKind) -> Lifetime {
         switch kind {
         case .text: lifetime
@@ -60,11 +56,9 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         }
     }
 
-    /// How long something that nobody opens may stay, in milliseconds.
     package var unreadLimit: Milliseconds { unopened ?? Self.unopenedRange.upperBound }
 
-    /// How long a content of this kind stays with a receiver that does not open it, in milliseconds from its sending;
-    /// `nil` for what is not kept.
+    /// How long a receiver keeps an unopened content of this kind, in milliseconds from its sending; `nil`: not kept.
     package func unreadTime(of kind: ContentKind) -> Milliseconds? {
         lifetime(of: kind).milliseconds.map { length in
             switch timer {
@@ -74,7 +68,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         }
     }
 
-    /// The longest that anything is kept under it, in milliseconds.
+    /// The longest time that a content is kept, in milliseconds.
     package var longest: Milliseconds {
         let kept = max(lifetime, attachment ?? .ephemeral).milliseconds ?? 0
         return switch timer {
@@ -83,8 +77,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         }
     }
 
-    /// For people, in the seed's words: `1 Day`, `1 Day (attachments 7 Days, unopened 1 Hour, from reading)`,
-    /// `1 Day (mailbox on disk)`.
+    /// In the seed's words, such as `1 Day (attachments 7 Days, unopened 1 Hour, from reading)`.
     package var displayName: String {
         var more: [String] = []
         if let attachment { more.append("attachments \(attachment.displayName)") }
@@ -106,14 +99,12 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     }
 }
 
-/// A bound of one's own on how long anything is kept here. It shortens what was agreed, never lengthens it.
+/// A node's own bound on how long it keeps contents. It shortens the agreed time, and never lengthens it.
 package enum LifetimeCap: Hashable, Sendable, Codable {
-    /// As agreed.
     case none
     /// Not longer than this; ``Lifetime/ephemeral``: in memory only.
     case atMost(Lifetime)
 
-    /// `nil` unless it is `none` or a lifetime.
     package init?(_ text: some StringProtocol) {
         if text == "none" {
             self = .none
@@ -124,7 +115,6 @@ package enum LifetimeCap: Hashable, Sendable, Codable {
         }
     }
 
-    /// As people write it.
     package var text: String {
         switch self {
         case .none: "none"

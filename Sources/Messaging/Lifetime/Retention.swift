@@ -1,26 +1,23 @@
-/// How long one message stays, and what changes when it is read. No two clocks are compared: the age counts by the
-/// sender's, the rest by ours (section 6, points 7 and 12).
+/// How long one message is kept, and how reading changes that. No two clocks are compared: the age is by the sender's
+/// clock, the rest by ours (Lifetime.md, "Contents").
 package struct Retention: Hashable, Sendable {
-    /// What reading makes of the expiry.
     package enum OnReading: Hashable, Sendable {
-        /// It was to go unopened; read, it stays until then.
+        /// Unread, it expires earlier; read, at this time.
         case until(Timestamp)
-        /// Its time begins with reading; milliseconds.
+        /// The lifetime starts with reading; milliseconds.
         case after(Milliseconds)
     }
 
-    /// When it goes.
     package var expiresAt: Timestamp
     /// `nil`: reading changes nothing.
     package var onReading: OnReading?
-    /// Which class of the store it belongs to.
+    /// Its expiry class in the store.
     package var tier: Lifetime
-    /// `false`: one's own cap keeps it off the disk.
+    /// `false`: our own cap keeps it off the disk.
     package var isStored = true
 
-    /// Of a message from another member.
-    /// - Parameter age: of the content when it was sent, by its sender's clock; clamped to 0…its longest life.
-    /// - Returns: `nil` for what the terms do not keep.
+    /// - Parameter age: at transmission, by the sender's clock; clamped to 0…its longest life.
+    /// - Returns: `nil` when the terms do not keep it.
     package static func received(
         _ kind: ContentKind, under terms: LifetimeTerms, age: Milliseconds, cap: LifetimeCap, now: Timestamp
     ) -> Retention? {
@@ -36,8 +33,8 @@ package struct Retention: Hashable, Sendable {
         return Retention(expiresAt: now + left, onReading: onReading, tier: .holding(unread)).capped(cap, now: now)
     }
 
-    /// Of a message of one's own: sending it was reading it.
-    /// - Returns: `nil` for what the terms do not keep.
+    /// For our own message: sending counts as reading.
+    /// - Returns: `nil` when the terms do not keep it.
     package static func sent(_ kind: ContentKind, under terms: LifetimeTerms, cap: LifetimeCap, now: Timestamp)
         -> Retention?
     {
@@ -58,7 +55,7 @@ package struct Retention: Hashable, Sendable {
         switch onReading {
         case nil: break
         case .until(let end): result.onReading = .until(min(end, now + length))
-        // However late it is read, it is gone when the bound says so.
+        // The cap counts from arrival, so the unread deadline moves earlier by the lifetime after reading.
         case .after(let time) where time < length: result.expiresAt = min(result.expiresAt, now + length - time)
         case .after: result.onReading = .until(now + length)
         }
@@ -67,9 +64,9 @@ package struct Retention: Hashable, Sendable {
 }
 
 extension Message {
-    /// The message once it has been read; `nil` when reading changes nothing, or comes too late.
+    /// The message after reading; `nil` when reading changes nothing, or comes too late.
     package func opened(at now: Timestamp) -> Message? {
-        // A file that is still coming has not been opened.
+        // An incomplete file cannot be opened.
         guard let onReading, state != .receiving, let expiresAt, expiresAt > now else { return nil }
         var message = self
         message.onReading = nil
@@ -82,7 +79,7 @@ extension Message {
 }
 
 extension Lifetime {
-    /// The shortest lifetime that holds this long; the longest there is for what is longer.
+    /// The shortest lifetime of at least `time`, or else the longest one.
     package static func holding(_ time: Milliseconds) -> Lifetime {
         allCases.first { $0.milliseconds.map { $0 >= time } ?? false } ?? .thirtyDays
     }

@@ -1,10 +1,9 @@
-/// The dials of members without a link that follow from a change of this machine's addresses. Networks change many times a
-/// minute on some machines, so the dials of all changes have one rate: a member is dialled at its turn, or when its own wait
-/// ends, if that is sooner.
+/// Rate limit of the dials that follow changes of this machine's addresses. Some machines change networks many times a
+/// minute. A member is dialled at its turn, or at the end of its own wait if that is sooner.
 package struct ChangeDials: Hashable, Sendable {
     private var bucket = TokenBucket(interval: Limits.changeDialInterval, burst: Limits.changeDialBurst)
     private var lastAt: Timestamp?
-    /// Waits between dials begin anew: this change is no part of a series.
+    /// This change starts a new series, so the waits between dials restart.
     private(set) var beginsAnew = true
 
     package init() {}

@@ -1,12 +1,12 @@
 import Crypto
 
-/// A network address at which a node listens: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440`, `tcp://host:7440`; or
-/// one at which a rendezvous node passes a stream on to it: `relay://host:7440/…`, with a ``RelayAddress`` behind it.
+/// A network address of a node: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440` or `tcp://host:7440`. Or its place
+/// at a rendezvous node: `relay://host:7440/…` with a ``RelayAddress``.
 package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertible {
     /// A name or an address, IPv6 without brackets.
     package let host: String
     package let port: UInt16
-    /// Host and port are a rendezvous node's, which is asked for a stream; `nil` for the node's own.
+    /// `nil` for a direct endpoint; otherwise host and port are the rendezvous node's.
     package let relay: RelayAddress?
 
     package init(host: String, port: UInt16, relay: RelayAddress? = nil) {
@@ -15,7 +15,7 @@ package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertibl
         self.relay = relay
     }
 
-    /// Where to connect: of a relayed endpoint the rendezvous node's.
+    /// Where to connect: for a relayed endpoint, the rendezvous node.
     package var address: Endpoint { Endpoint(host: host, port: port) }
 
     /// `nil` unless `text` is an endpoint as above. Port 0 is allowed: it asks for a free one.
@@ -36,7 +36,7 @@ package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertibl
     private static let direct = "tcp://"
     private static let relayed = "relay://"
 
-    /// Whether `text` may be an endpoint of a later version: it is skipped where endpoints are read.
+    /// Whether `text` may be an endpoint of a later version, which readers skip.
     package static func isOfUnknownKind(_ text: some StringProtocol) -> Bool {
         guard let colon = text.firstIndex(of: ":"), text[colon...].hasPrefix("://") else { return false }
         let scheme = text[...text.index(colon, offsetBy: 2)]

@@ -1,4 +1,4 @@
-/// Where another inbox was heard on this network, the newest first. In memory only, and told to nobody.
+/// Endpoints at which local discovery has heard another inbox, the newest first. In memory only; never sent to a peer.
 struct HeardPlaces: Hashable, Sendable {
     private struct Place: Hashable, Sendable {
         let endpoint: Endpoint
@@ -13,12 +13,12 @@ struct HeardPlaces: Hashable, Sendable {
         places.removeLast(max(0, places.count - Limits.heardCount))
     }
 
-    /// Of late.
+    /// Only recent ones.
     func endpoints(now: Timestamp) -> [Endpoint] {
         places.filter { now - $0.at < Limits.heardLifetime }.map(\.endpoint)
     }
 
-    /// Those of late, then the others that are known.
+    /// Recent ones first, then the other known ones.
     func endpoints(now: Timestamp, before known: [Endpoint]) -> [Endpoint] {
         let heard = endpoints(now: now)
         return heard + known.filter { !heard.contains($0) }

@@ -1,8 +1,8 @@
-/// How many frames that change nothing come from one peer. Each costs us a decryption, a look and perhaps an answer, and
-/// its sender next to nothing: whoever sends many is heard more slowly (Links.md, "Frames that change nothing").
+/// Rate limit of no-op frames. Each costs us a decryption, a lookup and maybe an answer, and its sender almost nothing.
+/// Above the rate we pause reading (Links.md, "Frames that change nothing").
 ///
-/// What it has to say waits at its own end meanwhile, so nothing is lost and the node has time for the others. Several
-/// links that share a rate take turns: each waits for a token of its own, a group of frames long.
+/// The sender's frames wait at its own end, so none is lost. Links that share a limiter each reserve a token of their
+/// own, so their pauses queue instead of coinciding.
 package struct IdleFrames: Hashable, Sendable {
     /// Frames that cost one token, and how many of those have come.
     private let group: Int
@@ -14,22 +14,21 @@ package struct IdleFrames: Hashable, Sendable {
         tokens = TokenBucket(interval: interval, burst: burst)
     }
 
-    /// Of a member, over all of its links: a repetition after a loss is no haste. Of pieces that a rendezvous node passes
-    /// on to us, of which it takes fewer.
+    /// For a member, over all its links; repetitions after a loss stay within it. Also for stream pieces from a
+    /// rendezvous node, which accepts fewer.
     package static let member = IdleFrames(interval: Limits.idleFrameInterval)
-    /// Of one link of anybody else's: whoever is no member has little to say.
+    /// For one link of a non-member, which has few frames to send.
     package static let stranger = IdleFrames(
         interval: Limits.idleFrameStrangerInterval, burst: Limits.idleFrameStrangerBurst)
-    /// Of all those together: each may have many links.
+    /// For all links of non-members together: each may have many links.
     package static let strangers = IdleFrames(interval: Limits.idleFrameInterval)
-    /// Of the streams to one node that are passed on, which cost more; and of all streams together.
+    /// For forwarded streams to one node, which cost more; and for all streams.
     package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval)
     package static let relayedTotal = IdleFrames(
         group: Limits.relayedFrameTotalGroup, interval: Limits.idleFrameInterval)
 
-    /// A frame has come.
-    /// - Parameter elements: of the lists in it; see ``Frame/elementCount``.
-    /// - Returns: how long its link is to be left unread; `nil` for not at all.
+    /// - Parameter elements: see ``Frame/elementCount``.
+    /// - Returns: how long to pause reading the link; `nil` for no pause.
     package mutating func note(elements: Int = 1, now: Timestamp) -> Milliseconds? {
         count += elements
         guard count >= group else { return nil }
@@ -38,12 +37,12 @@ package struct IdleFrames: Hashable, Sendable {
         return wait > 0 ? wait : nil
     }
 
-    /// Nothing is counted that has not been forgiven.
+    /// Whether all tokens are back.
     func isFull(now: Timestamp) -> Bool { tokens.isFull(now: now) }
 }
 
 extension [NodeAction] {
-    /// What a frame has come to that changed nothing: it was dropped, answered to its sender alone, or closes its link.
+    /// Whether these are the actions of a no-op frame: dropped, answered to its sender only, or its link closed.
     package func isIdle(on link: LinkID) -> Bool {
         allSatisfy { action in
             switch action {

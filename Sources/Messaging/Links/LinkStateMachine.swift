@@ -1,47 +1,42 @@
 import Crypto
 
-/// The link between one inbox and one other inbox: dialling, the choice when both dial at once, keepalive, and dialling
-/// again (Links.md).
+/// The link between our inbox and one other inbox: dialling, the tie-break of simultaneous dials, keepalive, and
+/// redialling (Links.md).
 ///
 ///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
 ///                      ├──failed──▶ idle (after a longer wait)
 ///                      └──found elsewhere──▶ dialling there, too
 ///     an incoming link opens from any state ──▶ up
 ///     up ──either side goes to sleep──▶ idle, without a time: dialled when there is something to send
-///     up, relayed ──direct link opens──▶ up; until then one is looked for now and then
+///     up, relayed ──direct link opens──▶ up; until then a direct link is tried repeatedly
 package struct LinkStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
-        /// Entered at start and after a loss or a failure. May go to `dialling` at `dialAt`, and to `up`.
+        /// `nil`: no dial is planned.
         case idle(dialAt: Timestamp?)
-        /// Entered when due. May go to `idle`, when all dials have failed, and to `up`.
         case dialling(count: Int)
-        /// Entered when a handshake has ended. May go to `idle`.
         case up(LinkID, dialer: PublicKey, openedAt: Timestamp, heardAt: Timestamp, pingedAt: Timestamp?)
     }
 
-    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
         case dial
-        /// Frames go over this link from now on.
+        /// Send frames over this link from now on.
         case use(LinkID)
-        /// The other one of two links: say that nothing follows, then close.
+        /// A superseded link: send `closing`, then close.
         case retire(LinkID)
         case ping(LinkID)
-        /// Silent for too long.
+        /// Close: the keepalive has timed out.
         case drop(LinkID)
-        /// The link in use is relayed: look for a direct one, and keep it meanwhile.
+        /// The link in use is relayed: dial a direct one, and keep this one meanwhile.
         case upgrade
     }
 
-    /// Of a relayed link in use.
     private struct Upgrade: Hashable, Sendable {
-        /// When a direct way is looked for; `nil` while it is being dialled.
+        /// When a direct link is dialled; `nil` while dialling.
         var dialAt: Timestamp?
-        /// Dials that came to nothing.
         var failures = 0
     }
 
-    /// Dials that follow a loss or a failure are far apart.
+    /// A longer wait between dials after a loss or a failure.
     private struct Slowness: Hashable, Sendable {
         var wait: Milliseconds
         var until: Timestamp
@@ -50,25 +45,25 @@ package struct LinkStateMachine: Hashable, Sendable {
     private let own: PublicKey
     private let remote: PublicKey
     private var state: State
-    /// `nil` unless there is a link in use, and it is relayed.
+    /// `nil` unless the link in use is relayed.
     private var upgrade: Upgrade?
     private var failures = 0
     private var slowness: Slowness?
-    /// No reason to dial is good enough before this time.
+    /// No dial before this time, for any reason.
     private var notBefore: Timestamp?
-    /// The link in use is given up if nothing comes over it by then: it may stand on an address that is gone.
+    /// Deadline for a frame over the link in use, whose address may be gone.
     private var answerBy: Timestamp?
-    /// The peer has just opened another link: it may have lost the one in use.
+    /// The peer has just opened another link, so it may have lost the one in use.
     private var isDoubted = false
-    /// Something has come over the link in use: whoever is there wants it.
+    /// A frame has come over the link in use.
     private var hasHeard = false
-    /// Nobody is dialled for the sake of a link alone.
+    /// No dials unless there is something to send.
     private var isResting = false
-    /// Whether we know where to dial.
+    /// Whether we know an endpoint.
     private var isDialable: Bool
-    /// There was a reason to dial at once, and no dial has ended since.
+    /// An urgent dial is requested and has not ended.
     private(set) var isHurried = false
-    /// When the last link was lost, until a session goes on over another one; for the session grace.
+    /// When the last link was lost, until a session continues over another one. Starts the session grace.
     package private(set) var lostAt: Timestamp?
 
     package init(own: PublicKey, remote: PublicKey, isDialable: Bool, now: Timestamp) {
@@ -78,13 +73,10 @@ package struct LinkStateMachine: Hashable, Sendable {
         state = .idle(dialAt: isDialable ? (own < remote ? now : now + Limits.redialYield) : nil)
     }
 
-    /// The link in use.
     package var link: LinkID? { if case .up(let link, _, _, _, _) = state { link } else { nil } }
 
-    /// Whether this is the link in use, and relayed.
     package func isRelayed(_ link: LinkID) -> Bool { self.link == link && upgrade != nil }
 
-    /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {
         case .idle(let dialAt): dialAt.map(allowed)
@@ -97,7 +89,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Dials when it is time; asks a silent link, and drops it.
+    /// Dials when due; pings a silent link, and drops it after a timeout.
     package mutating func advance(now: Timestamp) -> [Action] {
         switch state {
         case .idle(let dialAt?) where allowed(dialAt) <= now:
@@ -113,7 +105,7 @@ package struct LinkStateMachine: Hashable, Sendable {
             }
             if let answerBy, answerBy <= now {
                 lost(now: now)
-                // If our place is new the peer cannot dial us there.
+                // If our address is new the peer cannot dial us there.
                 if isDialable { state = .idle(dialAt: now) }
                 return [.drop(link)]
             }
@@ -126,7 +118,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Asks the other side whether it is still there, unless it has been asked already.
+    /// Sends a ping, unless one is unanswered.
     package mutating func ask(now: Timestamp) -> [Action] {
         guard case .up(let link, let dialer, let openedAt, let heardAt, nil) = state else { return [] }
         state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pingedAt: now)
@@ -146,10 +138,11 @@ package struct LinkStateMachine: Hashable, Sendable {
         let wasRelayed = upgrade != nil
         let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgradeFirst : nil) : nil
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
-            // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
-            // current one, whatever we believe of it.
+            // Both sides keep the link whose dialer has the smaller key. A peer that dials long after the link opened
+            // has lost it.
             let isSimultaneous = now - openedAt < Limits.simultaneousDialWindow
-            // A direct one takes the place of a relayed one at any time, and never the other way round at the same time.
+            // A direct link replaces a relayed one at any time; a simultaneous relayed link never replaces a direct
+            // one.
             let keeps = wasRelayed == isRelayed ? currentDialer < dialer : isRelayed
             if keeps, isSimultaneous {
                 isDoubted = answerBy == nil
@@ -166,7 +159,6 @@ package struct LinkStateMachine: Hashable, Sendable {
         return [.use(link)]
     }
 
-    /// A frame has come: the silence begins anew.
     package mutating func heard(_ link: LinkID, now: Timestamp) {
         guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
         hasHeard = true
@@ -182,7 +174,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         return true
     }
 
-    /// No endpoint answered: the next dial waits longer, at random.
+    /// No endpoint answered: the next dial waits longer, with jitter.
     package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
         if let failed = upgrade, failed.dialAt == nil {
             let wait = min(Limits.upgradeFirst << Milliseconds(min(failed.failures, 10)), Limits.upgradeLongest)
@@ -201,7 +193,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
     }
 
-    /// There is a reason to try now: a new address, something to send, the user asks.
+    /// There is a reason to dial now: a new address, something to send, or a user command.
     package mutating func hurry(now: Timestamp) {
         if !isDialable, upgrade != nil { upgrade = Upgrade(dialAt: now) }
         isDialable = true
@@ -213,9 +205,9 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The machine's addresses have changed: the peer is asked, and dialled anew if it does not answer soon; if there is no
-    /// link it is dialled at its turn.
-    /// - Parameter dials: `nil` when there is no address to dial from that was not there before.
+    /// The machine's addresses have changed: sends a ping and redials soon without an answer. Without a link it dials
+    /// at its turn.
+    /// - Parameter dials: `nil` when no address is new.
     package mutating func addressesChanged(now: Timestamp, _ dials: inout ChangeDials?) -> [Action] {
         seekDirect(now: now)
         switch state {
@@ -229,7 +221,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The storage is open again: what ``addressesChanged(now:_:)`` does, with a dial at once.
+    /// The storage is unlocked: like ``addressesChanged(now:_:)``, with a dial at once.
     package mutating func unlocked(now: Timestamp) -> [Action] {
         if case .idle(let dialAt?) = state, !isResting, dialAt > now {
             failures = min(failures, 2)
@@ -239,7 +231,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         return addressesChanged(now: now, &dials)
     }
 
-    /// Asks the other side whether it is still there: it has less time than after a mere silence.
+    /// Sends a ping with a shorter deadline than the keepalive's.
     private mutating func demandAnswer(now: Timestamp) -> [Action] {
         guard case .up(let link, let dialer, let openedAt, let heardAt, _) = state else { return [] }
         state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pingedAt: now)
@@ -248,9 +240,9 @@ package struct LinkStateMachine: Hashable, Sendable {
         return [.ping(link)]
     }
 
-    /// The peer has said on this network where it is, and that it has no link with us.
-    /// - Returns: `dial` to dial it there, besides what is being dialled or in the place of a link that does not answer;
-    ///   `ping` to see whether our link is still good.
+    /// Local discovery has heard the peer, which has no link with us.
+    /// - Returns: `dial` to dial there, in addition to other dials or to replace a link that does not answer; `ping` to
+    ///   check our link.
     package mutating func found(now: Timestamp) -> [Action] {
         switch state {
         case .idle(let dialAt):
@@ -265,7 +257,7 @@ package struct LinkStateMachine: Hashable, Sendable {
             return [.dial]
         case .up(_, _, let openedAt, _, let pingedAt):
             if upgrade != nil {
-                // It is near, and reached through somebody else.
+                // The peer is near, yet its link is relayed.
                 guard upgrade?.dialAt != nil else { return [] }
                 upgrade?.dialAt = nil
                 return [.dial]
@@ -276,7 +268,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// There is no link though one is wanted, or one that does not answer, or only a relayed one.
+    /// Whether discovery should look for the peer: its link is missing, does not answer, or is relayed.
     package func isMissed(now: Timestamp) -> Bool {
         switch state {
         case .idle, .dialling: !isResting
@@ -284,13 +276,13 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// One of the two is at another place now: if the link is relayed, a direct way is looked for at once.
+    /// The endpoints of one side have changed: if the link is relayed, dials a direct one at once.
     package mutating func seekDirect(now: Timestamp) {
         if let dialAt = upgrade?.dialAt, dialAt > now { upgrade = Upgrade(dialAt: now) }
     }
 
-    /// The peer has gone to sleep: no loss, and it is left in peace for a while; an incoming link or ``wanted(at:)`` ends
-    /// that sooner. Not for ever: it may be gone, and its tombstone is asked by a dial only.
+    /// The peer has gone to sleep: no loss, and no dial for a while, unless ``wanted(at:)`` asks sooner. A dial follows
+    /// later, since only a dial finds the tombstone of a peer that is gone.
     /// - Returns: whether this was the link in use.
     package mutating func closedAsleep(_ link: LinkID, now: Timestamp) -> Bool {
         guard case .up(link, _, _, _, _) = state else { return false }
@@ -299,9 +291,9 @@ package struct LinkStateMachine: Hashable, Sendable {
         return true
     }
 
-    /// We go to sleep, or have just been woken: nothing is dialled until somebody wants it.
+    /// We go to sleep, or have just woken: no dials unless there is something to send.
     package mutating func rest() {
-        // The last loss was made good by the link that is closed now.
+        // The closed link had made up for the last loss.
         if case .up = state { lostAt = nil }
         failures = 0
         (answerBy, isDoubted) = (nil, false)
@@ -310,16 +302,15 @@ package struct LinkStateMachine: Hashable, Sendable {
         state = .idle(dialAt: nil)
     }
 
-    /// There is something to send to a peer that is left in peace.
+    /// Requests a dial to a sleeping peer, since there is something to send.
     package mutating func wanted(at time: Timestamp) {
         guard isDialable, isResting, case .idle(let dialAt) = state else { return }
         state = .idle(dialAt: min(dialAt ?? time, time))
     }
 
-    /// Both have said where they stand: the last loss is made good.
+    /// The session continues, so the last loss no longer counts.
     package mutating func sessionEstablished() { lostAt = nil }
 
-    /// What a sleeping inbox remembered.
     package mutating func remember(lostAt: Timestamp?) { self.lostAt = lostAt }
 
     /// A dial is due or under way, or there is a link.
@@ -331,20 +322,19 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The other side has closed without a word: it is not dialled before this time.
+    /// The other side closed without a frame: no dial before this time.
     package mutating func wait(until dialAt: Timestamp) {
         guard case .idle = state else { return }
         state = .idle(dialAt: isDialable ? dialAt : nil)
     }
 
-    /// Until then this long passes between dials.
+    /// Sets a longer wait between dials until a time.
     package mutating func dialSlowly(_ wait: Milliseconds, until: Timestamp) {
         slowness = Slowness(wait: wait, until: until)
     }
 
     private func allowed(_ dialAt: Timestamp) -> Timestamp { max(dialAt, notBefore ?? dialAt) }
 
-    /// A link or a dial has ended.
     private mutating func pauseIfSlow(now: Timestamp) {
         if let slowness { notBefore = now < slowness.until ? now + slowness.wait : nil }
     }
@@ -356,7 +346,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         (answerBy, isDoubted) = (nil, false)
         var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield
         if !hasHeard {
-            // Opened and closed without a word: the other side cannot take us now.
+            // Opened and closed without a frame: the other side cannot serve us now.
             failures += 1
             wait = max(wait, min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest))
         }

@@ -1,12 +1,12 @@
 import Crypto
 
-/// The numbers that one run of a node gives to its slots: from the millisecond of its start, in the upper 44 bits, on. A node
-/// in an old copy of a home that was put back gives none again.
+/// The slot numbers of one run of a node. The upper 44 bits start with the millisecond of the node's start, so a
+/// restored old copy of a home reuses no number.
 package enum SlotRun {
     private static let bitCount = 20
-    /// So that no number overflows, whatever the clock says.
+    /// Prevents overflow, whatever the clock says.
     private static let latest = UInt64(1) << 43
-    /// Numbers above the start of a run that belong to it: far more than it uses.
+    /// Numbers that belong to a run, counted from its start: far more than it uses.
     private static let range = UInt64(1) << 32
 
     package static func of(_ number: UInt64) -> UInt64 { number >> bitCount }
@@ -20,24 +20,23 @@ package enum SlotRun {
     }
 }
 
-/// The durable state of a conversation's mailboxes: the next slots, and the keys to which contents are sealed.
+/// The durable mailbox state of a conversation: the next slot numbers and the slice keys.
 package struct MailboxRecord: Hashable, Sendable, Codable {
-    /// State of one other member's box, into which we put.
+    /// Another member's box, into which we put.
     package struct Outgoing: Hashable, Sendable, Codable {
         package var box: BoxID
-        /// The number of the next slot.
         package var next: UInt64
         package var slices: KnownSlices?
     }
 
-    /// The slots of one other member that were taken from our box.
+    /// The slots of one other member that we took from our box.
     package struct Incoming: Hashable, Sendable, Codable {
         /// One run of the member's node: ``SlotRun``.
         private struct Run: Hashable, Sendable, Codable {
             var run: UInt64
             /// The highest number that was taken.
             var last: UInt64
-            /// Numbers of the run below it that were not taken, the newest last.
+            /// Lower numbers of the run that were not taken, the newest last.
             var gaps: [UInt64]
         }
 
@@ -49,7 +48,7 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
         package func hasTaken(_ number: UInt64) -> Bool {
             let run = SlotRun.of(number)
             guard let known = runs.first(where: { $0.run == run }) else {
-                // Runs that are older than all that are kept were forgotten.
+                // Runs older than all kept ones count as taken.
                 return runs.count == Limits.slotRunCount && run < runs[0].run
             }
             return number <= known.last && !known.gaps.contains(number)
@@ -90,13 +89,13 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
 
     package var outgoing: [PublicKey: Outgoing] = [:]
     package var incoming: [PublicKey: Incoming] = [:]
-    /// Acknowledgements of contents that came by our box. Each leaves over a link or by the member's own box.
+    /// Acknowledgements of contents from our box. Each leaves over a link or by the member's own box.
     package var acknowledgements: [PublicKey: Acknowledgement] = [:]
 
     package init() {}
 }
 
-/// Our side of the mailboxes of a conversation: contents that we put into the boxes of members that are away.
+/// Our side of a conversation's mailboxes: puts contents into the boxes of absent members.
 ///
 ///     idle ──content waits without a link──▶ waiting ──2 s──▶ putting ──mailbox holds it──▶ idle
 ///     putting ──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
@@ -110,7 +109,7 @@ struct ConversationMailbox: Sendable {
         case putting
     }
 
-    /// The last request for a member's keys: its link, its agreement, and when the request is repeated.
+    /// The last request for a member's keys, and when it is repeated.
     private struct Asked: Hashable, Sendable {
         var link: LinkID
         var agreement: AgreementID
@@ -121,19 +120,18 @@ struct ConversationMailbox: Sendable {
         var state = State.idle
         var failures = 0
         var asked: Asked?
-        /// The version of our description that its mailbox has.
+        /// The version of our profile that its mailbox has.
         var described: UInt64 = 0
         var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
-        /// Rate limit of frames with keys: each key is a curve point whose check takes processor time.
+        /// Rate limit of frames with keys: checking a key costs a curve operation.
         var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
-        /// Messages that are too large for a slot.
         var tooLarge: Set<MessageID> = []
     }
 
     private let names: ConversationNames
     var record: MailboxRecord
     private var sides: [PublicKey: Side] = [:]
-    /// The agreement under which mailboxes were used at the last look.
+    /// The agreement at the last call of `isNews`.
     private var agreement: AgreementID?
 
     init(_ names: ConversationNames, record: MailboxRecord) {
@@ -141,7 +139,6 @@ struct ConversationMailbox: Sendable {
         self.record = record
     }
 
-    /// The conversation as its mailboxes need it.
     struct Context {
         let members: [PublicKey: ConversationMember]
         let described: [Member]
@@ -158,7 +155,7 @@ struct ConversationMailbox: Sendable {
         }
     }
 
-    /// Whether we know a member's box and a key for the slice of this moment.
+    /// Whether we know a member's box and a key for the present slice.
     func reaches(_ member: PublicKey, _ context: Context, now: Timestamp) -> Bool {
         guard context.address(of: member) != nil, let agreement = context.agreement,
             let slices = record.outgoing[member]?.slices, slices.agreement == agreement.id
@@ -172,7 +169,6 @@ struct ConversationMailbox: Sendable {
         return self.agreement != agreement
     }
 
-    /// Forgets the slots and keys of a member that is gone.
     mutating func forget(_ member: PublicKey) {
         sides[member] = nil
         record.outgoing[member] = nil
@@ -182,8 +178,8 @@ struct ConversationMailbox: Sendable {
 
     // MARK: Keys
 
-    /// Asks members for the keys of their slices: with each session, when an agreement begins, when a member names a box,
-    /// again when no answer has come, since its storage may have been locked, and when an eighth of the keys' time has passed.
+    /// Asks members for slice keys: with each session, at the start of an agreement, and when a member names a box.
+    /// Asks again without an answer, since the member may have been locked, and after an eighth of the horizon.
     mutating func askForSlices(_ context: Context, now: Timestamp) -> [NodeAction] {
         guard context.consent != .no else { return [] }
         return context.members.keys.sorted().flatMap { askForSlices(of: $0, context, now: now) }
@@ -219,7 +215,6 @@ struct ConversationMailbox: Sendable {
         return [.makeSlices(names.client, agreement, above: above, link)]
     }
 
-    /// Takes over the keys of a member's slices.
     mutating func receive(
         _ keys: SliceKeys, from member: PublicKey, _ context: Context, _ tally: inout FrameTally, now: Timestamp
     ) -> [NodeAction] {
@@ -237,10 +232,10 @@ struct ConversationMailbox: Sendable {
         }
         var known = outgoing(member, address.box)
         if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
-        // A message that waits in the outbox is sealed to the slice in which it was sent.
+        // A message in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
         record.outgoing[member] = known
-        // An answer without a key for now, from a disk that fails, is none.
+        // A failing disk may answer without a key for now; then the request is repeated.
         if known.slices?.key(now: now, width: width) != nil {
             sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
         }
@@ -248,21 +243,21 @@ struct ConversationMailbox: Sendable {
     }
 
     private func outgoing(_ member: PublicKey, _ box: BoxID) -> MailboxRecord.Outgoing {
-        // Slot numbers go on from box to box, since an owner may come back to an earlier box.
+        // Slot numbers continue across boxes, since an owner may return to an earlier box.
         guard let known = record.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
         return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
     }
 
     // MARK: Putting
 
-    /// Keeps the acknowledgement of contents that came by our box. Without a link it goes into the sender's box.
+    /// Keeps the acknowledgement of contents from our box. Without a link it goes into the sender's box.
     mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey) {
         if !record.acknowledgements[member, default: Acknowledgement()].merge(said) {
             record.acknowledgements[member] = said
         }
     }
 
-    /// Stops what waits for the member's box: a link to the member is established.
+    /// A link to the member is established, so nothing more goes into its box.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.
     mutating func linked(_ member: PublicKey) -> Acknowledgement {
         if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
@@ -270,7 +265,6 @@ struct ConversationMailbox: Sendable {
         return record.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
     }
 
-    /// When ``advance(_:_:)`` has something to do; `nil` for never.
     func nextDeadline(_ members: Members) -> Timestamp? {
         var earliest: Timestamp?
         for (member, side) in sides {
@@ -283,14 +277,14 @@ struct ConversationMailbox: Sendable {
         return earliest
     }
 
-    /// Notes that a content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
+    /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
     mutating func waits(for member: PublicKey, now: Timestamp) {
         var side = sides[member] ?? Side()
         if case .idle = side.state { side.state = .waiting(until: now + Limits.mailDelay) }
         sides[member] = side
     }
 
-    /// Puts contents into the boxes of members that are away, and asks the other members for keys.
+    /// Puts contents into the boxes of absent members, and asks the other members for keys.
     mutating func advance(_ context: Context, _ turn: Turn) -> [NodeAction] {
         guard context.consent != .no || !sides.isEmpty else { return [] }
         var result: [NodeAction] = []
@@ -322,8 +316,8 @@ struct ConversationMailbox: Sendable {
             slices.key(now: turn.now, width: schedule.width) != nil
         else { return [] }
         let waiting = state.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: side.tooLarge)
-        // A key ends with the contents of its slice, so each message is sealed to the slice of its sending. The next orders
-        // take the messages of other slices.
+        // A key ends with the contents of its slice, so each message is sealed to the slice of its sending. Later
+        // orders take the messages of other slices.
         guard let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width) else {
             return []
         }
@@ -338,14 +332,13 @@ struct ConversationMailbox: Sendable {
             member: member, address: address, kind: context.consent == .disk ? .disk : .memory,
             keeping: .holding(schedule.unread), slice: slice, key: key, agreement: agreement.id, number: known.next,
             messages: messages, frames: frames)
-        // Slot numbers are durable before they are used: a crash leaves some numbers out and repeats none.
+        // Slot numbers are durable before use: a crash skips some and repeats none.
         known.next += UInt64(Limits.mailSlotCount)
         record.outgoing[member] = known
         side.state = .putting
         return [.save(names.client), .mail(names.client, order)]
     }
 
-    /// Takes over the result of an order.
     mutating func ended(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
         guard var side = sides[order.member] else { return }
         side.state = .idle
@@ -377,15 +370,14 @@ struct ConversationMailbox: Sendable {
         sides[order.member] = side
     }
 
-    /// Whether a member waits for the acknowledgement of contents that came by our box.
+    /// Whether a member waits for the acknowledgement of contents from our box.
     func owes(_ member: PublicKey) -> Bool { record.acknowledgements[member] != nil }
 
     // MARK: Taking
 
-    /// Whether a slot of a member was taken. Its contents may have expired here since.
+    /// Whether a slot was taken. Its contents may have expired here since.
     func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { record.incoming[member]?.hasTaken(number) ?? false }
 
-    /// Notes that a slot of a member was taken.
     mutating func took(_ number: UInt64, of member: PublicKey) {
         record.incoming[member, default: MailboxRecord.Incoming()].take(number)
     }

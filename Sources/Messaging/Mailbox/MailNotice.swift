@@ -1,12 +1,12 @@
 import Crypto
 
-/// The notice of an explosion for a member that may be away: all that is needed to put it into the reserved slot of that
-/// member's box, and to read the answer, when the keys of the conversation are gone.
+/// The explosion notice for a member that may be away. It suffices to put the notice into the member's reserved slot
+/// and to read the answer after the conversation's keys are destroyed.
 package struct MailNotice: Hashable, Sendable {
     package var member: PublicKey
     package var address: MailboxAddress
     package var tag: SlotTag
-    /// As it is put.
+    /// Sealed for the slot.
     package var body: [UInt8]
     /// Opens the answer: 32 bytes.
     package var answerKey: [UInt8]

@@ -1,8 +1,8 @@
-/// Whether contents for a member that is away may be held, sealed, by a third node: a term of the agreement, so all members
-/// have signed it (Mailbox.md).
+/// Whether a third node may hold sealed contents for an absent member. All members sign it as a term of the agreement
+/// (Mailbox.md).
 package enum MailboxConsent: String, Hashable, Sendable, Codable, CaseIterable, Comparable {
     case no
-    /// In that node's memory and nowhere else.
+    /// In the memory of that node only.
     case ram
     /// Also on its disk.
     case disk

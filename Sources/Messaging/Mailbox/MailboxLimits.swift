@@ -5,13 +5,13 @@ extension Limits {
     package static let boxLabelCount = 128
     /// Most tags of one request.
     package static let slotTagCount = 32
-    /// Most slots that an answer lists, and that a purge names.
+    /// Most slots of one list or purge.
     package static let slotListCount = 512
     /// The owner's answer to a notice: a sealed receipt.
     package static let slotAnswerByteCount = 256
-    /// Most slice keys that one frame carries.
+    /// Most slice keys of one frame.
     package static let sliceKeyCount = 256
-    /// How far ahead of its clock an owner makes slice keys: a day for lifetimes of an hour.
+    /// How far ahead an owner makes slice keys: a day for lifetimes of an hour.
     package static let sliceHorizon: Milliseconds = 7 * .day
     package static let sliceHorizonOfHour: Milliseconds = .day
     /// How long a mailbox keeps contents that have no lifetime of their own, in its memory.
@@ -19,69 +19,69 @@ extension Limits {
 
     // MARK: Mailbox, implementation: may be tuned.
 
-    /// Boxes of a mailbox in all.
+    /// Boxes of one mailbox.
     package static let boxCount = 128
-    /// Of one box: slots, bytes of their bodies, and notices.
+    /// Slots, bytes of bodies, and notices of one box.
     package static let slotCount = 256
     package static let boxByteCount = 4 << 20
     package static let noticeCount = 32
-    /// Bodies that a mailbox keeps in memory, of all boxes, in bytes.
+    /// Bytes of all bodies that a mailbox keeps in memory.
     package static let mailboxMemoryByteCount = 32 << 20
     /// Puts into one box: 256 at once, then 64 a minute. From one network: twice that.
     package static let putBurst = 256
     package static let putInterval: Milliseconds = .minute / 64
     package static let putSourceBurst = 512
     package static let putSourceInterval: Milliseconds = .minute / 128
-    /// What is put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
+    /// Bytes put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
     package static let putKibibyteBurst = 16 << 10
     package static let putKibibyteInterval: Milliseconds = .hour / (4 << 10)
-    /// What one owner takes, each body rounded up to 4 KiB: 512 MiB at once, then 4 MiB a second.
+    /// Bytes that one owner takes, each body rounded up to 4 KiB: 512 MiB at once, then 4 MiB a second.
     package static let takeUnit = 4 << 10
     package static let takeBurst = 128 << 10
     package static let takeInterval: Milliseconds = 1
     /// Notices that guests of one network take: 1,024 at once, then 10 a second.
     package static let takeSourceBurst = 1_024
     package static let takeSourceInterval: Milliseconds = .second / 10
-    /// Pauses before the disk is asked again for slots that it has not given.
+    /// Pauses between retries of a failed read.
     package static let rereadFirst: Milliseconds = 2 * .second
     package static let rereadLongest: Milliseconds = 64 * .second
     /// New boxes of one owner: 512 at once, then one each 10 s.
     package static let boxBurst = 512
     package static let boxInterval: Milliseconds = 10 * .second
-    /// Networks whose puts, and whose takes, are counted.
+    /// Most networks with a rate limit for puts, and for takes.
     package static let putSourceCount = 1_024
-    /// Box of an owner that has not come for this long.
+    /// The box of an owner absent for this long is destroyed.
     package static let boxSilence: Milliseconds = 60 * .day
-    /// An owner's link is asked after this long, and given up after that.
+    /// An owner's link is asked after this much silence, and closed after that.
     package static let mailboxKeepalive: Milliseconds = .minute
     package static let mailboxSilence: Milliseconds = 150 * .second
-    /// Time after which boxes are claimed again that the mailbox has not granted.
+    /// Pause before boxes are claimed again that the mailbox has not granted.
     package static let reclaimPause: Milliseconds = 5 * .minute
-    /// Waits before a mailbox that cannot be reached, or that refuses, is dialled again.
+    /// Waits before a mailbox that is unreachable, or refuses, is dialled again.
     package static let mailboxRedialFirst: Milliseconds = .second
     package static let mailboxRedialLongest: Milliseconds = 5 * .minute
-    /// A member that has no link for this long is written to by its mailbox.
+    /// Contents for a member without a link go to its mailbox after this long.
     package static let mailDelay: Milliseconds = 2 * .second
-    /// Waits after a mailbox has not taken what was put.
+    /// Waits after a failed put.
     package static let mailRetryFirst: Milliseconds = 4 * .second
     package static let mailRetryLongest: Milliseconds = 15 * .minute
-    /// Messages and slots of one order.
+    /// Most messages, and slots, of one order.
     package static let mailOrderCount = 256
     package static let mailSlotCount = 32
-    /// Numbers of one member that were left out, and may come yet.
+    /// Most skipped slot numbers of one member that may still arrive.
     package static let slotGapCount = 1_024
-    /// Runs of one member's node of which the taken numbers are kept.
+    /// Runs of one member's node whose taken numbers are kept.
     package static let slotRunCount = 64
     /// Requests of one member for slice keys: 3 at once, then one each 10 s.
     package static let sliceRequestInterval: Milliseconds = 10 * .second
     package static let sliceRequestBurst = 3
-    /// Most by which a sender's reckoning of a slice differs from its owner's, unless a clock was stepped.
+    /// Largest difference of a sender's slice from its owner's, unless a clock was stepped.
     package static let sliceTolerance: Milliseconds = .minute
-    /// Time after which a request for slice keys is repeated that was not answered.
+    /// Time after which an unanswered request for slice keys is repeated.
     package static let sliceRequestPatience: Milliseconds = .minute
     /// Frames of keys from one member: 64 at once, then one a second.
     package static let sliceFrameInterval: Milliseconds = .second
     package static let sliceFrameBurst = 64
-    /// Slice keys that are made in one step: each may be a write of the disk.
+    /// Slice keys made in one step: each may be a write of the disk.
     package static let sliceStepCount = 16
 }

@@ -1,28 +1,28 @@
 import Crypto
 
-/// One inbox's box at its mailbox: 16 bytes that owner and mailbox compute from a label (``MailboxSecret``), and that the
-/// members are told by the owner's description.
+/// An inbox's box at its mailbox: 16 bytes that owner and mailbox derive from a label (``MailboxSecret``). The owner's
+/// profile tells it to the members.
 package struct BoxID: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 }
 
-/// Stands for one inbox of an owner at one mailbox; those two alone see it.
+/// One inbox of an owner at one mailbox; known to those two only.
 package struct BoxLabel: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 }
 
-/// Opens one slot: who shows it may take and discard what is there. Sender and owner alone can make it. 24 secret bytes, and
-/// 8 that stand in the slot's name, too.
+/// The capability to take and discard a slot's contents. Only sender and owner can make it: 24 secret bytes, and 8 that
+/// are also in the ``SlotID``.
 package struct SlotTag: FixedBytes {
     static let secretByteCount = 24
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
 }
 
-/// Names a slot in its box: 8 bytes of the BLAKE2b-128 of the tag's 24 secret bytes, so that who sees a put cannot take, and
-/// the tag's other 8.
+/// Names a slot in its box: the first 8 bytes of BLAKE2b-128 of the tag's secret bytes, and the tag's other 8. The hash
+/// hides the tag from an observer of a put.
 package struct SlotID: FixedBytes {
     static let hashByteCount = 8
     package let value: Bytes16
@@ -38,7 +38,7 @@ package struct SlotID: FixedBytes {
     }
 }
 
-/// What an owner and a mailbox derive from their contact inboxes' static-static ECDH.
+/// From which a mailbox and an owner derive boxes and proofs: the static-static ECDH of their contact inboxes.
 package final class MailboxSecret: Sendable {
     private let shared: SecretBytes
     private let info: [UInt8]
@@ -50,12 +50,12 @@ package final class MailboxSecret: Sendable {
         info = mailbox.bytes + owner.bytes
     }
 
-    /// The same on both sides, and after a restart of either. Another user of the mailbox cannot claim it.
+    /// Deterministic on both sides. Another user of the mailbox cannot claim this box.
     package func box(_ label: BoxLabel) -> BoxID {
         BoxID(unchecked: derive("mayfly/1 mailbox box", label.bytes, BoxID.byteCount))
     }
 
-    /// 32 bytes that say at the mailbox who holds a link that was made under a key of its own.
+    /// 32 bytes that prove the owner's identity over a link under another key.
     package func proof(of link: PublicKey) -> [UInt8] { derive("mayfly/1 mailbox claim", link.bytes, 32) }
 
     private func derive(_ purpose: String, _ argument: [UInt8], _ byteCount: Int) -> [UInt8] {
@@ -65,7 +65,7 @@ package final class MailboxSecret: Sendable {
 }
 
 extension RelaySeed {
-    /// What a mailbox is told: another label for each mailbox, and another than a rendezvous node is told.
+    /// Another label for each mailbox, and another than at a rendezvous node.
     package func boxLabel(at mailbox: PublicKey) -> BoxLabel {
         let info = Array("mayfly/1 mailbox label".utf8) + mailbox.bytes
         return bytes.withUnsafeBytes { seed in
@@ -75,7 +75,7 @@ extension RelaySeed {
     }
 }
 
-/// Our mailbox, as far as addresses of boxes go.
+/// Our mailbox, as addresses of boxes need it.
 package struct MailboxPlace: Sendable {
     let endpoint: Endpoint
     package let key: PublicKey
@@ -93,7 +93,7 @@ package struct MailboxPlace: Sendable {
 
     package func box(of seed: RelaySeed) -> BoxID { secret.box(seed.boxLabel(at: key)) }
 
-    /// What a claim shows over a link that has this key of ours.
+    /// The proof of a claim over a link under this key of ours.
     package func proof(of link: PublicKey) -> [UInt8] { secret.proof(of: link) }
 
     func address(of seed: RelaySeed) -> MailboxAddress? {
@@ -103,14 +103,13 @@ package struct MailboxPlace: Sendable {
     }
 }
 
-/// Where an owner's box is: `mailbox://HOST:PORT/` and unpadded base64url of the mailbox's contact key ‖ routing secret ‖
-/// box, in the owner's signed description.
+/// Where an owner's box is, in the owner's signed profile: `mailbox://HOST:PORT/` and unpadded base64url of the
+/// mailbox's contact key ‖ routing secret ‖ box.
 package struct MailboxAddress: Hashable, Sendable {
     package let host: String
     package let port: UInt16
-    /// Of the mailbox's contact inbox.
+    /// The mailbox's contact inbox.
     package let key: PublicKey
-    /// As in its contact card.
     package let routingSecret: [UInt8]
     package let box: BoxID
 
@@ -125,7 +124,6 @@ package struct MailboxAddress: Hashable, Sendable {
         self.box = box
     }
 
-    /// `nil` unless `text` is the whole text form.
     package init?(_ text: String) {
         guard text.utf8.count <= Limits.endpointByteCount, text.hasPrefix(Self.scheme) else { return nil }
         let rest = text.dropFirst(Self.scheme.count)

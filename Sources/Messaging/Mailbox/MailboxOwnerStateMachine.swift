@@ -1,20 +1,16 @@
 import Crypto
 
-/// Our boxes at our mailbox: one link under a key of its own, over which they are claimed, and over which the mailbox says
-/// when something has come.
+/// Our boxes at our mailbox. One link under a key of its own claims them; over it the mailbox announces new slots.
 ///
 ///     idle ──wanted, its time──▶ dialling ──link──▶ asked ──granted──▶ granted ──more or fewer boxes──▶ granted
 ///       ▲                          │                 └──refused, no answer──▶ idle
 ///       └──failed, link lost, nothing wanted─────────────┘
 package struct MailboxOwnerStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
-        /// Goes to `dialling` at its time, if boxes are wanted.
+        /// Dials at this time, if boxes are wanted.
         case idle(until: Timestamp)
-        /// Goes to `asked` and `idle`.
         case dialling
-        /// Goes to `granted` and `idle`.
         case asked(LinkID, at: Timestamp)
-        /// Goes to `idle`.
         case granted(LinkID, MailboxGrant)
     }
 
@@ -26,9 +22,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         case close(LinkID)
     }
 
-    /// How it stands, for the user.
     package enum Standing: Hashable, Sendable {
-        /// No conversation has agreed to a mailbox.
         case unused
         case unreachable
         case asking
@@ -38,14 +32,14 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
 
     private var state: State
     private var wanted: [BoxLabel] = []
-    /// Claimed over the present link.
     private var claimed: [BoxLabel] = []
     private var refusal: MailboxRefusal?
     private var failures = 0
-    /// When the link in use was granted boxes. One that ends soon counts as a failure: another copy of our home may take it.
+    /// When the link in use got its grant. A short link counts as a failure: another copy of our home may compete for
+    /// it.
     private var grantedAt: Timestamp?
     private var heardAt = Timestamp(milliseconds: 0)
-    /// The mailbox has not granted all boxes: when they are claimed again.
+    /// When boxes that the mailbox has not granted are claimed again.
     private var reclaimAt: Timestamp?
     private var isAsked = false
 
@@ -60,7 +54,6 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The link in use.
     package var link: LinkID? {
         switch state {
         case .idle, .dialling: nil
@@ -70,7 +63,6 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
 
     package var isGranted: Bool { if case .granted = state { true } else { false } }
 
-    /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {
         case .idle(let until): wanted.isEmpty ? nil : until
@@ -84,8 +76,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         heardAt + (isAsked ? Limits.mailboxKeepalive + Limits.reservationPatience : Limits.mailboxKeepalive)
     }
 
-    /// These boxes are to be claimed: the first ``Limits/boxLabelCount``, each of them once.
-    /// - Parameter kept: labels that are not claimed again, and whose boxes stay until the mailbox forgets them.
+    /// Sets the boxes to claim: the first ``Limits/boxLabelCount`` labels; no duplicates.
+    /// - Parameter kept: labels that are not claimed again; their boxes stay until the mailbox forgets them.
     package mutating func want(_ labels: [BoxLabel], keeping kept: Set<BoxLabel> = [], now: Timestamp) -> [Action] {
         wanted = Array(labels.prefix(Limits.boxLabelCount))
         let set = Set(wanted)
@@ -138,7 +130,6 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         reclaimAt = nil
     }
 
-    /// A frame has come over a link.
     package mutating func heard(_ link: LinkID, now: Timestamp) {
         guard self.link == link else { return }
         heardAt = now
@@ -156,7 +147,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     package mutating func refused(_ refusal: MailboxRefusal, on link: LinkID, now: Timestamp) -> [Action] {
         guard self.link == link else { return [] }
         self.refusal = refusal
-        // It may have granted before.
+        // A refusal may follow a grant.
         failures = grantedAt == nil ? max(failures, 6) : 6
         grantedAt = nil
         rest(now: now)
@@ -189,7 +180,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Dials now instead of at the end of the wait.
+    /// Dials now instead of after the wait.
     package mutating func hurry(now: Timestamp) -> [Action] {
         if case .idle = state { state = .idle(until: now) }
         failures = min(failures, 1)

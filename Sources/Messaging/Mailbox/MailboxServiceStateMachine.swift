@@ -1,34 +1,33 @@
 import Crypto
 
-/// The mailbox's side of the protocol: keeps boxes for its named peers, and in the boxes slots with sealed bodies of a few
-/// sizes, until the owner discards a slot or the slot's time is over. The mailbox can neither read the bodies nor tell them
-/// apart.
+/// The mailbox: keeps boxes for its named peers, and in the boxes slots with sealed bodies of a few sizes, until the
+/// owner discards a slot or the slot expires. The mailbox cannot read the bodies.
 ///
-/// A link to the contact inbox has, for the mailbox, these states:
+/// States of a link to the contact inbox:
 ///
 ///     guest ──claim, granted──▶ holder ──silent, closed, another link of this owner──▶ gone
 ///     guest ──put, take, discard──▶ guest
 ///
-/// Anybody who shows a slot's tag, on any link, may discard the slot, and take it if it is a notice or the answer to one;
-/// anybody who knows the id of a box may put into the box. Only the holder lists, purges and takes contents. Boxes are
-/// durable; the slots of a box are read from the disk at the first request for the box.
+/// Any link that shows a slot's tag may discard the slot, and take it if it is a notice or the answer to one. Any link
+/// that names a box may put into it. Only the holder lists, purges and takes contents. Boxes are durable. The first
+/// request for a box reads its slots from the disk.
 package struct MailboxServiceStateMachine: Sendable {
     private struct Box: Sendable {
         var record: BoxRecord
         /// `nil` until the slots have been read from the disk.
         var slots: [SlotID: KeptSlot]?
-        /// The disk has not given all slots: when it is asked again.
+        /// The retry after a read that did not give all slots.
         var reread: Reread?
-        /// When slots came to light that an earlier read had not given, and of which the owner has not been told.
+        /// When a retry found slots that were not announced to the owner.
         var lateAt: Timestamp?
         var byteCount = 0
         var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
-        /// Rate of contents on the disk, in KiB: the bytes of a discarded slot stay there, overwritten, until the end of the
-        /// slot's bucket.
+        /// Rate of contents on the disk, in KiB: a discarded slot is overwritten, but uses its bytes until its bucket
+        /// ends.
         var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
-        /// The owner has been told that something waits, and has not listed the box since.
+        /// The owner has been told of waiting slots and has not listed the box since.
         var isAnnounced = false
-        /// The time of the owner's last visit that is in the saved record.
+        /// `seenAt` of the saved record.
         var savedAt: Timestamp
 
         init(record: BoxRecord, slots: [SlotID: KeptSlot]? = nil) {
@@ -41,7 +40,6 @@ package struct MailboxServiceStateMachine: Sendable {
         var pause: Milliseconds
     }
 
-    /// Rates of one owner.
     private struct OwnerRates: Sendable {
         /// New boxes: each is a write.
         var boxes = TokenBucket(interval: Limits.boxInterval, burst: Limits.boxBurst)
@@ -62,17 +60,16 @@ package struct MailboxServiceStateMachine: Sendable {
     private var holders: [LinkID: Holder] = [:]
     private var holdersByOwner: [PublicKey: LinkID] = [:]
     private var sources: [UInt64: TokenBucket] = [:]
-    /// Rate of notices that guests take, by their networks.
+    /// Rate of notices that guests take, by network.
     private var guests: [UInt64?: TokenBucket] = [:]
     private var owners: [PublicKey: OwnerRates] = [:]
     private var counted = MailboxCounts()
     private var memoryByteCount = 0
-    /// A lower bound of the time at which the first known slot ends.
+    /// A lower bound of the first expiry of a slot.
     private var slotsEnd: Timestamp?
 
     package init(_ records: [BoxRecord] = []) { for record in records { boxes[record.box] = Box(record: record) } }
 
-    /// The records of the boxes as they are saved, in a fixed order.
     package var records: [BoxRecord] { boxes.values.map(\.record).sorted { $0.box < $1.box } }
 
     package var counts: MailboxCounts {
@@ -86,7 +83,7 @@ package struct MailboxServiceStateMachine: Sendable {
         return result
     }
 
-    /// Slots and bytes of each box, for `mailbox status` at the mailbox.
+    /// For `mailbox status` at the mailbox.
     package var occupancy: [Occupancy] {
         records.map {
             Occupancy(record: $0, slotCount: boxes[$0.box]?.slots?.count, byteCount: boxes[$0.box]?.byteCount ?? 0)
@@ -100,7 +97,7 @@ package struct MailboxServiceStateMachine: Sendable {
         package let byteCount: Int
     }
 
-    /// Whether this link is a holder's. A holder's link may stay open as long as it is used.
+    /// Whether this link is a holder's. It may stay open while it is used.
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil }
 
     package var nextDeadline: Timestamp? {
@@ -115,7 +112,7 @@ package struct MailboxServiceStateMachine: Sendable {
 
     // MARK: Admission
 
-    /// Takes over a changed configuration or list of peers: destroys the boxes of owners that are no longer named peers.
+    /// Applies a new configuration or peer list: destroys the boxes of owners that are no longer named peers.
     package mutating func configure(_ terms: MailboxTerms, _ client: ClientID, isPeer: (PublicKey) -> Bool)
         -> [NodeAction]
     {
@@ -160,7 +157,7 @@ package struct MailboxServiceStateMachine: Sendable {
 
     // MARK: Requests
 
-    /// - Parameter remote: the other side's key, which is used for this link alone.
+    /// - Parameter remote: the other side's key for this link only.
     package mutating func receive(
         _ request: MailboxRequest, from remote: PublicKey, on link: LinkID, client: ClientID, own: IdentityKey,
         _ turn: Turn
@@ -211,7 +208,7 @@ package struct MailboxServiceStateMachine: Sendable {
         } else {
             secret = MailboxSecret(mailbox: own.publicKey, owner: owner, own: own)
             guard equalInConstantTime(secret.proof(of: remote), proof) else { return refuse(.unknownPeer) }
-            // An owner that claims over a new link has lost its earlier link.
+            // A new link means that the owner's earlier one is lost.
             if let before = holdersByOwner[owner] {
                 forget(before)
                 result.append(.close(before))
@@ -224,7 +221,7 @@ package struct MailboxServiceStateMachine: Sendable {
         var isTooFast = false
         for box in labels.map(secret.box) {
             if let known = boxes[box] {
-                // A record is worth a write once an hour.
+                // A claim saves `seenAt` at most once an hour.
                 boxes[box]?.record.seenAt = turn.now
                 guard turn.now - known.savedAt > .hour else { continue }
                 boxes[box]?.savedAt = turn.now
@@ -241,7 +238,7 @@ package struct MailboxServiceStateMachine: Sendable {
         let grant = MailboxGrant(
             boxCount: isTooFast ? held : max(0, held + terms.boxCount - boxes.count), slotCount: terms.slotCount,
             byteCount: terms.boxByteCount, longest: terms.longest)
-        // A box that is granted is durable.
+        // The box is durable before it is granted.
         result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
         for box in labels.map(secret.box) where boxes[box] != nil {
             let isWaiting = load(box, turn) && boxes[box]?.slots?.isEmpty == false
@@ -253,7 +250,7 @@ package struct MailboxServiceStateMachine: Sendable {
     }
 
     private mutating func mayMakeBox(_ owner: PublicKey, now: Timestamp) -> Bool {
-        // Owners are named peers, so they are few. An owner that has rested is forgotten.
+        // Bounds the map. Owners are named peers, so they are few.
         if owners.count > 2 * terms.boxCount { owners = owners.filter { !$0.value.isFull(now: now) } }
         return owners[owner, default: OwnerRates()].boxes.take(now: now) == nil
     }
@@ -267,8 +264,8 @@ package struct MailboxServiceStateMachine: Sendable {
         return [.transmit(link, .mailboxAnswer(.slots(box, Array(ids.prefix(Limits.slotListCount)))))]
     }
 
-    /// Reads the slots of a box from the disk: once, and again after a pause while the disk does not give all of them.
-    /// - Returns: whether slots are known: all that the disk gives.
+    /// Reads the slots of a box: once, and again after a pause while the disk does not give all slots.
+    /// - Returns: whether any read has succeeded.
     private mutating func load(_ box: BoxID, _ turn: Turn) -> Bool {
         guard let known = boxes[box] else { return false }
         let isKnown = known.slots != nil
@@ -293,8 +290,7 @@ package struct MailboxServiceStateMachine: Sendable {
         return true
     }
 
-    /// Asks the disk again for boxes of owners that are linked, and tells an owner of slots that have come to light, whoever
-    /// has asked for them.
+    /// Retries failed reads for linked owners and announces slots that were found late.
     private mutating func reread(_ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for box in boxes.filter({ $0.value.reread != nil || $0.value.lateAt != nil }).keys.sorted() {
@@ -327,7 +323,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard put.kind == .memory || !turn.isLocked && turn.hasRoom(client), load(box, turn),
             let slots = boxes[box]?.slots
         else { return answer(.unavailable) }
-        // The answer to an earlier put of this slot was lost, or somebody replays the put: nothing changes.
+        // A repeated put: the answer was lost, or the put was replayed.
         if slots[put.id] != nil { return answer(.stored) }
         let isNotice = put.kind == .notice
         let alike = slots.values.count { ($0.kind == .notice) == isNotice }
@@ -369,10 +365,9 @@ package struct MailboxServiceStateMachine: Sendable {
     private mutating func take(_ tags: [SlotTag], from box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard tags.count <= Limits.slotTagCount else { return [.close(link)] }
         let isKnown = load(box, turn)
-        // The disk cannot be read now.
         if !isKnown, boxes[box] != nil { return [.close(link)] }
         var result: [NodeAction] = []
-        // A tag that is named twice costs one read of the disk.
+        // A repeated tag must not cost a second read of the disk.
         var seen: Set<SlotTag> = []
         for tag in tags where seen.insert(tag).inserted {
             let id = SlotID(tag)
@@ -382,7 +377,7 @@ package struct MailboxServiceStateMachine: Sendable {
                 result.append(.transmit(link, .mailboxAnswer(.absent(box, id))))
                 continue
             }
-            // To a guest, `absent` would say that its notice is gone: it would put the notice again.
+            // `absent` would make a guest put its notice again, so a refused guest's link is closed.
             guard isHeld(box, by: link) || isGuestWelcome(from: turn.sourceOf(link), now: turn.now) else {
                 return [.close(link)]
             }
@@ -392,14 +387,14 @@ package struct MailboxServiceStateMachine: Sendable {
         return result
     }
 
-    /// Whether the owner of a box is given another body of this size.
+    /// Rate limit of the bodies that an owner takes.
     private mutating func mayTake(_ slot: KeptSlot, of box: BoxID, now: Timestamp) -> Bool {
         guard let owner = boxes[box]?.record.owner else { return false }
         return owners[owner, default: OwnerRates()].takes.take(max(1, slot.byteCount / Limits.takeUnit), now: now)
             == nil
     }
 
-    /// Whether guests of this network are given another notice.
+    /// Rate limit of the notices that guests of this network take.
     private mutating func isGuestWelcome(from source: UInt64?, now: Timestamp) -> Bool {
         if guests.count >= Limits.putSourceCount { guests = guests.filter { !$0.value.isFull(now: now) } }
         guard guests.count < Limits.putSourceCount || guests[source] != nil else { return false }
@@ -418,9 +413,9 @@ package struct MailboxServiceStateMachine: Sendable {
         guard !answer.isEmpty, let id = ids.first, var slot = boxes[box]?.slots?[id], slot.kind == .notice else {
             return discard(box, ids, on: link)
         }
-        // Each notice has one answer: more of them would be writes without a rate limit.
+        // One answer for each notice: more would be writes without a rate limit.
         guard !slot.isAnswer else { return [.transmit(link, .mailboxAnswer(.discarded(box, [id])))] }
-        // Whoever has put the notice finds the answer in its place.
+        // The sender of the notice finds the answer in its place.
         slot.isAnswer = true
         boxes[box]?.byteCount += answer.count - slot.byteCount
         slot.byteCount = answer.count
@@ -447,13 +442,13 @@ package struct MailboxServiceStateMachine: Sendable {
         }
     }
 
-    /// The shell has slots of these boxes, of which the record that this machine began with says nothing.
+    /// The shell has slots of these boxes; the records that initialized this machine do not list them.
     package mutating func count(_ boxes: [BoxID], _ turn: Turn) { for box in boxes { _ = load(box, turn) } }
 
     // MARK: Time
 
-    /// Destroys slots whose time is over, closes the links of silent holders, destroys boxes of owners that have not come for
-    /// ``Limits/boxSilence``, and asks the disk again for what it has not given.
+    /// Destroys expired slots and the boxes of owners absent for ``Limits/boxSilence``, closes links of silent holders,
+    /// and retries failed reads.
     package mutating func advance(_ client: ClientID, _ turn: Turn) -> [NodeAction] {
         let now = turn.now
         var result = reread(turn)
@@ -462,7 +457,7 @@ package struct MailboxServiceStateMachine: Sendable {
             forget(link)
             result.append(.close(link))
         }
-        // The last visit of an owner that stays linked is saved once a day: a restart then keeps its boxes.
+        // Saved once a day for linked owners, so that a restart does not expire their boxes.
         var isChanged = false
         for (box, known) in boxes where now - known.savedAt >= .day && holdersByOwner[known.record.owner] != nil {
             boxes[box]?.record.seenAt = now

@@ -1,29 +1,28 @@
 import Crypto
 
-/// Quotas of a mailbox, and whether it serves: from its configuration.
 package struct MailboxTerms: Hashable, Sendable {
     package var isServing = false
     package var boxCount = Limits.boxCount
     package var slotCount = Limits.slotCount
     package var boxByteCount = Limits.boxByteCount
     package var memoryByteCount = Limits.mailboxMemoryByteCount
-    /// The longest time that contents are kept, in milliseconds; notices have a time of their own.
+    /// The longest time that contents are kept, in milliseconds. Notices have their own time.
     package var longest = SlotKeeping.thirtyDays.milliseconds
 
     package init() {}
 }
 
-/// Counts of a mailbox for `status`. They name nobody.
+/// Anonymous statistics of a mailbox for `status`.
 package struct MailboxCounts: Hashable, Sendable {
-    /// Counts of the present moment; byte counts in bytes.
+    /// Now; byte counts in bytes.
     package var owners = 0
     package var boxes = 0
-    /// Boxes for which nobody has asked since the start of the process: their slots are not read yet, and not counted.
+    /// Boxes without a request since the start. Their slots are not read yet, and not counted.
     package var unreadBoxes = 0
     package var slots = 0
     package var byteCount = 0
     package var memoryByteCount = 0
-    /// Counts since the start of the process.
+    /// Since the start.
     package var put: UInt64 = 0
     package var taken: UInt64 = 0
     package var discarded: UInt64 = 0
@@ -33,10 +32,9 @@ package struct MailboxCounts: Hashable, Sendable {
     package init() {}
 }
 
-/// A box as it is saved in the contact inbox's record: it survives a restart of the mailbox.
+/// A box in the contact inbox's record.
 package struct BoxRecord: Hashable, Sendable, Codable {
     package var box: BoxID
-    /// The key of the owner's contact inbox.
     package var owner: PublicKey
     /// When the owner's link was last heard, by our clock.
     package var seenAt: Timestamp
@@ -48,14 +46,13 @@ package struct BoxRecord: Hashable, Sendable, Codable {
     }
 }
 
-/// A slot as its mailbox keeps it, without its body.
+/// A slot without its body.
 package struct KeptSlot: Hashable, Sendable {
     package var id: SlotID
     package var kind: SlotKind
-    /// The owner's answer has taken the place of the notice.
     package var isAnswer: Bool
     package var byteCount: Int
-    /// When the slot was put, and when it is destroyed, by the mailbox's clock.
+    /// By the mailbox's clock.
     package var keptAt: Timestamp
     package var until: Timestamp
 
@@ -69,20 +66,18 @@ package struct KeptSlot: Hashable, Sendable {
     }
 }
 
-/// Slots of a box, as far as the disk gives them.
+/// The slots of a box that the disk could read.
 package struct KeptSlots: Hashable, Sendable {
     package var slots: [KeptSlot]
-    /// The disk has refused none.
+    /// The disk could read all slots.
     package var isWhole: Bool
 
     package init(_ slots: [KeptSlot], isWhole: Bool = true) { (self.slots, self.isWhole) = (slots, isWhole) }
 }
 
-/// Actions of the shell on the boxes of this mailbox.
 package enum MailboxAction: Hashable, Sendable {
     /// Keeps a body: in memory, or on the disk under the box's row.
     case keep(BoxID, KeptSlot, [UInt8])
-    /// Overwrites these slots.
     case erase(BoxID, [SlotID])
     /// Destroys the box's row, and its slots in memory.
     case destroy(BoxID)

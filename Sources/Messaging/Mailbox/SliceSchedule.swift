@@ -1,15 +1,14 @@
 import Crypto
 
-/// How an agreement's time is cut into slices: each has a key of its own, which the owner's store destroys when nothing
-/// that was sealed to it may be read any more.
+/// Divides an agreement's time into slices. Each has its own key, which the owner's store destroys when all contents
+/// sealed to it have expired.
 package struct SliceSchedule: Hashable, Sendable {
-    /// Of one slice.
     package let width: Milliseconds
     /// How long a content may wait unopened under these terms.
     package let unread: Milliseconds
-    /// The owner makes keys for so long ahead.
+    /// How far ahead the owner makes keys.
     package let horizon: Milliseconds
-    /// The store's class in which the keys are.
+    /// The store's expiry class of the keys.
     package let tier: Lifetime
 
     package init(_ terms: LifetimeTerms) {
@@ -26,18 +25,18 @@ package struct SliceSchedule: Hashable, Sendable {
             }
     }
 
-    /// The slice of a moment by the owner's clock.
+    /// By the owner's clock.
     package func slice(at time: Timestamp) -> UInt32 { UInt32(clamping: time.milliseconds / width) }
 
-    /// When a slice ends, by the owner's clock.
+    /// By the owner's clock.
     package func end(of slice: UInt32) -> Timestamp { Timestamp(milliseconds: (Int64(slice) + 1) * width) }
 
-    /// When its key is destroyed, by the owner's clock.
+    /// When the slice's key is destroyed, by the owner's clock.
     package func keyEnd(of slice: UInt32) -> Timestamp { end(of: slice) + unread }
 
-    /// Age of the contents of a slot that is sealed to a slice.
+    /// The age of the contents of a slot sealed to a slice.
     /// - Parameters:
-    ///   - dwell: time for which the mailbox says that it has held the slot.
+    ///   - dwell: how long the mailbox says that it has held the slot.
     ///   - now: by the owner's clock.
     package func age(in slice: UInt32, dwell: Milliseconds, now: Timestamp) -> SlotAge {
         let sinceEnd = now - end(of: slice)
@@ -45,19 +44,18 @@ package struct SliceSchedule: Hashable, Sendable {
         return SlotAge(dwell: max(0, dwell), least: max(0, sinceEnd), isDoubtful: dwell > longest)
     }
 
-    /// The last slice for which there are keys.
+    /// The last slice that has a key.
     package func last(at now: Timestamp) -> UInt32 { slice(at: now + horizon) }
 }
 
-/// What is known of the age of a slot's contents.
+/// The age of a slot's contents, partly as the mailbox reports it.
 package struct SlotAge: Hashable, Sendable {
-    /// Time in the mailbox, by its word. It is added to the age of each content at its deposit.
+    /// Time in the mailbox, as it reports it. It is added to the age of each content at its deposit.
     package var dwell: Milliseconds
-    /// Contents are no younger than this: the time since their slice ended, by the owner's clock.
+    /// A lower bound of the age: the time since the slice ended, by the owner's clock.
     package var least: Milliseconds
-    /// The slot was put before its slice began, if the mailbox speaks the truth. Either the mailbox lies, or the clock of the
-    /// sender or the owner was stepped. The age counts, but no content of the slot is acknowledged: the sender keeps the
-    /// contents for a link.
+    /// The slot was put before its slice began, if the mailbox is honest. Else the mailbox lies, or a clock of sender
+    /// or owner was stepped. The age counts, but the contents are not acknowledged: the sender keeps them for a link.
     package var isDoubtful: Bool
 
     package init(dwell: Milliseconds, least: Milliseconds = 0, isDoubtful: Bool = false) {
@@ -71,7 +69,7 @@ package struct SlotAge: Hashable, Sendable {
 package struct SliceKeys: Hashable, Sendable {
     package var agreement: AgreementID
     package var first: UInt32
-    /// From the sending of this until the end of the owner's present slice, and which that is. No time of day is named.
+    /// The owner's present slice, and the time from sending until that slice ends. No time of day is named.
     package var present: UInt32
     package var left: Milliseconds
     /// One for each slice from `first` on; at most ``Limits/sliceKeyCount``.
@@ -86,11 +84,11 @@ package struct SliceKeys: Hashable, Sendable {
     }
 }
 
-/// What a sender knows of one member's slices, by its own clock.
+/// One member's slices as a sender knows them, by the sender's clock.
 package struct KnownSlices: Hashable, Sendable, Codable {
     package private(set) var agreement: AgreementID
     private var first: UInt32
-    /// The keys, 33 bytes each, in base64url: they go with every state of the conversation.
+    /// The keys, 33 bytes each, in base64url, because each save of the conversation writes them.
     private var keys: String
     /// When the slice `present` ends by our clock.
     private var present: UInt32
@@ -105,10 +103,9 @@ package struct KnownSlices: Hashable, Sendable, Codable {
     }
 
     private var count: Int { keys.utf8.count / 44 }
-    /// The last slice of which the key is known; `nil` without any.
     package var last: UInt32? { count == 0 ? nil : first + UInt32(count - 1) }
 
-    /// Adds keys that follow, and takes the newer word on the time.
+    /// Appends keys that follow, and takes the newer time.
     package mutating func add(_ message: SliceKeys, now: Timestamp) {
         guard message.agreement == agreement, let last, message.first == last &+ 1, !message.keys.isEmpty else {
             if message.agreement == agreement, message.keys.isEmpty {
@@ -118,7 +115,7 @@ package struct KnownSlices: Hashable, Sendable, Codable {
             }
             return
         }
-        // 33 bytes are 44 letters, so the texts join.
+        // 33 bytes are 44 letters, so the texts can be joined.
         keys += Base64URL.encode(message.keys.flatMap(\.bytes))
         (present, presentEnds) = (message.present, now + message.left)
         let surplus = count - 2 * Limits.sliceKeyCount
@@ -130,15 +127,14 @@ package struct KnownSlices: Hashable, Sendable, Codable {
         first += UInt32(surplus)
     }
 
-    /// The owner's slice at a moment by our clock.
+    /// The owner's slice at a time by our clock.
     package func slice(now: Timestamp, width: Milliseconds) -> UInt32 {
         let since = now - (presentEnds - width)
         let passed = since >= 0 ? since / width : -((-since + width - 1) / width)
         return UInt32(clamping: Int64(present) + passed)
     }
 
-    /// The key to which contents of a moment are sealed: of the first slice that is known for earlier ones; `nil` when the owner
-    /// has made none for so late.
+    /// The key for contents of this time, or the first known key for earlier ones; `nil` beyond the last known key.
     package func key(now: Timestamp, width: Milliseconds) -> (slice: UInt32, key: PublicKey)? {
         let slice = max(first, slice(now: now, width: width))
         guard slice - first < UInt32(count) else { return nil }
@@ -148,7 +144,6 @@ package struct KnownSlices: Hashable, Sendable, Codable {
         return (slice, key)
     }
 
-    /// Keys of slices that are over.
     package mutating func prune(now: Timestamp, width: Milliseconds) {
         let present = slice(now: now, width: width)
         guard present > first else { return }

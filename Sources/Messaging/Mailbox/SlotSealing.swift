@@ -1,7 +1,7 @@
 import Crypto
 
-/// What a sender and an owner derive from their inboxes' static-static ECDH for one box: the tags of its slots, and the
-/// part of the seals that authenticates the sender. Each direction has another.
+/// Sender and owner derive this secret for one box from their inboxes' static-static ECDH. It makes the tags of the
+/// slots and authenticates the sender in the seals. Each direction has its own.
 package final class SlotSecret: Sendable {
     private let secret: SecretBytes
 
@@ -13,31 +13,30 @@ package final class SlotSecret: Sendable {
         secret = shared.derive(info)
     }
 
-    /// Of the slot with this number.
     package func tag(_ number: UInt64) -> SlotTag {
         let secret = Array(derive("slot", number).prefix(SlotTag.secretByteCount))
         return SlotTag(unchecked: secret + zip(bigEndian(number), mark(of: SlotID.hash(secret))).map(^))
     }
 
-    /// The number of this sender's slot with a name; `nil` for another's slot.
+    /// The number of this sender's slot; `nil` for another sender's slot.
     package func number(of id: SlotID) -> UInt64? {
         let (hash, mark) = (Array(id.bytes.prefix(SlotID.hashByteCount)), id.bytes.dropFirst(SlotID.hashByteCount))
         let number = zip(mark, self.mark(of: hash)).map(^).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         return SlotID(tag(number)) == id ? number : nil
     }
 
-    /// Hides the number in a slot's name from its mailbox.
+    /// Hides the slot's number from the mailbox.
     private func mark(of hash: [UInt8]) -> [UInt8] {
         secret.withBytes { Array(HMACSHA256.authenticate(key: $0, Array("name".utf8), hash).prefix(8)) }
     }
 
-    /// Of the sender's reserved slot.
+    /// The tag of the sender's reserved slot.
     package var noticeTag: SlotTag { SlotTag(unchecked: derive("notice", 0)) }
 
     /// Seals the notice, and the owner's answer to it.
     package func noticeKey() -> SecretBytes { secret.derive(Array("notice seal".utf8)) }
 
-    /// Hides which slice and which agreement a body names.
+    /// Hides the slice and the agreement that a body names.
     fileprivate func mask(_ number: UInt64) -> [UInt8] {
         Array(derive("mask", number).prefix(SlotSealing.hintByteCount))
     }
@@ -61,20 +60,19 @@ extension SecretBytes {
     }
 }
 
-/// Bodies of slots: to which slice they are sealed, and what is in them.
+/// The format of slot bodies:
 ///
 ///     hint (12, masked): agreement's first 8 bytes ‖ slice (4)
 ///     ‖ ephemeral public key (33) ‖ nonce (24) ‖ frames, padded ‖ tag (16)
 ///
-/// The key is HKDF(ECDH(ephemeral, slice) ‖ secret of sender and owner): it is gone at the sender with the ephemeral key, at
-/// once, and at the owner with the slice's key, which its store destroys.
+/// The key is HKDF(ECDH(ephemeral, slice) ‖ secret of sender and owner). The sender destroys the ephemeral key at once;
+/// the owner's store destroys the slice's key.
 package enum SlotSealing {
     static let hintByteCount = 12
     package static let overheadByteCount = hintByteCount + PublicKey.byteCount + XChaChaPoly.overheadByteCount
     /// Most bytes of the frames in one slot, each with its length of 4.
     package static let capacity = SlotSize.largest - overheadByteCount
 
-    /// To which key a body is sealed.
     package struct Hint: Hashable, Sendable {
         package var agreement: [UInt8]
         package var slice: UInt32
@@ -96,9 +94,9 @@ package enum SlotSealing {
 
     /// - Parameters:
     ///   - frames: their lengths and 4 for each are at most ``capacity``.
-    ///   - ephemeral: drawn for this slot alone.
+    ///   - ephemeral: for this slot only.
     ///   - nonce: 24 random bytes.
-    /// - Returns: a body as long as one of ``SlotSize``; `nil` when it is too much.
+    /// - Returns: a body with one of the lengths of ``SlotSize``; `nil` if it is too large.
     package static func seal(
         _ frames: [[UInt8]], to slice: PublicKey, _ hint: Hint, number: UInt64, _ secret: SlotSecret, box: BoxID,
         ephemeral: consuming SecretKey, nonce: [UInt8]
@@ -119,13 +117,12 @@ package enum SlotSealing {
             + XChaChaPoly.seal(plain, key: key, nonce: nonce, authenticating: head + box.bytes + bigEndian(number))
     }
 
-    /// To which slice a body is sealed; meaningless for one that is not this sender's slot of this number.
+    /// The slice to which a body is sealed; meaningless unless the body is this sender's slot of this number.
     package static func hint(of body: [UInt8], number: UInt64, _ secret: SlotSecret) -> Hint? {
         guard SlotSize.byteCounts.contains(body.count) else { return nil }
         return Hint(zip(body.prefix(hintByteCount), secret.mask(number)).map(^))
     }
 
-    /// - Returns: the frames; `nil` when it does not open.
     package static func open(
         _ body: [UInt8], with slice: borrowing SecretKey, number: UInt64, _ secret: SlotSecret, box: BoxID
     ) -> [[UInt8]]? {
@@ -159,8 +156,8 @@ package enum SlotSealing {
 
     // MARK: Notices
 
-    /// The body of a reserved slot: the sealed notice, sealed once more for this box, so that a mailbox cannot tell that
-    /// two boxes got the same one.
+    /// The body of a reserved slot. The sealed notice is sealed again for this box, so that a mailbox cannot recognize
+    /// the same notice in two boxes.
     package static func seal(notice: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {
         let padding = SlotSize.byteCounts[0] - XChaChaPoly.overheadByteCount - notice.count
         return XChaChaPoly.seal(
@@ -168,7 +165,7 @@ package enum SlotSealing {
             authenticating: Array("notice".utf8) + box.bytes)
     }
 
-    /// - Returns: ``Limits/noticeByteCount`` bytes; `nil` when it does not open.
+    /// - Returns: ``Limits/noticeByteCount`` bytes; `nil` when authentication fails.
     package static func notice(in body: [UInt8], _ secret: SlotSecret, box: BoxID) -> [UInt8]? {
         guard body.count == SlotSize.byteCounts[0],
             let plain = try? XChaChaPoly.open(
@@ -177,14 +174,13 @@ package enum SlotSealing {
         return Array(plain.prefix(Limits.noticeByteCount))
     }
 
-    /// The owner's answer, a sealed receipt, in place of the notice.
+    /// The owner's sealed receipt, in place of the notice.
     /// - Parameter nonce: 24 random bytes.
     package static func seal(answer: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {
         XChaChaPoly.seal(
             answer, key: secret.noticeKey(), nonce: nonce, authenticating: Array("answer".utf8) + box.bytes)
     }
 
-    /// - Returns: the sealed receipt; `nil` when it does not open.
     package static func answer(in body: [UInt8], key: borrowing SecretBytes, box: BoxID) -> [UInt8]? {
         try? XChaChaPoly.open(body, key: key, authenticating: Array("answer".utf8) + box.bytes)
     }

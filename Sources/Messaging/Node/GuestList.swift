@@ -1,25 +1,24 @@
 import DequeModule
 
-/// Links of those who came by an invite or a contact card, and with whom we have no business of our own. Each may speak, but
-/// not sit here: it stays for ``Limits/guestStay``, and shorter when others come.
+/// Links that came by an invite or a contact card and belong to no member or service. Each may send frames for at most
+/// ``Limits/guestStay``.
 ///
-/// Beyond ``Limits/guestCount`` a new guest takes the place of the one that has been here longest, so that whoever fills the
-/// house keeps nobody out: an honest joiner needs a round trip or two.
+/// Beyond ``Limits/guestCount`` a new guest displaces the oldest, so an attacker with many links cannot keep others
+/// out: an honest joiner needs only a round trip or two.
 struct GuestList: Sendable {
     private var ends: [LinkID: Timestamp] = [:]
-    /// In the order of their coming, and some that have left since.
+    /// In order of arrival, with some stale links.
     private var order: Deque<LinkID> = []
-    /// Those whose link was closed, until it is gone: what it still brings is not heard.
+    /// Links being closed: frames that still arrive on them are ignored.
     private var sentAway: Set<LinkID> = []
 
     var isEmpty: Bool { ends.isEmpty }
     func contains(_ link: LinkID) -> Bool { ends[link] != nil }
     func hasSentAway(_ link: LinkID) -> Bool { sentAway.contains(link) }
 
-    /// When the next one has stayed long enough.
     var nextEnd: Timestamp? { order.lazy.compactMap { ends[$0] }.first }
 
-    /// - Returns: the link whose place is taken.
+    /// - Returns: the displaced link.
     mutating func welcome(_ link: LinkID, now: Timestamp) -> LinkID? {
         ends[link] = now + Limits.guestStay
         order.append(link)
@@ -34,7 +33,7 @@ struct GuestList: Sendable {
         trim()
     }
 
-    /// The next one that has stayed long enough. It is none any more.
+    /// Removes and returns the next guest whose time is over.
     mutating func takeOverdue(now: Timestamp) -> LinkID? { takeFirst { $0 <= now } }
 
     private mutating func takeFirst(where condition: (Timestamp) -> Bool) -> LinkID? {
@@ -52,7 +51,6 @@ struct GuestList: Sendable {
         return nil
     }
 
-    /// Those that have left are forgotten.
     private mutating func trim() {
         while let link = order.first, ends[link] == nil { order.removeFirst() }
         if order.count > 2 * ends.count + 16 { order.removeAll { ends[$0] == nil } }

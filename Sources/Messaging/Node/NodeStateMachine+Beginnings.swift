@@ -1,15 +1,13 @@
 import Crypto
 
-/// What an inbox of the pool becomes: the contact inbox, a conversation of our own, a join.
+/// Turns a pooled inbox into the contact inbox, a conversation of our own, or a join.
 extension NodeStateMachine {
-    /// A new inbox for the pool.
     package func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
         precondition(!contains(client), "two inboxes with one clientId")
         inboxes.enter(client, createdAt: turn.now, as: .unused(key))
         return [.save(client)]
     }
 
-    /// Takes the pooled inbox as this node's contact inbox.
     package func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { return [] }
         let record = ContactRecord(routingSecret: turn.random.bytes(ContactCard.routingSecretByteCount))
@@ -18,7 +16,6 @@ extension NodeStateMachine {
         return [.save(client), .register(client, .contact)]
     }
 
-    /// Takes the pooled inbox for a new conversation of our own.
     package func createConversation(_ client: ClientID, name: String?, profile: String?, _ turn: inout Turn)
         throws(CommandError) -> [NodeAction]
     {
@@ -43,7 +40,6 @@ extension NodeStateMachine {
         return [.save(client)] + victims
     }
 
-    /// Takes the pooled inbox for a join.
     package func join(_ client: ClientID, invite: VerifiedInvite, profile: String?, _ turn: inout Turn)
         throws(CommandError) -> [NodeAction]
     {
@@ -58,11 +54,11 @@ extension NodeStateMachine {
         return [.save(client)] + victims + advance(inbox, &turn)
     }
 
-    /// What is wrong with joining by this invite, before an inbox is spent on it.
+    /// Rejects an invite before an inbox is spent on it.
     package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
         let end = min(invite.invite.expiresAt, invite.invite.conversationExpiresAt ?? .latest)
         guard end > turn.now else { throw .inviteExpired(end) }
-        // Who was removed may come back.
+        // A removed member may join again.
         for conversation in conversations where !conversation.record.isRemoved {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
             if conversation.record.genesis.creator == invite.creatorKey { throw .alreadyMember(conversation.client) }
@@ -83,11 +79,10 @@ extension NodeStateMachine {
         }
         let open = inbox.links.sorted()
         remove(client)
-        // The creator may have admitted us already: it is told, so that it releases the place of a joiner that is gone.
+        // The creator may have admitted us already. It releases our place when told.
         return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
     }
 
-    /// Dials the creator now.
     package func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return [] }
         running.machine.retry(&turn)
@@ -95,10 +90,9 @@ extension NodeStateMachine {
         return advance(inbox, &turn)
     }
 
-    // MARK: What the disk held
+    // MARK: Loading from the disk
 
-    /// An inbox from the disk.
-    /// - Returns: the routes by which it is reached.
+    /// - Returns: the routes of the inbox.
     package func load(
         _ record: InboxRecord, key: IdentityKey, sessionGoesOn: Bool = false, lastActivity: Timestamp? = nil,
         _ turn: Turn
@@ -127,10 +121,10 @@ extension NodeStateMachine {
         }
     }
 
-    /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
+    /// Load explosions before the inboxes, so that an exploded conversation stays gone.
     ///
-    /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
-    /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
+    /// A prepared tombstone takes effect once its time has come: the store has destroyed the inbox, or loading removes
+    /// it. An earlier one is not taken; the inbox that prepared it uses it.
     @discardableResult package func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
         var machine = ExplodeStateMachine(record: tombstone)
         if tombstone.isPrepared {
@@ -144,7 +138,7 @@ extension NodeStateMachine {
         return [.saveTombstone(tombstone.conversation), .notify(event)]
     }
 
-    /// A message from the disk that was not delivered when the node stopped.
+    /// A message from the disk that was undelivered when the node stopped.
     package func restoreOutbox(_ message: Message, client: ClientID) {
         _ = withConversation(inboxes[client]) {
             $0.restoreOutbox(message)

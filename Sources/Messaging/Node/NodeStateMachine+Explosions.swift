@@ -1,17 +1,16 @@
 import Crypto
 
-/// Explosions: notices and receipts, over a link or without one.
 extension NodeStateMachine {
     /// A sealed notice that came without a handshake.
-    /// - Parameter isAnswer: to our own question; otherwise by a knock, whose answer is our receipt.
-    /// - Returns: what to do, and the sealed receipt to answer with.
+    /// - Parameter isAnswer: the notice answers our question; otherwise it is a knock, to be answered with our receipt.
+    /// - Returns: the actions, and the sealed receipt to answer with.
     package func receiveNotice(_ sealed: [UInt8], for client: ClientID, isAnswer: Bool = false, _ turn: inout Turn) -> (
         actions: [NodeAction], answer: [UInt8]?
     ) {
         guard let knocked = inboxes[client], let own = knocked.ownKey, let listing = knocked.listing else {
             return ([], nil)
         }
-        // The latest copy knows the members that are told.
+        // The latest copy knows the members to be notified.
         let latest = inboxes.directory.copies(of: listing.conversation).last { $0.conversation != nil }
         let actions = withConversation(latest) { $0.receiveExplosion(sealed, isAnswer ? .answer : .knock, &turn) }
         for case .explode in actions {
@@ -22,15 +21,15 @@ extension NodeStateMachine {
         return (settle(actions, &turn), nil)
     }
 
-    /// A member that was removed and has joined again has a copy of each time. The creator knows each by another key: all
+    /// A member that was removed and has joined again has several copies, known to the creator by different keys. All
     /// are destroyed together, and each key signs a receipt.
-    /// - Returns: the copies, those included that the creator has forgotten.
+    /// - Returns: the copies, including those that the creator has forgotten.
     @discardableResult func addEarlierCopies(
         to record: inout ExplodeStateMachine.Record, than client: ClientID, _ turn: inout Turn
     ) -> [InboxEntry] {
         let copies = inboxes.directory.copies(of: record.conversation).filter { $0.client != client }
         guard !copies.isEmpty else { return [] }
-        // A tombstone is one page.
+        // A tombstone must fit into one page.
         let limit =
             record.members.count <= Limits.memberCount - Limits.departedCount
             ? Limits.departedCount : Limits.departedCount / 2
@@ -49,7 +48,6 @@ extension NodeStateMachine {
         return DeletionReceipt(conversation: asleep.summary.conversation, destroyedAt: time, key: key, &turn.random)
     }
 
-    /// A sealed receipt that came back for a knock.
     package func receiveReceipt(_ sealed: [UInt8], for conversation: ConversationID, _ turn: inout Turn) -> [NodeAction]
     {
         guard let receipt = DeletionReceipt(opening: sealed, conversation: conversation) else { return [] }
@@ -57,7 +55,7 @@ extension NodeStateMachine {
     }
 
     func receive(_ receipt: DeletionReceipt, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        // One of an earlier copy is followed by that of the copy whose link it is.
+        // Receipts of earlier copies precede the receipt of the link's own copy, which closes the link.
         let end: [NodeAction] = links[link]?.remote == receipt.member ? [.close(link)] : []
         guard explosions[receipt.conversation] == nil, let inbox = links[link]?.inbox, inbox.conversation != nil else {
             return confirm(receipt, turn) + end
@@ -65,7 +63,7 @@ extension NodeStateMachine {
         return withConversation(inbox) { $0.receiveEarly(receipt, &turn) } + end
     }
 
-    /// The creator's word to a late joiner, as the answer to our question.
+    /// The creator's statement to a late joiner, which answers our question.
     package func receive(_ statement: ExpiredStatement, for client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return [] }
         let outcome = running.machine.receive(statement)
@@ -73,8 +71,7 @@ extension NodeStateMachine {
         return finish(outcome, of: running.machine, in: inbox, &turn)
     }
 
-    /// The explosions whose time has come, before anything else that time brings: the store destroys their keys at the
-    /// same moment.
+    /// Runs due explosions before all other work: the store destroys their keys at the same moment.
     package func explodeDue(_ turn: inout Turn) -> [NodeAction] {
         let due = inboxes.due(until: turn.now).filter { inbox in
             inbox.conversation?.machine.record.schedule.map { $0.expiresAt <= turn.now } ?? false
@@ -90,14 +87,14 @@ extension NodeStateMachine {
         return [.saveTombstone(receipt.conversation), .notify(event)]
     }
 
-    /// The shell has derived the secrets by which late members and joiners knock.
+    /// The shell has derived the secrets with which late members and joiners knock.
     package func set(_ knocks: ExplodeStateMachine.KnockSecrets, name: String?, for conversation: ConversationID) {
         explosions[conversation]?.machine.set(knocks, name: name)
     }
 
-    // MARK: The lock of the storage, with which the keys of all inboxes go
+    // MARK: The lock of the storage, which wipes the keys of all inboxes
 
-    /// Before the storage is locked and the keys of all inboxes are wiped.
+    /// Call before the storage is locked and the keys are wiped.
     package func prepareForLock(_ turn: inout Turn) {
         _ = withConversations {
             $0.prepareForLock(&turn)
@@ -110,12 +107,11 @@ extension NodeStateMachine {
         }
     }
 
-    /// The node has more copies of this conversation.
     private func isOneOfSeveral(_ entry: InboxEntry) -> Bool {
         entry.listing.map { inboxes.directory.copies(of: $0.conversation).count > 1 } ?? false
     }
 
-    /// After the keys are there again: what had to be signed is, and whoever has no link is dialled.
+    /// Call when the keys are there again: signs what is pending and dials members without a link.
     package func unlocked(_ turn: inout Turn) -> [NodeAction] {
         for entry in inboxes.sleeping.filter(isOneOfSeveral).inOrderOfClient() {
             guard var inbox = entry.asleep else { continue }

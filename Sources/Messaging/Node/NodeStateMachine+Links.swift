@@ -1,8 +1,7 @@
 import Crypto
 
-/// Links: whose they are, what comes over them, and guests.
 extension NodeStateMachine {
-    /// A handshake has ended: `remote` is who is there.
+    /// A handshake has ended and authenticated `remote`.
     package func linkOpened(
         _ link: LinkID, client: ClientID, remote: PublicKey, weDialled: Bool, isRelayed: Bool = false,
         _ turn: inout Turn
@@ -22,7 +21,7 @@ extension NodeStateMachine {
             return running.machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
         case .joining(let running): return running.machine.linkOpened(link, &turn)
         case .conversation(let running):
-            // A joiner comes by an invite's token; its first frame says what it wants.
+            // A joiner dials with an invite's token; its first frame is the join request.
             guard running.machine.members[remote] != nil else {
                 guard running.machine.record.former.contains(remote) else { return welcomeGuest(link, turn) }
                 return welcomeGuest(link, turn) + running.machine.turnAway(remote, on: link, &turn)
@@ -33,24 +32,21 @@ extension NodeStateMachine {
         }
     }
 
-    /// Whether dials of this member are not answered now: what it has sent did not verify.
+    /// Whether dials of this member are rejected for now, because its signatures did not verify.
     package func isShunned(_ remote: PublicKey, by client: ClientID, now: Timestamp) -> Bool {
         inboxes[client]?.conversation?.machine.isShunned(remote, now: now) ?? false
     }
 
-    /// Whether it is the link of somebody who came by an invite or our contact card, and with whom we have no business; or
-    /// who was sent away, or whose inbox is not here any more.
+    /// Whether the link is a guest's, was closed by us as a guest's, or belongs to no inbox.
     package func isGuest(_ link: LinkID) -> Bool {
         links[link] == nil || guests.contains(link) || guests.hasSentAway(link)
     }
 
-    /// Somebody came by an invite or our contact card: it may speak, but not sit here.
     private func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
     }
 
-    /// A frame has come.
-    /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
+    /// - Parameter verify: checks the invite of a join request; `nil` for a wrong signature.
     package func receive(_ frame: Frame, on link: LinkID, verify: (SignedInvite) -> VerifiedInvite?, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -70,7 +66,7 @@ extension NodeStateMachine {
         case .gone, .unused, .sleeping: return [.close(link)]
         case .contact(let running):
             let actions = running.machine.receive(frame, from: open.remote, on: link, turn)
-            // Counted there; it has its own limits.
+            // The relay and the mailbox service have limits of their own.
             if running.machine.relay.serves(link) || running.machine.mailbox.serves(link) { guests.leave(link) }
             inboxes.reindex(inbox)
             return actions
@@ -112,10 +108,8 @@ extension NodeStateMachine {
         return actions
     }
 
-    /// What all inboxes may still hold in memory, in bytes.
     var memoryAvailable: Int { Limits.memoryTotalByteCount - inboxes.heldByteCount }
 
-    /// Unread contents that are in memory only, in bytes; at most ``Limits/memoryTotalByteCount``.
     package var unreadByteCount: Int { inboxes.heldByteCount }
 
     func finish(
@@ -133,11 +127,11 @@ extension NodeStateMachine {
             return [.save(client)] + actions + [.notify(event)]
         case .entered(let record, let agreement, let link):
             if explosions[record.genesis.conversation] != nil {
-                // A conversation that has exploded here stays gone.
+                // An exploded conversation cannot be entered again on this node.
                 return refuseWelcome(.conversationExpired, inbox, tag: tag, on: link, turn)
             }
-            // Whoever knows the id of a conversation may sign a genesis of its own for it, whose end would be that of the
-            // true one.
+            // An attacker who knows a conversation id can sign a genesis of its own with it. The explosion of that one
+            // must not destroy the real one, so all copies of an id have one creator.
             let others = inboxes.directory.copies(of: record.genesis.conversation)
             guard others.allSatisfy({ $0.creator == record.genesis.creator }) else {
                 return refuseWelcome(.genericFailure, inbox, tag: tag, on: link, turn)
@@ -158,8 +152,8 @@ extension NodeStateMachine {
         }
     }
 
-    /// A welcome to a conversation that cannot be entered here: the join has failed, and stays listed like every other that
-    /// has. The creator gives the place back.
+    /// Fails the join for a conversation that cannot be entered here; the join stays listed. The creator releases the
+    /// member's place.
     private func refuseWelcome(
         _ error: JoinErrorType, _ inbox: InboxEntry, tag: InviteTag, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
@@ -171,12 +165,11 @@ extension NodeStateMachine {
         return [.save(inbox.client), .transmit(link, .joinCancelled), .close(link), .notify(event)]
     }
 
-    /// Where this node may be seen over UDP: see ``NodeAction/gatherCandidates(_:_:)``.
+    /// The answer to ``NodeAction/gatherCandidates(_:_:)``: our candidate addresses for UDP.
     package func gathered(_ client: ClientID, _ remote: PublicKey, _ endpoints: [Endpoint], _ turn: inout Turn)
         -> [NodeAction]
     { withConversation(inboxes[client]) { $0.gathered(endpoints, for: remote, turn) } }
 
-    /// A link is gone, by whatever cause.
     package func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guests.leave(link)
         guard let open = links.removeValue(forKey: link) else { return [] }
@@ -193,8 +186,8 @@ extension NodeStateMachine {
         }
     }
 
-    /// A member of a conversation, or the creator of one that we join, has said on this network where it is. A sleeping
-    /// inbox sleeps on: who looks for it dials.
+    /// Local discovery has found a member, or the creator of a conversation that we join. A sleeping inbox is not
+    /// woken, because the peer that looks for it dials.
     package func found(_ client: ClientID, _ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -208,14 +201,13 @@ extension NodeStateMachine {
         }
     }
 
-    /// Joins whose creators are looked for, with the invites by which they know us.
+    /// Joins that need discovery of their creators, with the invites that identify us.
     package func missedCreators(now: Timestamp) -> [(client: ClientID, creator: PublicKey, invite: InviteID)] {
         joins.compactMap { join in join.missedInvite(now: now).map { (join.client, join.record.creator, $0) } }
     }
 
-    /// The machine's addresses have changed: contacts and the members of conversations that are awake are asked whether they
-    /// are there.
-    /// - Parameter hasNew: there is an address that was not there before, so members without a link are dialled.
+    /// The machine's addresses have changed: sends a ping to contacts and to the members of awake conversations.
+    /// - Parameter hasNew: an address is new, so members without a link are dialled.
     package func addressesChanged(hasNew: Bool, _ turn: inout Turn) -> [NodeAction] {
         changeDials.begin(now: turn.now)
         var dials = hasNew ? changeDials : nil
@@ -225,19 +217,19 @@ extension NodeStateMachine {
             + withConversations { $0.addressesChanged(&dials, &turn) }
     }
 
-    /// Members of conversations that are awake to which there is no link, though one is wanted.
+    /// Members of awake conversations that need discovery: a link is wanted and missing.
     package func missedMembers(now: Timestamp) -> [(client: ClientID, member: PublicKey)] {
         inboxes.awake.inOrderOfCreation().flatMap { inbox -> [(client: ClientID, member: PublicKey)] in
             inbox.conversation?.machine.missedMembers(now: now).map { (inbox.client, $0) } ?? []
         }
     }
 
-    /// Conversations that are awake and have shown that two copies of a home run at once.
+    /// Awake conversations with a sign that two copies of a home run at once.
     package var conversationsWithCopies: [ConversationStateMachine] {
         inboxes.withCopies.inOrderOfCreation().compactMap { $0.conversation?.machine }
     }
 
-    /// - Parameter isUnknownThere: a node was there and did not know our token.
+    /// - Parameter isUnknownThere: a node answered that it does not know our token.
     package func dialFailed(_ client: ClientID, to remote: PublicKey, isUnknownThere: Bool, _ turn: inout Turn)
         -> [NodeAction]
     {
@@ -258,27 +250,26 @@ extension NodeStateMachine {
 
     // MARK: Frames that change nothing
 
-    /// Counts a frame, if it is one of these, and if nobody else does.
-    /// - Parameter actions: what it has come to.
-    /// - Returns: how long its link is to be left unread; `nil` for not at all.
+    /// Counts a no-op frame, unless a service or the conversation counts it.
+    /// - Parameter actions: the result of the frame.
+    /// - Returns: how long to pause reading the link; `nil` for no pause.
     private func haste(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Milliseconds? {
         guard actions.isIdle(on: link) else { return nil }
         var elements = frame.elementCount
-        // Of those that the links of all strangers share.
+        // Charged to the rate that the links of all strangers share.
         var shared = elements
-        // Its inbox has gone, or to sleep, and what was on its way is read to its end.
+        // The inbox is removed or asleep; frames in transit are read until the link closes.
         guard let open = links[link] else { return idleFrames.note(elements: elements, now: now) }
         switch (open.inbox.role, frame) {
-        // The relay service counts what is small.
+        // The relay service counts small pieces.
         case (.contact(let running), .relayRequest(.stream)): if running.machine.relay.serves(link) { return nil }
-        // It counts labels, too.
         case (.contact(let running), .relayRequest):
             if running.machine.relay.serves(link) { (elements, shared) = (1, 1) }
-        // A named peer claims all of its boxes after a start: no stranger waits for that.
+        // A named peer claims all its boxes after a start. This must not use up the strangers' rate.
         case (.contact(let running), .mailboxRequest): if running.machine.mailbox.serves(link) { shared = 1 }
-        // What is not a member's business is not counted as a member's.
+        // These two frames are not a member's, even on a member's link.
         case (.conversation, .joinRequest), (.conversation, .deletionReceipt): break
-        // The conversation counts, over all links of that member.
+        // The conversation counts the frames of a member over all its links.
         case (.conversation(let running), _): if running.machine.members[open.remote] != nil { return nil }
         case (.gone, _), (.sleeping, _), (.unused, _), (.joining, _), (.contact, _): break
         }
@@ -288,16 +279,15 @@ extension NodeStateMachine {
         return waits.compactMap { $0 }.max()
     }
 
-    // MARK: Places at rendezvous nodes: one for each inbox, awake or asleep, and for each tombstone
+    // MARK: Reservations at rendezvous nodes: one for each inbox, awake or asleep, and for each tombstone
 
-    /// For what a stream at a rendezvous node of ours is.
     package enum RelayTarget: Hashable, Sendable {
         case inbox(ClientID)
         case tombstone(ConversationID)
     }
 
-    /// `nil` for a reservation that we do not have, or no longer.
-    /// - Parameter rendezvous: who has announced the stream.
+    /// `nil` for a reservation that we do not hold.
+    /// - Parameter rendezvous: the node that announced the stream.
     package func relayTarget(of reservation: ReservationID, at rendezvous: PublicKey) -> RelayTarget? {
         guard case .contact(let running)? = inboxes.contact?.role,
             let seed = running.machine.seed(of: reservation, at: rendezvous)
@@ -307,12 +297,11 @@ extension NodeStateMachine {
         return explosions.relaySeeds[seed].map { .tombstone($0) }
     }
 
-    /// Over which link a rendezvous node of ours speaks.
     package func remote(of link: LinkID) -> PublicKey? { links[link]?.remote }
 
     var isRelayDue: Bool { inboxes.usesRendezvous && (inboxes.relaysHaveChanged || explosions.relaysHaveChanged) }
 
-    /// Tells the contact inbox for which inboxes there are to be places, the oldest first.
+    /// Tells the contact inbox which inboxes and tombstones need reservations, the oldest first.
     package func settleRelays(_ turn: inout Turn) -> [NodeAction] {
         guard isRelayDue else { return [] }
         inboxes.relaysHaveChanged = false
@@ -322,17 +311,17 @@ extension NodeStateMachine {
         return withContact(&turn) { contact, _ in contact.want(present + past) }
     }
 
-    // MARK: Mailboxes: what was put for others, what came for us, and for which inboxes there are to be boxes
+    // MARK: Mailboxes
 
-    /// An order has ended: see ``NodeAction/mail(_:_:)``.
+    /// The answer to ``NodeAction/mail(_:_:)``.
     package func mailed(_ order: MailOrder, _ result: MailResult, client: ClientID, _ turn: inout Turn) -> [NodeAction]
     {
         guard let inbox = inboxes[client] else { return [] }
         return settle(withConversation(inbox) { $0.mailed(order, result, &turn) }, &turn)
     }
 
-    /// A slot of our box has been opened.
-    /// - Returns: whether the slot is needed no longer, once what follows is durable.
+    /// Handles the frames of an opened slot of our box.
+    /// - Returns: whether the slot may be discarded once the actions are durable.
     package func receiveMailed(
         _ frames: [Frame], number: UInt64?, from member: PublicKey, age: SlotAge, client: ClientID, _ turn: inout Turn
     ) -> (actions: [NodeAction], isTaken: Bool) {
@@ -346,7 +335,7 @@ extension NodeStateMachine {
                 frame, from: member, age: age, memoryAvailable: memoryAvailable, &turn)
             result += one.actions
             isTaken = isTaken && one.isTaken
-            // What is behind the end is nothing.
+            // Frames after the end of the conversation are ignored.
             hasEnded = one.actions.contains { if case .explode = $0 { true } else { false } }
             if hasEnded { break }
         }
@@ -355,26 +344,25 @@ extension NodeStateMachine {
         return (settle(result, &turn), isTaken)
     }
 
-    /// For which there are to be boxes, the oldest first: conversations, awake or asleep, that have agreed to a mailbox, or had
-    /// of late.
+    /// Inboxes that need boxes, the oldest first: conversations, awake or asleep, with a mailbox agreed now or
+    /// recently.
     package func boxSeeds(now: Timestamp) -> [RelaySeed] {
         inboxes.all.inOrderOfCreation().filter { $0.boxUntil.map { $0 > now } ?? false }.flatMap(\.relaySeeds)
     }
 
     package var boxesMayHaveChanged: Bool { inboxes.mailboxesHaveChanged }
 
-    /// ``boxSeeds(now:)`` may be others than when somebody has looked.
+    /// Returns and clears the dirty flag of ``boxSeeds(now:)``.
     package func takeMailboxChange() -> Bool {
         defer { inboxes.mailboxesHaveChanged = false }
         return inboxes.mailboxesHaveChanged
     }
 
-    /// Whose box it is.
     package func owner(of seed: RelaySeed) -> ClientID? { inboxes.owner(of: seed)?.client }
 }
 
 extension Frame {
-    /// Whether a conversation does nothing with this frame but for the link and the outbox of its sender.
+    /// Whether this frame can change only the link and the outbox of its sender.
     fileprivate var concernsOneMember: Bool {
         switch self {
         case .contents, .acknowledgement, .receipt, .ping, .attachmentRequest, .attachmentChunk: true

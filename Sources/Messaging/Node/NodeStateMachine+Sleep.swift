@@ -1,9 +1,9 @@
 import Crypto
 import DequeModule
 
-/// Sleep and waking (Inbox.md): what the lifecycle decides becomes actions, and what sleeps is woken when it is due.
+/// Sleep and waking (Delivery.md): turns the lifecycle's decisions into actions, and wakes inboxes that are due.
 extension NodeStateMachine {
-    // MARK: What there is
+    // MARK: Queries
 
     package var capacity: Int { lifecycle.capacity }
     package var awakeCount: Int { lifecycle.awakeCount }
@@ -16,11 +16,9 @@ extension NodeStateMachine {
         if case .unused? = inboxes[client]?.role { true } else { false }
     }
     package func isSleeping(_ client: ClientID) -> Bool { inboxes[client]?.isSleeping ?? false }
-    /// Of an inbox that sleeps.
     package func summary(_ client: ClientID) -> InboxSummary? { inboxes[client]?.asleep?.summary }
-    /// Of all that sleep, in no order.
     package var sleepers: [InboxSummary] { inboxes.sleeping.compactMap { $0.asleep?.summary } }
-    /// Those that have something to do by themselves now, such as to explode.
+    /// Sleeping inboxes with an own deadline that has passed, such as an explosion.
     package func sleepersDue(now: Timestamp) -> [ClientID] {
         inboxes.due(until: now).filter { $0.asleep?.summary.deadline.map { $0 <= now } ?? false }.map(\.client).sorted()
     }
@@ -28,13 +26,12 @@ extension NodeStateMachine {
     package func wakeReason(_ client: ClientID) -> WakeReason? { inboxes[client].flatMap(lifecycle.wakeReason) }
     package func lastActivity(_ client: ClientID) -> Timestamp? { inboxes[client].flatMap(lifecycle.lastActivity) }
 
-    /// Messages that are not acknowledged, of all inboxes.
     package var outboxCount: Int { inboxes.outboxCount }
 
     /// Conversations whose members have all agreed to a mailbox.
     package var mailboxCount: Int { inboxes.mailboxCount }
 
-    /// What keeps it awake; empty when it may be put to sleep.
+    /// Empty when the inbox may be put to sleep.
     package func protection(_ client: ClientID) -> InboxProtection { inboxes[client].map(protection(of:)) ?? .active }
 
     private func protection(of inbox: InboxEntry) -> InboxProtection {
@@ -53,10 +50,8 @@ extension NodeStateMachine {
 
     // MARK: Loading
 
-    /// A conversation from the disk that sleeps on.
     package func load(sleeping summary: InboxSummary, _ turn: inout Turn) {
         var inbox = SleepingInbox(summary: summary)
-        // Its members must learn where we are now, each in its turn.
         inbox.hasMoved = summary.isElsewhere(turn)
         if summary.outboxCount > 0 || inbox.hasMoved {
             let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
@@ -66,8 +61,8 @@ extension NodeStateMachine {
         lifecycle.track(entry, lastActivity: summary.lastActivity)
     }
 
-    /// A conversation from its state on the disk, which sleeps on.
-    /// - Returns: the routes by which it is reached.
+    /// Loads a conversation from its full record and leaves it asleep.
+    /// - Returns: the routes of the inbox.
     package func load(
         sleeping record: InboxRecord, key: IdentityKey, undelivered: [Message], lastActivity: Timestamp?,
         _ turn: inout Turn
@@ -82,7 +77,7 @@ extension NodeStateMachine {
         return routes(of: machine, now: turn.now)
     }
 
-    /// After the last inbox has been loaded: which of them are woken, in order.
+    /// Call after the last inbox is loaded: decides which inboxes wake, and in which order.
     package func launch(_ turn: inout Turn) {
         for inbox in inboxes.sleeping.inOrderOfClient() { settle(launched: inbox, &turn) }
         let now = turn.now
@@ -92,8 +87,8 @@ extension NodeStateMachine {
         if !pendingWakes.isEmpty { wakesAt = now }
     }
 
-    /// Whether its members know where a sleeping inbox is, could not be told while inboxes were loaded: the contact inbox,
-    /// and with it what is reserved at rendezvous nodes, may have been the last.
+    /// Clears `hasMoved` where the members know our endpoints. This was unknown while inboxes were loaded: the contact
+    /// inbox with its reservations may have been the last.
     private func settle(launched entry: InboxEntry, _ turn: inout Turn) {
         guard var inbox = entry.asleep, inbox.hasMoved, !inbox.summary.isElsewhere(turn) else { return }
         inbox.hasMoved = false
@@ -101,7 +96,7 @@ extension NodeStateMachine {
         inboxes.set(entry, to: .sleeping(inbox))
     }
 
-    /// An inbox that was loaded awake; nobody has to give way.
+    /// An inbox that was loaded awake. It displaces no other inbox.
     func takeNote(of inbox: InboxEntry, _ reason: WakeReason, lastActivity: Timestamp?, _ turn: Turn) {
         lifecycle.track(inbox, lastActivity: lastActivity)
         _ = lifecycle.wake(inbox, reason, now: turn.now, stay: 0) { _ in .active }
@@ -109,8 +104,9 @@ extension NodeStateMachine {
 
     // MARK: Waking
 
-    /// A sleeping inbox, read from the disk, wakes; others may have to sleep for it. Nothing happens when it is awake.
-    /// - Parameter undelivered: its own messages that are not acknowledged, oldest first.
+    /// Wakes a sleeping inbox that was read from the disk; others may have to sleep for it. Does nothing if it is
+    /// awake.
+    /// - Parameter undelivered: its own unacknowledged messages, oldest first.
     package func wake(
         _ record: InboxRecord, key: IdentityKey, undelivered: [Message], _ reason: WakeReason, _ turn: inout Turn
     ) -> [NodeAction] {
@@ -130,7 +126,7 @@ extension NodeStateMachine {
         let victims = makeRoom(for: inbox, reason, stay: stay, &turn)
         var machine = ConversationStateMachine(
             client: client, key: key, record: conversation, session: asleep.session, undelivered: undelivered,
-            // Who came by a token is dialling us; what is due by itself needs nobody.
+            // An inbox woken by a token has an incoming dial; a deadline of its own needs no peer.
             dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry, now: turn.now)
         // A user does not wait for the member to dial first.
         if reason == .userInteraction { machine.hurry(now: turn.now) }
@@ -140,7 +136,7 @@ extension NodeStateMachine {
         return victims + moved + routes(of: machine, now: turn.now) + [.notify(event)] + advance(inbox, &turn)
     }
 
-    /// Sleeping members' nodes must learn where we are now: each inbox is woken for it in its turn.
+    /// Members of sleeping conversations must learn our new endpoints: each inbox wakes for that in its turn.
     func sleepersMoved(_ turn: inout Turn) {
         for inbox in inboxes.sleeping.inOrderOfClient() where inbox.asleep?.summary.isElsewhere(turn) == true {
             let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
@@ -161,7 +157,7 @@ extension NodeStateMachine {
         }
     }
 
-    /// A sleeping conversation as it would wake, to be looked at only.
+    /// A sleeping conversation as it would wake; read-only.
     package func preview(_ record: InboxRecord, key: IdentityKey, undelivered: [Message], now: Timestamp)
         -> ConversationStateMachine?
     {
@@ -173,26 +169,23 @@ extension NodeStateMachine {
             dials: false, now: now)
     }
 
-    /// A user has asked for something in an inbox that is awake.
     package func touch(_ client: ClientID, now: Timestamp) {
         guard let inbox = inboxes[client], lifecycle.isAwake(inbox) else { return }
         _ = lifecycle.wake(inbox, .userInteraction, now: now, stay: Limits.inboxStayForUser) { _ in .active }
     }
 
-    /// A conversation is open in front of somebody, or is not any more.
+    /// A client has opened or closed a view of this conversation.
     package func setWatched(_ client: ClientID, _ isWatched: Bool) {
         guard let inbox = inboxes[client] else { return }
         inbox.watcherCount = max(0, inbox.watcherCount + (isWatched ? 1 : -1))
     }
 
-    /// By how many it is open.
     package func watchers(of client: ClientID) -> Int { inboxes[client]?.watcherCount ?? 0 }
 
     // MARK: Sleep
 
-    /// Puts an inbox to sleep that the user names; one that sleeps already sleeps on.
-    /// - Throws: ``CommandError/inboxProtected(_:)``; ``CommandError/unknownConversation`` for one that is no
-    ///   conversation.
+    /// Puts an inbox to sleep at the user's command; does nothing if it is asleep.
+    /// - Throws: ``CommandError/inboxProtected(_:)``; ``CommandError/unknownConversation`` if it is no conversation.
     package func sleep(_ client: ClientID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard let inbox = inboxes[client] else { throw .unknownConversation }
         do throws(InboxLifecycleStateMachine.Refusal) {
@@ -206,7 +199,7 @@ extension NodeStateMachine {
         return rest(inbox, &turn)
     }
 
-    /// The links of an inbox that is to sleep are closed; the shell makes it durable and calls ``fallAsleep(_:_:)``.
+    /// Closes the links of an inbox. The shell then saves the inbox and calls ``fallAsleep(_:_:)``.
     private func rest(_ inbox: InboxEntry, _ turn: inout Turn) -> [NodeAction] {
         guard let running = inbox.conversation else { return [] }
         callLine(now: turn.now)
@@ -221,7 +214,7 @@ extension NodeStateMachine {
         return actions + [.sleep(inbox.client), .notify(event)]
     }
 
-    /// The record of this inbox is on its way to the disk: its machine goes, and its summary stays.
+    /// The record is being written: drops the machine and keeps the summary.
     package func fallAsleep(_ client: ClientID, _ turn: inout Turn) {
         guard let inbox = inboxes[client], let running = inbox.conversation, !lifecycle.isAwake(inbox) else { return }
         var asleep = SleepingInbox(
@@ -241,13 +234,13 @@ extension NodeStateMachine {
         inboxes.set(inbox, to: .sleeping(asleep))
     }
 
-    /// A frame has come to an inbox, or a dial of it has failed. When an inbox that was woken to deliver has delivered all, or
-    /// no member can be reached now, the next in line is woken.
+    /// Call after a frame to an inbox or a failed dial of it. An inbox woken to deliver ends its delivery when all is
+    /// delivered or no member can be reached; then the next in line wakes.
     func settleDelivery(_ inbox: InboxEntry, now: Timestamp) {
         let isDelivering = lifecycle.isDelivering(inbox)
         guard isDelivering || lifecycle.awaitsService(inbox), let machine = inbox.conversation?.machine else { return }
         guard isDelivering else {
-            // The answer to a proposal of ours may follow at once.
+            // The answer to our proposal may follow at once.
             let isAnswered = machine.pendingProposal.map { !$0.isOurs } ?? true
             if !machine.hasNews, isAnswered { lifecycle.serve(inbox, .userInteraction) }
             return
@@ -257,7 +250,7 @@ extension NodeStateMachine {
         callLine(now: now)
     }
 
-    // MARK: The set as a whole
+    // MARK: The set of awake inboxes
 
     /// - Returns: how many are put to sleep now, and how many are woken in the turns that follow.
     package func rebalance(_ turn: inout Turn) -> (slept: Int, woken: Int, actions: [NodeAction]) {
@@ -270,7 +263,6 @@ extension NodeStateMachine {
         return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, &turn) })
     }
 
-    /// How many inboxes are to be awake from now on.
     package func setCapacity(_ capacity: Int, now: Timestamp) {
         lifecycle.setCapacity(capacity)
         rebalanceAt = now
@@ -278,14 +270,13 @@ extension NodeStateMachine {
 
     // MARK: Time
 
-    /// What is due in inboxes, awake and asleep.
     func advanceInboxes(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for inbox in inboxes.takeDue(until: turn.now) {
             if let asleep = inbox.asleep { result += due(inbox, asleep, turn) } else { result += advance(inbox, &turn) }
         }
         guard !turn.isLocked else {
-            // Nothing can be read, or made durable.
+            // While locked nothing can be read or made durable.
             let later = turn.now + .second
             if let at = wakesAt, at < later { wakesAt = later }
             if let at = rebalanceAt, at < later { rebalanceAt = later }
@@ -303,7 +294,7 @@ extension NodeStateMachine {
         if let at = wakesAt, at <= turn.now {
             for _ in 0..<Limits.wakeBatchCount {
                 guard let (planned, reason) = pendingWakes.popFirst() else { break }
-                // The entry is another one when the shell has loaded the inbox anew.
+                // The shell may have loaded the inbox anew, with another entry.
                 if let inbox = inboxes[planned.client], inbox.isSleeping { result.append(.wake(inbox.client, reason)) }
             }
             wakesAt = pendingWakes.isEmpty ? nil : turn.now
@@ -328,35 +319,32 @@ extension NodeStateMachine {
                 if inbox.retries == 0 { line.first.append(inbox) } else { line.later.append(inbox) }
                 callLine(now: turn.now)
             }
-            // Its time may come while it is in line.
+            // Its own deadline may pass while it is in line.
             inboxes.setDeadline(inbox, asleep.summary.deadline)
             return []
         }
-        // Should it not be possible now.
+        // Tries again if the wake fails.
         inboxes.setDeadline(inbox, turn.now + .second)
         return [.wake(inbox.client, .activityRanking)]
     }
 
-    // MARK: The line of those that are to be woken to deliver
+    // MARK: The line of inboxes to be woken to deliver
 
-    /// A place may be free.
     func callLine(now: Timestamp) { if !line.isEmpty { lineAt = min(lineAt ?? now, now) } }
 
-    /// Wakes as many as there are places for; the others are looked at when a place is free.
     private func serveLine(_ now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []
         var (count, until) = lifecycle.deliveries(now: now)
-        // Each takes the disk and some of the loop's time.
+        // Each wake takes disk access and some of the loop's time.
         while result.count < Limits.wakeBatchCount, let inbox = line.next(count, lifecycle) {
             inbox.isInLine = false
-            // It may have been woken, or have gone, since; what is in line is due.
+            // The inbox may have woken or gone since it was put in line.
             guard inboxes[inbox.client] === inbox, let at = inbox.asleep?.retryAt else { continue }
             guard at <= now else {
                 inboxes.setDeadline(inbox, inbox.asleep?.wakeAt)
                 continue
             }
             count += 1
-            // Should it not be possible now.
             inboxes.setDeadline(inbox, now + .second)
             result.append(.wake(inbox.client, .activityRanking))
         }
@@ -366,15 +354,15 @@ extension NodeStateMachine {
     }
 }
 
-/// Inboxes that sleep and have something for their members, in the order in which they are woken for it.
+/// Sleeping inboxes with undelivered items, in the order in which they wake to deliver.
 struct DeliveryLine {
-    /// Inboxes that have not tried in vain since they last delivered something come first.
+    /// Inboxes without a failed try since their last delivery come first.
     var first: Deque<InboxEntry> = []
     var later: Deque<InboxEntry> = []
 
     var isEmpty: Bool { first.isEmpty && later.isEmpty }
 
-    /// - Parameter count: how many deliver already.
+    /// - Parameter count: how many inboxes deliver already.
     mutating func next(_ count: Int, _ lifecycle: InboxLifecycleStateMachine) -> InboxEntry? {
         if count < lifecycle.deliveryPlaces(hasFailed: false), let inbox = first.popFirst() { return inbox }
         return count < lifecycle.deliveryPlaces(hasFailed: true) ? later.popFirst() : nil

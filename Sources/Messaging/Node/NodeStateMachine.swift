@@ -1,46 +1,39 @@
 import Crypto
 import DequeModule
 
-/// The whole node: routes what happens to the inbox that it concerns and returns what the shell is to do, in order.
-/// It opens nothing, waits for nothing and reads no clock: one seed replays a run. It is a table of inboxes, each of which
-/// is changed where it is, so a node has one owner and is no value that could be copied.
+/// The whole node as a table of inboxes: routes each event to its inbox and returns the shell's actions, in order. It
+/// does no I/O and reads no clock, so a seed replays a run.
 package final class NodeStateMachine {
     struct OpenLink {
         let inbox: InboxEntry
         let remote: PublicKey
-        /// It goes through a rendezvous node.
         var isRelayed = false
-        /// Frames over it that changed nothing; a member's are counted in its conversation.
+        /// No-op frames of a link that is not a member's; `ConversationStateMachine` counts those of a member.
         var idleFrames = IdleFrames.stranger
     }
 
     var inboxes = InboxTable()
     var links: [LinkID: OpenLink] = [:]
-    /// Frames over all links that changed nothing, but for members'.
     var idleFrames = IdleFrames.strangers
-    /// Which of the links are guests'.
     var guests = GuestList()
     var explosions = ExplosionTable()
-    /// How many join requests are looked at and refused.
     var joinRates = JoinRates()
-    /// When members are dialled because this machine's addresses have changed.
+    /// When members are dialled after a change of this machine's addresses.
     var changeDials = ChangeDials()
 
-    /// Which inboxes are awake (Inbox.md).
     var lifecycle: InboxLifecycleStateMachine
-    /// Inboxes that are to be woken, some in each turn from `wakesAt` on.
+    /// Inboxes to wake; from `wakesAt` on, each turn wakes some.
     var pendingWakes: Deque<(inbox: InboxEntry, reason: WakeReason)> = []
     var wakesAt: Timestamp?
-    /// Served at `lineAt`; `nil` while it is empty.
+    /// Next served at `lineAt`; `nil` while the line is empty.
     var line = DeliveryLine()
     var lineAt: Timestamp?
     var rebalanceAt: Timestamp?
     var trimAt: Timestamp?
 
-    /// - Parameter capacity: how many inboxes are to be awake.
     package init(capacity: Int = Limits.inboxCapacity) { lifecycle = InboxLifecycleStateMachine(capacity: capacity) }
 
-    /// An independent node in the same state: a fuzzer starts every input from one.
+    /// An independent node in the same state. A fuzzer starts every input from one.
     package func copy() -> NodeStateMachine {
         let copy = NodeStateMachine(capacity: lifecycle.capacity)
         var copies: [ObjectIdentifier: InboxEntry] = [:]
@@ -74,60 +67,57 @@ package final class NodeStateMachine {
         return copy
     }
 
-    // MARK: What there is
+    // MARK: Queries
 
-    /// In the order in which they were made.
+    /// In order of creation.
     package var clients: [ClientID] { inboxes.all.inOrderOfCreation().map(\.client) }
 
-    /// Those that are awake, in the order in which they were made.
+    /// Awake conversations, in order of creation.
     package var conversations: [ConversationStateMachine] {
         inboxes.awake.inOrderOfCreation().compactMap { $0.conversation?.machine }
     }
 
-    /// Those under way, and those that have ended and were not dismissed.
+    /// Pending joins, and ended ones that the user has not dismissed.
     package var joins: [JoiningStateMachine] {
         inboxes.joining.inOrderOfCreation().compactMap {
             if case .joining(let running) = $0.role { running.machine } else { nil }
         }
     }
 
-    /// `nil` until it is made at the first start.
+    /// `nil` until the first start creates it.
     package var contact: ContactStateMachine? {
         guard case .contact(let running)? = inboxes.contact?.role else { return nil }
         return running.machine
     }
 
-    /// The inbox that waits for the next conversation or join.
+    /// The pooled inbox for the next conversation or join.
     package var unused: ClientID? { inboxes.unused?.client }
 
-    /// Of all explosions that are remembered.
     package var tombstones: [ExplodeStateMachine.Record] { explosions.records }
 
-    /// What is left of an exploded conversation.
     package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
         explosions[conversation]?.machine.record
     }
 
-    /// `nil` for an inbox that is no conversation, or sleeps.
+    /// `nil` if the inbox is asleep or no conversation.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
         inboxes[client]?.conversation?.machine
     }
 
     package var linkCount: Int { links.count }
 
-    /// Of a conversation, awake or asleep.
+    /// Awake or asleep.
     package func conversationID(_ client: ClientID) -> ConversationID? { inboxes[client]?.listing?.conversation }
 
-    /// What the creator calls a conversation, awake or asleep.
+    /// The creator's name for the conversation. Awake or asleep.
     package func name(of client: ClientID) -> String? { inboxes[client]?.listing?.name }
 
-    /// Awake or asleep.
     package func client(of conversation: ConversationID) -> ClientID? { inboxes.directory.client(of: conversation) }
 
-    /// All that we have of a conversation: who was removed and has joined again has two.
+    /// All our copies of a conversation: a member that was removed and has joined again has two.
     package func clients(of conversation: ConversationID) -> [ClientID] { inboxes.directory.clients(of: conversation) }
 
-    /// The record of an inbox as it is to be saved; `nil` for one that sleeps: it was saved.
+    /// The record to save; `nil` for a sleeping inbox, whose record is saved already.
     package func record(_ client: ClientID) -> InboxRecord? {
         guard let inbox = inboxes[client] else { return nil }
         let role: InboxRecord.Role
@@ -141,7 +131,6 @@ package final class NodeStateMachine {
         return InboxRecord(client: client, createdAt: inbox.createdAt, role: role)
     }
 
-    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest: Timestamp?
         func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
@@ -158,7 +147,6 @@ package final class NodeStateMachine {
 
     // MARK: Conversations
 
-    /// Runs a command on one conversation and routes its actions.
     package func command<Result>(
         _ client: ClientID, _ turn: inout Turn,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
@@ -174,7 +162,7 @@ package final class NodeStateMachine {
         return (result, settle(actions, &turn))
     }
 
-    /// Runs a step of one conversation; nothing happens to what is none, or sleeps.
+    /// Does nothing if the inbox is asleep or no conversation.
     func withConversation(_ inbox: InboxEntry?, _ body: (inout ConversationStateMachine) -> [NodeAction])
         -> [NodeAction]
     {
@@ -184,13 +172,12 @@ package final class NodeStateMachine {
         return actions
     }
 
-    /// Runs a step of each conversation that is awake, in the order in which they were made.
+    /// Awake conversations only, in order of creation.
     func withConversations(_ body: (inout ConversationStateMachine) -> [NodeAction]) -> [NodeAction] {
         inboxes.awake.inOrderOfCreation().flatMap { withConversation($0, body) }
     }
 
-    /// What was in memory has been read or stored: see `ConversationStateMachine.releaseMemory()`.
-    /// - Parameter byteCount: `nil` for all of it.
+    /// - Parameter byteCount: `nil` for all of them.
     package func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
         _ = withConversation(inboxes[client]) {
             $0.releaseMemory(byteCount: byteCount)
@@ -198,14 +185,12 @@ package final class NodeStateMachine {
         }
     }
 
-    /// This node can be reached elsewhere now: the members of all conversations are told.
     package func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
         let result = withConversations { $0.endpointsChanged(&turn) }
         sleepersMoved(&turn)
         return result
     }
 
-    /// Runs a step of the contact inbox; nothing happens while there is none.
     package func withContact(_ turn: inout Turn, _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction])
         -> [NodeAction]
     {
@@ -215,7 +200,7 @@ package final class NodeStateMachine {
         return actions
     }
 
-    /// Dials the members of a conversation now.
+    /// Dials all members of a conversation now.
     package func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         settle(withConversation(inboxes[client]) { $0.retry(&turn) }, &turn)
     }
@@ -225,12 +210,11 @@ package final class NodeStateMachine {
         settle(withConversation(inboxes[client]) { $0.reach(&turn) }, &turn)
     }
 
-    /// The user has seen these messages.
     package func markRead(_ seen: [(id: MessageID, sender: PublicKey)], client: ClientID, _ turn: inout Turn)
         -> [NodeAction]
     { withConversation(inboxes[client]) { $0.markRead(seen, turn) } }
 
-    /// Contents that waited in memory are on the disk now.
+    /// Contents that waited in memory are now on the disk.
     package func stored(_ contents: [StoredContent], client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         withConversation(inboxes[client]) { $0.stored(contents, turn) }
     }
@@ -240,8 +224,8 @@ package final class NodeStateMachine {
         -> [NodeAction]
     { withConversation(inboxes[client]) { $0.attachmentVerified(message, isRight, turn) } }
 
-    /// A link with chunks to send takes more.
-    /// - Returns: nothing when no chunk waits for it.
+    /// A link has room for more chunks.
+    /// - Returns: nothing when no chunk waits for this link.
     package func chunksMayGo(on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard let open = links[link], let running = open.inbox.conversation else { return [] }
         let actions = running.machine.chunksMayGo(to: open.remote, on: link, turn)
@@ -249,16 +233,15 @@ package final class NodeStateMachine {
         return actions
     }
 
-    // MARK: Letting go
+    // MARK: Removal
 
-    /// Lets go of an inbox whose keys are gone, and of its links.
     package func remove(_ client: ClientID) {
         if let inbox = inboxes[client] { forget(inbox) }
-        // After an explosion the links of an inbox outlive its place in the table.
+        // After an explosion the links of an inbox outlive its entry in the table.
         for (link, open) in links where open.inbox.client == client { forgetLink(link) }
     }
 
-    /// Lets go of an inbox that is gone, awake or asleep. Its links stay until they are closed.
+    /// The links of the inbox stay until they are closed.
     func forget(_ inbox: InboxEntry) {
         lifecycle.remove(inbox)
         inboxes.remove(inbox)
@@ -270,10 +253,10 @@ package final class NodeStateMachine {
         links.removeValue(forKey: link)?.inbox.links.remove(link)
     }
 
-    /// Explosions move to the tombstones; destroyed inboxes are let go.
+    /// Moves exploded inboxes to the tombstones and removes destroyed ones.
     func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         var result = actions
-        // Most actions are of one inbox.
+        // Most actions concern one inbox.
         var last: InboxEntry?
         func inbox(_ client: ClientID) -> InboxEntry? {
             if last?.client != client { last = inboxes[client] }
@@ -287,7 +270,8 @@ package final class NodeStateMachine {
                 addEarlierCopies(to: &record, than: client, &turn)
                 result[index + insertedCount] = .armExplosion(client, record, fanOut: fanOut)
             case .transmit(let link, .deletionReceipt):
-                // The creator closes the link behind the receipt of the copy whose link it is.
+                // The creator closes a link when it gets the receipt of that link's own copy, so the earlier receipts
+                // go first.
                 let receipts = earlierReceipts.map { NodeAction.transmit(link, .deletionReceipt($0)) }
                 result.insert(contentsOf: receipts, at: index + insertedCount)
                 insertedCount += receipts.count
@@ -306,7 +290,7 @@ package final class NodeStateMachine {
                     knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst, client: client)
                 if let inbox = inboxes[client] {
                     forget(inbox)
-                    // Its links stay for what there is to be said of the end, as long as a guest may.
+                    // Receipts still go over its links. They stay as long as a guest's.
                     for link in inbox.links.sorted() {
                         result += guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
                     }
@@ -327,7 +311,6 @@ package final class NodeStateMachine {
 
     // MARK: Time
 
-    /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
     package func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         result += settleRelays(&turn)

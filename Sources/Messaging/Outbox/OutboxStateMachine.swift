@@ -1,8 +1,8 @@
 import DequeModule
 import HeapModule
 
-/// One's own messages on their way to one member (Outbox.md): in order, at most ``Limits/inFlightCount`` without an
-/// acknowledgement, again and again until they are acknowledged or come to their end.
+/// Our messages for one member (Delivery.md, "Outbox"): in order, at most ``Limits/inFlightCount`` in flight, sent
+/// again until they are acknowledged or expire.
 ///
 ///     queued ──link──▶ sent ──acknowledged──▶ gone (delivered)
 ///        ▲               │ ──link lost──▶ queued
@@ -10,38 +10,34 @@ import HeapModule
 ///     any ──deadline──▶ gone (expired undelivered)        any ──cancel──▶ gone (cancelled)
 ///     queued ──its mailbox has it──▶ mailed ──link──▶ sent
 ///
-/// The bodies are in the archive; this machine holds names and times only.
+/// The archive holds the bodies; this machine holds ids and times.
 package struct OutboxStateMachine: Sendable {
-    /// A message that is not acknowledged.
     package struct Entry: Hashable, Sendable {
         package let message: MessageID
-        /// By our clock; its age counts from here.
+        /// By our clock; the message's age counts from here.
         package let sentAt: Timestamp
-        /// When it stops making sense to deliver it.
+        /// The deadline once it was transmitted.
         fileprivate let lastDeadline: Timestamp
-        /// The same, if it has never been handed to a link: a receiver would find it expired from then on. One that may
-        /// have arrived goes again, and its receiver says which it was.
+        /// The deadline before the first transmission: later a receiver would find it expired. After one, only the
+        /// receiver knows whether it arrived in time.
         fileprivate let unsentDeadline: Timestamp?
-        /// Its body is on the disk; otherwise it goes when the conversation is closed.
+        /// Its body is on disk. Otherwise closing the conversation ends it.
         package let isStored: Bool
-        /// How often it was handed to a link.
         package fileprivate(set) var attempts = 0
-        /// When it may be handed over again; `nil` while it has never been.
+        /// When it may be sent again; `nil` before the first transmission.
         package fileprivate(set) var nextAttempt: Timestamp?
         fileprivate let sequence: UInt64
         fileprivate var isInFlight = false
-        /// The member's mailbox has it.
         package fileprivate(set) var isMailed = false
 
         package var state: DeliveryState { isMailed ? .mailed : attempts == 0 ? .queued : .sent }
-        /// When it is given up.
         package var deadline: Timestamp {
             guard attempts == 0, !isMailed, let unsentDeadline else { return lastDeadline }
             return min(lastDeadline, unsentDeadline)
         }
     }
 
-    /// The end of a message. It is stale once the message is gone, or ends later than it did.
+    /// The deadline of an entry. It is stale once the entry is gone or has a later deadline.
     private struct End: Comparable, Sendable {
         let at: Timestamp
         let sequence: UInt64
@@ -50,10 +46,9 @@ package struct OutboxStateMachine: Sendable {
         static func < (left: End, right: End) -> Bool { (left.at, left.sequence) < (right.at, right.sequence) }
     }
 
-    /// What follows from an event, each in the order of the messages.
     package struct Actions: Hashable, Sendable {
         package var expired: [MessageID] = []
-        /// Those of ``transmitted`` that go out for the first time.
+        /// The part of ``transmitted`` that is sent for the first time.
         package var sent: [MessageID] = []
         package var transmitted: [NodeAction.AgedMessage] = []
 
@@ -67,29 +62,28 @@ package struct OutboxStateMachine: Sendable {
     }
 
     private var entries: [MessageID: Entry] = [:]
-    /// Entries that are not in flight, in order; names of removed ones are skipped.
+    /// Entries that are not in flight, in order. Ids of removed entries are skipped.
     private var waiting: Deque<MessageID> = []
     private var inFlight: Set<MessageID> = []
-    /// Entries that the member's mailbox does not have, in order, also those in flight. The first is such an entry; behind
-    /// it names of others are skipped.
+    /// Entries that the member's mailbox lacks, in order, also those in flight. The first is never stale; later stale
+    /// ids are skipped.
     private var unmailed: Deque<MessageID> = []
-    /// Not after the first end; see ``End``.
+    /// The minimum is at or before the first deadline; see ``End``.
     private var ends = Heap<End>()
-    /// How many entries are in memory only.
     private var memoryOnlyCount = 0
     private var nextSequence: UInt64 = 0
-    /// Not after the next thing to do; exact once ``advance(now:isLinked:random:)`` has run.
+    /// At or before the next deadline; exact after ``advance(now:isLinked:random:)``.
     private var wakeAt: Timestamp?
 
     package init() {}
 
     package var isEmpty: Bool { entries.isEmpty }
     package var count: Int { entries.count }
-    /// In the order in which they were sent.
+    /// In the order of sending.
     package var all: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
     package subscript(message: MessageID) -> Entry? { entries[message] }
 
-    /// - Parameter unsentDeadline: an earlier deadline while it has never been handed to a link; `nil`: none.
+    /// - Parameter unsentDeadline: an earlier deadline before the first transmission; `nil`: none.
     /// - Returns: `false` when the outbox is full.
     package mutating func enqueue(
         _ message: MessageID, sentAt: Timestamp, deadline: Timestamp, unsentDeadline: Timestamp? = nil, isStored: Bool,
@@ -110,7 +104,6 @@ package struct OutboxStateMachine: Sendable {
         return true
     }
 
-    /// Hands over what may go now.
     package mutating func flush(now: Timestamp, random: inout some RandomNumberGenerator) -> Actions {
         var actions = Actions()
         flush(&actions, now: now, random: &random)
@@ -135,22 +128,20 @@ package struct OutboxStateMachine: Sendable {
         }
     }
 
-    /// The receiver has it.
-    /// - Returns: whether it was ours to deliver.
     package mutating func acknowledge(_ message: MessageID) -> Bool { remove(message) }
 
-    /// - Returns: whether it was still there.
+    /// - Returns: whether it was waiting here.
     package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
 
-    /// Ends what is in memory only, or all of it.
-    /// - Returns: the messages that are not delivered any more, in order.
+    /// Removes entries that are in memory only, or all.
+    /// - Returns: the removed messages, in order.
     package mutating func removeAll(onlyInMemory: Bool) -> [MessageID] {
         let ended = all.filter { !onlyInMemory || !$0.isStored }.map(\.message)
         for message in ended { _ = remove(message) }
         return ended
     }
 
-    /// The link is gone: what was on it goes again on the next one, in the old order.
+    /// Entries in flight go first on the next link, in the old order.
     package mutating func linkLost() {
         for entry in inOrder(inFlight).reversed() {
             entries[entry.message]?.isInFlight = false
@@ -161,8 +152,8 @@ package struct OutboxStateMachine: Sendable {
 
     // MARK: The member's mailbox
 
-    /// What may be put into the member's mailbox while there is no link, in order.
-    /// - Parameter others: are left out.
+    /// The messages that may go to the member's mailbox while there is no link, in order.
+    /// - Parameter others: left out.
     func unmailed(limit: Int, now: Timestamp, besides others: Set<MessageID> = []) -> [NodeAction.AgedMessage] {
         var result: [NodeAction.AgedMessage] = []
         for message in unmailed {
@@ -173,7 +164,7 @@ package struct OutboxStateMachine: Sendable {
         return result
     }
 
-    /// Whether there is something that the member's mailbox does not have.
+    /// Whether the member's mailbox lacks a waiting message.
     func hasUnmailed(now: Timestamp) -> Bool { unmailed.contains { mailable($0, now: now) != nil } }
 
     private func mailable(_ message: MessageID, now: Timestamp) -> Entry? {
@@ -181,8 +172,8 @@ package struct OutboxStateMachine: Sendable {
         return entry
     }
 
-    /// The member's mailbox has these. They stay here until the member has acknowledged them.
-    /// - Returns: those that are still waited for.
+    /// Entries stay here until the member has acknowledged them, though its mailbox has them.
+    /// - Returns: the messages that still wait.
     mutating func mailed(_ messages: [MessageID]) -> [MessageID] {
         let known = messages.filter { message in
             guard entries[message] != nil else { return false }
@@ -193,12 +184,12 @@ package struct OutboxStateMachine: Sendable {
         return known
     }
 
-    /// Each name is skipped once, so that neither a tick nor an order looks at what the mailbox has.
+    /// Skips each id once, so that no later scan looks at mailed entries.
     private mutating func skipMailed() {
         while let first = unmailed.first, entries[first]?.isMailed ?? true { unmailed.removeFirst() }
     }
 
-    /// One message that is never acknowledged must not keep the names of all that follow.
+    /// Bounds the stale ids behind a message that is never acknowledged.
     private mutating func forgetStale() {
         let bound = 2 * entries.count + Limits.inFlightCount
         if unmailed.count > bound { unmailed.removeAll { entries[$0]?.isMailed ?? true } }
@@ -206,16 +197,16 @@ package struct OutboxStateMachine: Sendable {
         ends = Heap(entries.values.map { End(at: $0.deadline, sequence: $0.sequence, message: $0.message) })
     }
 
-    /// Names that are kept to find entries, stale ones included.
+    /// Ids kept to find entries, including stale ones.
     var nameCount: Int { max(unmailed.count, ends.count) }
 
-    /// Something would be lost if this machine were.
+    /// Losing this machine would lose messages.
     var holdsMemoryOnly: Bool { memoryOnlyCount > 0 }
 
-    /// No link for a while: nothing is due but the end of what waits.
+    /// No link for a while: only the deadlines remain.
     mutating func rest() { wakeAt = ends.min?.at }
 
-    /// Ends what is past its deadline, and sends again what was not acknowledged in time.
+    /// Removes expired entries, and resends those not acknowledged in time.
     package mutating func advance(now: Timestamp, isLinked: Bool, random: inout some RandomNumberGenerator) -> Actions {
         var actions = Actions()
         if let due = wakeAt, due <= now {
@@ -237,8 +228,8 @@ package struct OutboxStateMachine: Sendable {
         return actions
     }
 
-    /// Removes what is past its deadline. What ends later than it did gets its later end.
-    /// - Returns: in the order of the messages.
+    /// Removes expired entries, and queues moved deadlines again.
+    /// - Returns: the expired messages, in order.
     private mutating func takeExpired(now: Timestamp) -> [MessageID] {
         var expired: [Entry] = []
         while let first = ends.min, first.at <= now {
@@ -258,11 +249,9 @@ package struct OutboxStateMachine: Sendable {
         messages.compactMap { entries[$0] }.sorted { $0.sequence < $1.sequence }
     }
 
-    /// When ``advance(now:isLinked:random:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? { entries.isEmpty ? nil : wakeAt }
 
-    /// 2 s, 4 s, 8 s … 15 min, each shortened by up to a quarter at random: messages that leave together come again
-    /// together.
+    /// 2 s, 4 s, 8 s … 15 min, less up to a quarter at random. Messages sent together are resent together.
     private mutating func schedule(_ entry: inout Entry, now: Timestamp, _ jitter: UInt64) {
         let wait = min(Limits.resendFirst << Milliseconds(min(entry.attempts, 20)), Limits.resendLongest)
         entry.attempts += 1

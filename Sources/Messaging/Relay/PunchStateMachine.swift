@@ -1,18 +1,18 @@
 import Crypto
 
-/// What two members with a relayed link tell each other over it, to make a way through their NATs. The one with the smaller
-/// key offers and dials, the other answers and punches.
+/// Hole punching between two members over their relayed link. The member with the smaller key offers and dials; the
+/// other answers and punches.
 ///
 ///     offering:   idle ──start──▶ gathering ──candidates──▶ offered ──answer──▶ waiting ──half a round trip──▶ dial, idle
 ///     answering:  idle ──offer──▶ gathering ──candidates──▶ answered ──go──▶ punch, idle
-///     any ──another link, a long silence──▶ idle
+///     any ──another link, timeout──▶ idle
 ///
-/// The dial leaves when `go` arrives at the other side: a packet that meets a closed NAT may leave a mark there that spoils
-/// the way.
+/// The dial starts when `go` reaches the other side: a packet that meets a closed NAT may create a state there that
+/// blocks the path.
 package struct PunchStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         case idle
-        /// The shell finds out where we may be seen. `offer`: what is answered then; `nil` if we offer.
+        /// The shell gathers our candidates. `offer`: the other side's candidates, if we answer.
         case gathering(nonce: PunchNonce, offer: [Endpoint]?, since: Timestamp)
         case offered(nonce: PunchNonce, at: Timestamp)
         case waiting(nonce: PunchNonce, theirs: [Endpoint], dialAt: Timestamp)
@@ -20,7 +20,7 @@ package struct PunchStateMachine: Hashable, Sendable {
     }
 
     package enum Action: Hashable, Sendable {
-        /// Find out where we may be seen, and call ``gathered(_:now:)``.
+        /// Gather our candidates and call ``gathered(_:now:)``.
         case gather
         case say(PunchMessage)
         case dial(PunchNonce, [Endpoint])
@@ -29,13 +29,12 @@ package struct PunchStateMachine: Hashable, Sendable {
 
     private let offers: Bool
     private var state = State.idle
-    /// Offers that are answered: each makes us send packets to addresses of the other's choosing.
+    /// Limits the offers that we answer: each makes us send packets to addresses that the other side names.
     private var bucket = TokenBucket(interval: Limits.punchInterval, burst: Limits.punchBurst)
 
     /// - Parameter offers: our key is the smaller one.
     package init(offers: Bool) { self.offers = offers }
 
-    /// When ``advance(now:)`` has something to do.
     package var nextDeadline: Timestamp? {
         switch state {
         case .idle: nil
@@ -45,14 +44,13 @@ package struct PunchStateMachine: Hashable, Sendable {
         }
     }
 
-    /// A direct way is wanted.
     package mutating func start(now: Timestamp, random: inout some RandomNumberGenerator) -> [Action] {
         guard offers, case .idle = state else { return [] }
         state = .gathering(nonce: PunchNonce(random: &random), offer: nil, since: now)
         return [.gather]
     }
 
-    /// Where we may be seen: addresses, ports of UDP.
+    /// Our candidates: addresses with UDP ports.
     package mutating func gathered(_ endpoints: [Endpoint], now: Timestamp) -> [Action] {
         guard case .gathering(let nonce, let offer, _) = state else { return [] }
         let own = Array(endpoints.prefix(Limits.punchCandidateCount))
@@ -60,7 +58,7 @@ package struct PunchStateMachine: Hashable, Sendable {
             state = own.isEmpty ? .idle : .offered(nonce: nonce, at: now)
             return own.isEmpty ? [] : [.say(PunchMessage(step: .offer, nonce: nonce, candidates: own))]
         }
-        // Without a place of our own we still say so: the other side gives up at once.
+        // An empty answer makes the other side give up at once.
         state = own.isEmpty ? .idle : .answered(nonce: nonce, theirs: theirs, at: now)
         return [.say(PunchMessage(step: .answer, nonce: nonce, candidates: own))]
     }
@@ -92,15 +90,13 @@ package struct PunchStateMachine: Hashable, Sendable {
         return []
     }
 
-    /// The link over which this was talked of is not in use any more.
     package mutating func linkChanged() { state = .idle }
 }
 
-/// Names one try of two members to make a way: 16 bytes, at random.
+/// Identifies one attempt: 16 random bytes.
 package struct PunchNonce: Hashable, Sendable {
     package let bytes: [UInt8]
 
-    /// `nil` unless there are 16.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count == 16 else { return nil }
         self.bytes = bytes
@@ -111,7 +107,6 @@ package struct PunchNonce: Hashable, Sendable {
     }
 }
 
-/// What is said over the relayed link.
 package struct PunchMessage: Hashable, Sendable {
     package enum Step: UInt8, Hashable, Sendable, CaseIterable {
         case offer = 1
@@ -120,7 +115,7 @@ package struct PunchMessage: Hashable, Sendable {
 
     package var step: Step
     package var nonce: PunchNonce
-    /// Addresses where the sender may be seen; none in `go`.
+    /// The sender's candidate addresses; none in `go`.
     package var candidates: [Endpoint]
 
     package init(step: Step, nonce: PunchNonce, candidates: [Endpoint]) {
@@ -131,15 +126,15 @@ package struct PunchMessage: Hashable, Sendable {
 }
 
 extension Limits {
-    /// Addresses that a side names.
+    /// Most candidates of one side.
     package static let punchCandidateCount = 8
-    /// Offers that a member's are answered: so many at once, and one more every 10 s.
+    /// Offers of a member that are answered: a burst of two, then one each 10 s.
     package static let punchInterval: Milliseconds = 10 * .second
     package static let punchBurst = 2
-    /// How long the next word is waited for.
+    /// Timeout for the next message.
     package static let punchPatience: Milliseconds = 10 * .second
-    /// How long the shell waits for those whom it has asked from where they see us.
+    /// How long the shell waits for peers to report our observed address.
     package static let observePatience: Milliseconds = 1_500
-    /// And for the others once one has answered.
+    /// How long it waits for the others after the first report.
     package static let observeGrace: Milliseconds = 200
 }

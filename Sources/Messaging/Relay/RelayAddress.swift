@@ -1,19 +1,16 @@
 import Crypto
 
-/// The place of one inbox at a rendezvous node of its: 16 bytes that its node and the rendezvous node compute from a label
-/// (``RelaySecret``), and that its members are told.
+/// An inbox's place at one of its rendezvous nodes: 16 bytes that both nodes derive from a label (``RelaySecret``).
 package struct ReservationID: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 }
 
-/// What stands in an endpoint `relay://HOST:PORT/…` behind the address of a rendezvous node: what a stranger needs to
-/// reach its contact inbox, and to whom it is to pass the stream on. Text form: unpadded base64url of key ‖ routing secret
-/// ‖ reservation.
+/// The part of an endpoint `relay://HOST:PORT/…` behind the rendezvous node's address: unpadded base64url of key ‖
+/// routing secret ‖ reservation.
 package struct RelayAddress: Hashable, Sendable {
-    /// Of the rendezvous node's contact inbox.
+    /// The rendezvous node's contact inbox.
     package let key: PublicKey
-    /// As in its contact card.
     package let routingSecret: [UInt8]
     package let reservation: ReservationID
 
@@ -25,10 +22,9 @@ package struct RelayAddress: Hashable, Sendable {
         self.reservation = reservation
     }
 
-    /// `nil` unless `text` is the whole text form.
     package init?(_ text: some StringProtocol) {
         guard let bytes = Base64URL.decode(text), bytes.count == Self.byteCount,
-            // One text for each address.
+            // Reject non-canonical base64url.
             Base64URL.encode(bytes) == text
         else { return nil }
         let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)

@@ -1,17 +1,16 @@
 import Crypto
 
-/// The seeds of our places at rendezvous nodes in one conversation, and when one of them may be given up.
+/// The seeds of a conversation's reservations at rendezvous nodes, and their deadlines.
 struct RelayPlaces: Sendable {
-    /// The present one first, then those that some may still use; never empty once noted with a key that is there.
+    /// The current seed first, then retired ones still in use. Never empty after a `note` with the key present.
     private(set) var seeds: [RelaySeed] = []
     private var generations: [UInt64] = []
-    /// When a generation begins or may end; `nil` for never.
     private(set) var deadline: Timestamp?
 
-    /// After each change of ``ConversationRecord/relay``.
+    /// Call after each change of ``ConversationRecord/relay``.
     mutating func note(_ relay: RelayGenerations, _ issuer: IssuerStateMachine?, key: IdentityKey, now: Timestamp) {
         let known = [relay.current] + relay.retired.map(\.generation).reversed()
-        // Without our key the places stay as they are; the unlock makes up for it.
+        // While locked, seeds cannot be derived; the unlock calls this again.
         if generations != known, !key.isWiped {
             let old = Dictionary(zip(generations, seeds)) { first, _ in first }
             seeds = known.map { old[$0] ?? RelaySeed(key: key, generation: $0) }

@@ -1,42 +1,34 @@
 import Crypto
 
-/// Our reservations at one rendezvous node: one for each inbox, as far as it grants them.
+/// Our reservations at one rendezvous node: one for each inbox, up to the grant.
 ///
 ///     unlinked ──link──▶ asked ──reserved──▶ reserved ──more or fewer inboxes──▶ reserved
 ///                          └──refused, no answer──▶ refused ──5 min──▶ asked
 ///     asked, reserved, refused ──link lost──▶ unlinked
 ///     reserved ──refused──▶ refused
 ///
-/// The first request names as many labels as fit into one; the others follow when the grant says how many there may be.
-/// Both sides count in the order in which labels are named, so that they agree without a word which of them are reserved:
-/// the first of `wanted`. What was reserved is advertised for a while longer than it is there: with the link it comes back
-/// as it was.
+/// The grant is a number n: the first n labels named are reserved, so both sides agree on them without a list. The
+/// first request names one frame of labels; the others follow the grant. After a lost link we advertise them for
+/// ``Limits/reservationGrace``, because the same reservations return with the link.
 package struct RelayReservationStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
-        /// Entered at start, and when the link is lost. Goes to `asked`.
         case unlinked
-        /// Entered with a link, and by time. Goes to `reserved`, `refused` and `unlinked`.
         case asked(LinkID, at: Timestamp)
-        /// Goes to `refused` and `unlinked`.
         case reserved(LinkID)
-        /// By words, or by silence. Goes to `asked`, `reserved` and `unlinked`.
+        /// Refused, or `nil` after a timeout.
         case refused(LinkID, RelayRefusal?, at: Timestamp)
     }
 
-    /// What follows from an event.
     package enum Action: Hashable, Sendable {
-        /// Not more than ``Limits/relayLabelCount`` labels each.
+        /// At most ``Limits/relayLabelCount`` labels each.
         case ask(LinkID, [RelayLabel])
         case withdraw(LinkID, [RelayLabel])
-        /// Where we can be reached may be another place now.
+        /// Our endpoints may have changed.
         case changed
     }
 
-    /// How it stands, for the user.
     package enum Standing: Hashable, Sendable {
-        /// No link.
         case unreachable
-        /// Linked, and no answer yet.
         case asking
         case reserved(RelayGrant)
         /// `nil`: it does not answer.
@@ -44,16 +36,15 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
     }
 
     private var state = State.unlinked
-    /// What we have, or had until a moment ago.
+    /// The present grant, or a recent one during the grace period.
     private var grant: RelayGrant?
-    /// When that is forgotten.
     private var grantEnds: Timestamp?
-    /// In the order in which they are named; those beyond the grant wait for room.
+    /// In the order in which they are named; labels beyond the grant wait.
     private var wanted: [RelayLabel] = []
     /// Named over the present link, and not withdrawn.
     private var named: [RelayLabel] = []
 
-    /// - Parameter remembered: what was granted before the node was started anew: it is taken to be there again.
+    /// - Parameter remembered: the grant before a restart; assumed to be valid still.
     package init(remembered: RelayGrant? = nil, now: Timestamp) {
         grant = remembered
         grantEnds = remembered.map { _ in now + Limits.reservationGrace }
@@ -68,24 +59,19 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         }
     }
 
-    /// What we have, or had until a moment ago; `nil`: nothing is to be advertised.
+    /// `nil`: advertise nothing.
     package var advertised: RelayGrant? { grant }
 
-    /// Those that are reserved, or soon are: the first that are wanted.
     package var advertisedLabels: ArraySlice<RelayLabel> { wanted.prefix(advertisedCount) }
 
     private var advertisedCount: Int { grant.map { min($0.reservationCount, wanted.count) } ?? 0 }
 
-    /// More are wanted than there may be.
     private var isShort: Bool { grant.map { wanted.count > $0.reservationCount } ?? false }
 
-    /// There is no room for another label.
     package var isFull: Bool { grant.map { wanted.count >= $0.reservationCount } ?? true }
 
-    /// Whether streams may come over this link.
     package func isReserved(on link: LinkID) -> Bool { state == .reserved(link) }
 
-    /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         let next: Timestamp? =
             switch state {
@@ -96,9 +82,8 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         return [next, grantEnds].compactMap { $0 }.min()
     }
 
-    /// A link is there, or another takes its place.
     package mutating func opened(_ link: LinkID, now: Timestamp) -> [Action] {
-        // Its streams went over the other one.
+        // The streams went over the old link.
         keepGrant(now: now)
         return ask(link, now: now)
     }
@@ -109,23 +94,22 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         return [.ask(link, named)]
     }
 
-    /// These labels are to be reserved, each of them once.
+    /// Sets the labels to reserve; no duplicates.
     package mutating func want(_ labels: [RelayLabel]) -> [Action] {
         let before = Set(advertisedLabels)
         let wasShort = isShort
         let set = Set(labels)
-        // Who has a place keeps it.
+        // A label that has a reservation keeps it.
         let kept = wanted.filter(set.contains)
         let known = Set(kept)
         wanted = kept + labels.filter { !known.contains($0) }
         var result: [Action] = []
         if case .reserved(let link) = state { result = fill(link) }
         guard wasShort || isShort, before != Set(advertisedLabels) else { return result }
-        // Where there is room, an inbox has told its members of its place by itself.
+        // With room to spare the inbox has told its members by itself.
         return result + [.changed]
     }
 
-    /// Withdraws what is not wanted any more, and names what is new, as far as the grant goes.
     private mutating func fill(_ link: LinkID) -> [Action] {
         let wanted = advertisedLabels
         let set = Set(wanted)
@@ -142,7 +126,6 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         }
     }
 
-    /// - Returns: nothing for a link that is not the one in use.
     package mutating func closed(_ link: LinkID, now: Timestamp) -> [Action] {
         switch state {
         case .asked(link, _), .refused(link, _, _), .reserved(link):
@@ -155,14 +138,14 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
 
     package mutating func reserved(_ grant: RelayGrant, on link: LinkID) -> [Action] {
         switch state {
-        // It answers each of our questions, and changes its mind with none.
+        // Each request gets an answer, so a late answer after our timeout counts too.
         case .asked(link, _), .refused(link, nil, _):
             let before = Set(advertisedLabels)
             let isNews = self.grant == nil
             self.grant = grant
             grantEnds = nil
             state = .reserved(link)
-            // Those that did not fit were not taken.
+            // Labels beyond the grant were not accepted.
             named = Array(named.prefix(grant.reservationCount))
             let isChanged = isNews || before != Set(advertisedLabels)
             return fill(link) + (isChanged ? [.changed] : [])
@@ -179,7 +162,6 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Asks again, and forgets what is over.
     package mutating func advance(now: Timestamp) -> [Action] {
         var result: [Action] = []
         switch state {

@@ -1,17 +1,14 @@
 import Crypto
 
-/// From which an inbox derives its labels at rendezvous nodes: 32 bytes that follow from the inbox's private key, so that
-/// they need not be kept where the key is at hand, and die with it. They open nothing; a sleeping inbox's summary and a
-/// tombstone hold them.
+/// An inbox derives its labels from this seed. The seed is an HKDF of the inbox's private key and dies with it. It
+/// opens nothing; a sleeping inbox's summary and a tombstone store it.
 package struct RelaySeed: FixedBytes {
     package let value: Bytes32
     package init(_ value: Bytes32) { self.value = value }
 
-    /// Of a conversation's inbox, or of one that may become one.
     /// - Parameter generation: rises when a member is gone: see ``RelayGenerations``.
     package init(key: IdentityKey, generation: UInt64) { self.init(key, "mayfly/1 relay inbox", generation) }
 
-    /// Of the contact inbox, for its card.
     package init(card key: IdentityKey) { self.init(key, "mayfly/1 relay card", 0) }
 
     private init(_ key: IdentityKey, _ purpose: String, _ generation: UInt64) {
@@ -20,7 +17,7 @@ package struct RelaySeed: FixedBytes {
         self.init(unchecked: derived.withBytes { Array($0) })
     }
 
-    /// What a rendezvous node is told: another for each, so that two of them cannot tell which labels are one inbox's.
+    /// The label differs at each rendezvous node, so two nodes cannot link one inbox's labels.
     package func label(at rendezvous: PublicKey) -> RelayLabel {
         let info = Array("mayfly/1 relay label".utf8) + rendezvous.bytes
         return bytes.withUnsafeBytes { seed in
@@ -30,13 +27,13 @@ package struct RelaySeed: FixedBytes {
     }
 }
 
-/// Stands for one inbox of a user at one rendezvous node; those two alone see it.
+/// One inbox of a client at one rendezvous node; known to those two only.
 package struct RelayLabel: FixedBytes {
     package let value: Bytes16
     package init(_ value: Bytes16) { self.value = value }
 }
 
-/// What two nodes derive reservations from: their static-static ECDH, and who serves whom.
+/// From which a rendezvous node and its client derive reservations: static-static ECDH, and both keys in their roles.
 package final class RelaySecret: Sendable {
     private let shared: SecretBytes
     private let info: [UInt8]
@@ -48,29 +45,28 @@ package final class RelaySecret: Sendable {
         info = Array("mayfly/1 reservation".utf8) + rendezvous.bytes + user.bytes
     }
 
-    /// The same on both sides, and after a restart of either; no two of them have anything in common to anybody else.
+    /// Deterministic on both sides. Others cannot link two of them.
     package func reservation(_ label: RelayLabel) -> ReservationID {
         let derived = shared.withBytes { HKDF.derive(secret: $0, info: info + label.bytes) }
         return ReservationID(unchecked: derived.withBytes { Array($0.prefix(ReservationID.byteCount)) })
     }
 }
 
-/// One rendezvous node of ours, as far as endpoints there go.
+/// One of our rendezvous nodes, as endpoints need it.
 package struct RelayPlace: Sendable {
-    /// Its addresses, the best first.
+    /// Best first.
     package let addresses: [Endpoint]
     package let key: PublicKey
     package let routingSecret: [UInt8]
     let secret: RelaySecret
-    /// What is reserved there, or will be with the next question.
+    /// Reserved already, or with the next request.
     package let reservations: [RelaySeed: ReservationID]
-    /// It takes no more of us.
     package let isFull: Bool
 
-    /// `nil` for an inbox for which there is no room there.
+    /// `nil` if the node has no room for the inbox.
     package func reservation(of seed: RelaySeed) -> ReservationID? {
         if let known = reservations[seed] { return known }
-        // A new inbox is asked for before anybody can have read its endpoint.
+        // The request for a new inbox goes out before its endpoint can be read by any member.
         return isFull ? nil : secret.reservation(seed.label(at: key))
     }
 
@@ -84,7 +80,7 @@ package struct RelayPlace: Sendable {
 }
 
 extension [RelayPlace] {
-    /// Where an inbox is reached through rendezvous nodes: at one of them after the other, each one's best endpoint first.
+    /// Round-robin over the rendezvous nodes, each one's best endpoint first.
     package func endpoints(of seed: RelaySeed) -> [Endpoint] {
         guard !isEmpty else { return [] }
         let reserved = map { $0.endpoints(of: seed) }
@@ -98,14 +94,12 @@ extension [RelayPlace] {
     }
 }
 
-/// Which generations of reservations an inbox has: the present one, and those that are given up as soon as nobody needs
-/// them any more.
+/// An inbox's reservation generations: the current one and those to be released.
 ///
-/// Whoever is gone from a conversation knows the endpoints of those who stay. So each of them takes another reservation,
-/// tells the others, and gives the old one up when all have heard, or after ``Limits/relayRetirement``: two that have
-/// both changed while there was no link between them must still find each other.
+/// A member that is gone knows the endpoints of the remaining members. So each of these takes another reservation,
+/// tells the others, and releases the old one when all know. After ``Limits/relayRetirement`` it releases it anyway.
+/// Until then two members that both changed while not linked can still find each other.
 package struct RelayGenerations: Hashable, Sendable, Codable {
-    /// One that was replaced.
     package struct Retired: Hashable, Sendable, Codable {
         package var generation: UInt64
         package var until: Timestamp
@@ -115,12 +109,11 @@ package struct RelayGenerations: Hashable, Sendable, Codable {
     /// Oldest first; at most ``Limits/relayRetiredCount``.
     package private(set) var retired: [Retired] = []
     private var changedAt: Timestamp?
-    /// Another change is due then.
     package private(set) var dueAt: Timestamp?
 
     package init() {}
 
-    /// A member is gone. Changes come no faster than others take new descriptions: ``Limits/relayChangeInterval``.
+    /// Changes at most once per ``Limits/relayChangeInterval``, the rate at which others accept new profiles.
     package mutating func memberGone(now: Timestamp) {
         guard dueAt == nil else { return }
         if let changedAt, now - changedAt < Limits.relayChangeInterval, now >= changedAt {
@@ -138,26 +131,23 @@ package struct RelayGenerations: Hashable, Sendable, Codable {
         dueAt = nil
     }
 
-    /// Makes a change that is due.
-    /// - Returns: whether there was one.
     package mutating func advance(now: Timestamp) -> Bool {
         guard let dueAt, dueAt <= now else { return false }
         change(now: now)
         return true
     }
 
-    /// Gives up what nobody needs.
+    /// Releases generations that are no longer needed.
     /// - Parameters:
-    ///   - isTold: all members have heard of the present one.
-    ///   - named: generations that an invite names by which somebody may still come.
-    /// - Returns: whether something was.
+    ///   - isTold: all members know the current one.
+    ///   - named: generations in the endpoints of an open invite.
+    /// - Returns: whether one was released.
     package mutating func prune(isTold: Bool, named: Set<UInt64>, now: Timestamp) -> Bool {
         let before = retired.count
         retired.removeAll { one in !named.contains(one.generation) && (isTold || one.until <= now) }
         return retired.count != before
     }
 
-    /// When ``advance(now:)`` or ``prune(isTold:named:now:)`` has something to do by time alone; `nil` for never.
     package func nextDeadline(named: Set<UInt64>) -> Timestamp? {
         let ends = retired.filter { !named.contains($0.generation) }.map(\.until)
         return (ends + [dueAt].compactMap { $0 }).min()

@@ -1,22 +1,22 @@
 import Crypto
 
-/// The rendezvous node's part: it keeps reservations for its peers and passes the streams of strangers on to them. It dials
-/// nobody, keeps nothing on the disk, and reads nothing of what it passes on.
+/// The rendezvous node: keeps reservations for its clients and forwards streams from strangers to them. It dials no
+/// node, writes nothing to the disk, and cannot read what it forwards.
 ///
-/// A link to the contact inbox is, for the relay,
+/// States of a link to the contact inbox:
 ///
 ///     stranger ──reserve, granted──▶ holder ──release, refused later, silent, closed──▶ gone
 ///                                    │  ▲
 ///                                    └──┘ reserve and withdraw: more labels, fewer
 ///     stranger ──open, granted────▶ guest  ──its stream is over, closed──▶ gone
 ///
-/// A stranger whose request is refused is told why, and stays one or is sent away. Each guest's link carries one stream;
-/// a holder's link carries all of its own.
+/// A *holder* is a client's link, which carries all its streams; a *guest* is a link for one stream. A refused stranger is
+/// told why.
 package struct RelayServiceStateMachine: Sendable {
     private struct Holder: Sendable {
         let key: PublicKey
         let secret: RelaySecret
-        /// With the streams to each.
+        /// The number of streams to each.
         var reservations: [ReservationID: Int] = [:]
         var guests: [RelayStreamID: LinkID] = [:]
         var lastNumber: UInt32 = 0
@@ -32,7 +32,6 @@ package struct RelayServiceStateMachine: Sendable {
         var heardAt: Timestamp
     }
 
-    /// The bytes from one side of a stream.
     private struct Flow: Hashable, Sendable {
         let guest: LinkID
         let sender: RelayedStream.Side
@@ -43,23 +42,22 @@ package struct RelayServiceStateMachine: Sendable {
     private var holdersByKey: [PublicKey: LinkID] = [:]
     private var reservations: [ReservationID: LinkID] = [:]
     private var guests: [LinkID: Guest] = [:]
-    /// Links that were closed, until they are gone: they are read to their end, and what still comes on them counts for
-    /// nothing. A holder that was replaced would take its reservation back from the link that replaced it.
+    /// Links being closed. Frames that still arrive on them are ignored: a replaced holder would take its reservation
+    /// back.
     private var dismissed: Set<LinkID> = []
-    /// Flows whose credit is withheld, the longest first.
+    /// Flows with deferred credit, in order of waiting.
     private var waiting: [Flow] = []
     private var total = RelayPace()
     private var smallPieces = IdleFrames.relayedTotal
     private var sources: [UInt64: TokenBucket] = [:]
-    /// Of those whose link has ended of late.
+    /// Rates of clients whose link ended recently.
     private var formerRates: [PublicKey: RelayRates] = [:]
-    /// Not after the first moment at which something is due.
+    /// A lower bound of the next deadline.
     private var dueAt: Timestamp?
     private var counted = RelayCounts()
 
     package init() {}
 
-    /// What it has done, and how much of it there is.
     package var counts: RelayCounts {
         var result = counted
         result.users = holders.count
@@ -68,21 +66,18 @@ package struct RelayServiceStateMachine: Sendable {
         return result
     }
 
-    /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? { dueAt }
 
-    /// Whether this link is a holder's or a guest's: it may stay as long as it is used.
+    /// Whether this link is a holder's or a guest's: it may stay open while it is used.
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil || guests[link] != nil }
 
-    /// Over which link a user is served.
     package func link(of user: PublicKey) -> LinkID? { holdersByKey[user] }
 
-    /// Whether there is nothing to forget.
     package var isIdle: Bool { holders.isEmpty && guests.isEmpty }
 
     // MARK: Admission
 
-    /// The configuration, or the list of peers, has changed: who may no longer be served is told, and sent away.
+    /// Applies a new configuration or peer list; refuses and closes links of clients that are no longer allowed.
     package mutating func configure(_ terms: RelayTerms, isPeer: (PublicKey) -> Bool) -> [NodeAction] {
         self.terms = terms
         var result: [NodeAction] = []
@@ -102,8 +97,8 @@ package struct RelayServiceStateMachine: Sendable {
     // MARK: Requests
 
     /// - Parameters:
-    ///   - isPeer: `remote` is a named peer, and not blocked.
-    ///   - source: stands for the address prefix of the other side; `nil` if there is none.
+    ///   - isPeer: `remote` is a named peer and not blocked.
+    ///   - source: a hash of the other side's address prefix; `nil` if it has none.
     package mutating func receive(
         _ request: RelayRequest, from remote: PublicKey, on link: LinkID, own: IdentityKey, isPeer: Bool,
         source: UInt64?, now: Timestamp
@@ -124,13 +119,13 @@ package struct RelayServiceStateMachine: Sendable {
         return endHolder(link, .unknownReservation) + [.close(link)]
     }
 
-    /// Passes a frame on, and leaves a sender unread for a while that is too hasty.
+    /// Forwards a frame and pauses reading from a sender above its rate.
     private mutating func count(_ frame: RelayStreamFrame, of number: RelayStreamID, on link: LinkID, now: Timestamp)
         -> [NodeAction]
     {
         let holding = guests[link]?.holder ?? link
         let actions = receive(frame, of: number, on: link, now: now)
-        // What is dropped is counted however long it is.
+        // A dropped frame counts whatever its size.
         guard frame.isSmall || actions == nil, let wait = haste(link, of: holding, now: now) else {
             return actions ?? []
         }
@@ -144,9 +139,9 @@ package struct RelayServiceStateMachine: Sendable {
         if let refusal = refusal(isPeer: isPeer) { return refuse(link, refusal) }
         var result: [NodeAction] = []
         if holders[link] == nil {
-            // Reservations follow from our key. The user dials again, and is answered after the unlock.
+            // The key is needed to derive reservations. The client dials again and is answered after the unlock.
             guard !own.isWiped else { return [.close(link)] }
-            // Its link of before is lost, whatever we know of it.
+            // A new link means that the client's earlier one is lost.
             if let before = holdersByKey[remote] { result += endHolder(before, .unknownReservation) + [.close(before)] }
             guard holders.count < terms.userCount else { return result + refuse(link, .full) }
             holders[link] = Holder(
@@ -159,7 +154,7 @@ package struct RelayServiceStateMachine: Sendable {
         return result + [.forward(link, .relayAnswer(.reserved(grant)))] + noteLabels(labels.count, link, now: now)
     }
 
-    /// Nothing happens to one that is there, and beyond the user's limit.
+    /// Does nothing for a known label or beyond the client's quota.
     private mutating func register(_ label: RelayLabel, _ link: LinkID) {
         guard let holder = holders[link], holder.reservations.count < terms.reservationsPerUser else { return }
         let reservation = holder.secret.reservation(label)
@@ -168,8 +163,8 @@ package struct RelayServiceStateMachine: Sendable {
         holders[link]?.reservations[reservation] = 0
     }
 
-    /// Streams that are there go on: those who may no longer come are sent away at the other end, and those who may must not
-    /// lose the link over which they are told of the new reservation.
+    /// Withdrawing closes no stream. Inboxes reject removed members themselves; the others learn the new reservation
+    /// over these streams.
     private mutating func withdraw(_ labels: [RelayLabel], _ link: LinkID, now: Timestamp) -> [NodeAction] {
         guard let secret = holders[link]?.secret else { return violation(of: link) }
         for label in labels.prefix(Limits.relayLabelCount) {
@@ -180,7 +175,7 @@ package struct RelayServiceStateMachine: Sendable {
         return noteLabels(labels.count, link, now: now)
     }
 
-    /// Each label costs us a derivation.
+    /// Each label costs a key derivation.
     private mutating func noteLabels(_ count: Int, _ link: LinkID, now: Timestamp) -> [NodeAction] {
         guard let wait = holders[link]?.rates.noteLabels(count, now: now) else { return [] }
         return [.pauseReading(link, wait)]
@@ -225,7 +220,7 @@ package struct RelayServiceStateMachine: Sendable {
     private mutating func takeNumber(_ link: LinkID) -> RelayStreamID? {
         guard let holder = holders[link] else { return nil }
         var number = holder.lastNumber
-        // Fewer are in use than are tried.
+        // One of these numbers is free.
         for _ in 0...holder.guests.count {
             number = number == .max ? 1 : number + 1
             guard holder.guests[RelayStreamID(number)] == nil else { continue }
@@ -235,7 +230,6 @@ package struct RelayServiceStateMachine: Sendable {
         return nil
     }
 
-    /// - Returns: whether another stream is opened for this source.
     private mutating func takes(_ source: UInt64?, now: Timestamp) -> Bool {
         guard let source else { return true }
         if sources[source] == nil, sources.count >= Limits.relaySourceCount {
@@ -249,8 +243,8 @@ package struct RelayServiceStateMachine: Sendable {
 
     // MARK: Streams
 
-    /// Counts a small piece. The guests of a holder share what they may send, and all share what there is: else many streams
-    /// of one byte at a time would take all of the processor, far below any rate.
+    /// Counts a small piece. A holder's guests share one rate, and all clients share another: many streams of one-byte
+    /// pieces would use all of the processor, far below the byte rate.
     private mutating func haste(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Milliseconds? {
         let isGuest = link != holding
         guard holders[holding] != nil else { return nil }
@@ -258,12 +252,11 @@ package struct RelayServiceStateMachine: Sendable {
         return [wait, smallPieces.note(now: now)].compactMap { $0 }.max()
     }
 
-    /// - Returns: `nil` if the frame is dropped.
     private mutating func receive(_ frame: RelayStreamFrame, of number: RelayStreamID, on link: LinkID, now: Timestamp)
         -> [NodeAction]?
     {
         if let holder = holders[link] {
-            // One that has ended meanwhile: what was on its way is dropped.
+            // The stream has ended; frames in transit are dropped.
             guard let guest = holder.guests[number] else { return nil }
             return pass(frame, from: .holder, stream: guest, now: now)
         }
@@ -298,7 +291,6 @@ package struct RelayServiceStateMachine: Sendable {
         }
     }
 
-    /// Hands credit out, or notes when it may be.
     private mutating func release(_ flow: Flow, now: Timestamp) -> [NodeAction] {
         let release = guests[flow.guest]?.stream.release(
             for: flow.sender, rate: terms.byteRate, total: &total, totalRate: terms.byteRateTotal, now: now)
@@ -312,19 +304,17 @@ package struct RelayServiceStateMachine: Sendable {
         }
     }
 
-    /// Against the protocol: a guest's stream ends for both, and its link; of a holder's link, the link.
+    /// A protocol violation. By a guest: its stream and link end. By a holder: its link ends.
     private mutating func violation(of link: LinkID) -> [NodeAction] {
         counted.violations += 1
         if guests[link] != nil { return closeStream(link, .violation) }
         return endHolder(link, .violation) + [.close(link)]
     }
 
-    /// Tells both sides, and closes the guest's link.
     private mutating func closeStream(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
         tell(.holder, of: link, .close(reason)) + tell(.guest, of: link, .close(reason)) + endGuest(link)
     }
 
-    /// - Returns: what closes the guest's link.
     private mutating func endGuest(_ link: LinkID) -> [NodeAction] {
         guard let guest = guests.removeValue(forKey: link) else { return [] }
         holders[guest.holder]?.guests[guest.number] = nil
@@ -335,7 +325,7 @@ package struct RelayServiceStateMachine: Sendable {
         return [.close(link)]
     }
 
-    /// Ends a user's reservations; what is left of the link is the caller's.
+    /// Ends a client's reservations. The caller closes or keeps the link.
     private mutating func endHolder(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
         guard let holder = holders.removeValue(forKey: link) else { return [] }
         for reservation in holder.reservations.keys { reservations[reservation] = nil }
@@ -350,16 +340,14 @@ package struct RelayServiceStateMachine: Sendable {
         if formerRates.count >= Limits.relaySourceCount {
             formerRates = formerRates.filter { !$0.value.isFull(now: holder.heardAt) }
         }
-        // As many that were busy a moment ago are not served.
+        // Beyond this many recent clients, rates are forgotten.
         if formerRates.count < Limits.relaySourceCount { formerRates[holder.key] = holder.rates }
     }
 
     // MARK: Links and time
 
-    /// A frame of any kind has come.
     package mutating func heard(_ link: LinkID, now: Timestamp) { holders[link]?.heardAt = now }
 
-    /// A link is gone: a guest's stream ends for its holder, a holder's streams for their guests.
     package mutating func linkClosed(_ link: LinkID) -> [NodeAction] {
         dismissed.remove(link)
         if guests[link] != nil {
@@ -370,7 +358,6 @@ package struct RelayServiceStateMachine: Sendable {
         return dismissing(endHolder(link, .unknownReservation))
     }
 
-    /// The contact inbox closes these links.
     package mutating func dismiss(in actions: [NodeAction]) {
         for case .close(let link) in actions { dismissed.insert(link) }
     }
@@ -380,7 +367,6 @@ package struct RelayServiceStateMachine: Sendable {
         return actions
     }
 
-    /// Hands out credit that is due, and ends what is silent.
     package mutating func advance(now: Timestamp) -> [NodeAction] {
         guard let dueAt, dueAt <= now else { return [] }
         self.dueAt = nil

@@ -1,63 +1,55 @@
-/// One end of a relayed stream: what may be sent, what the other end may send, and how it ends.
+/// One end of a relayed stream.
 ///
 ///     open ──we end──▶ endedHere ──they end──▶ over
 ///     open ──they end──▶ endedThere ──we end──▶ over
-///     every state ──either side closes, or sends what it may not──▶ over
+///     every state ──either side closes, or violates the protocol──▶ over
 package struct RelayStreamStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
-        /// Entered when it is made: both ends have their whole window. Goes to the other three.
         case open
-        /// We send no more. Goes to `over`.
+        /// We send no more.
         case endedHere
-        /// They send no more. Goes to `over`.
+        /// The other end sends no more.
         case endedThere
         case over
     }
 
-    /// What a frame of the other end comes to.
     package enum Arrival: Hashable, Sendable {
-        /// To be handed on; ``consumed(_:)`` when that is done.
+        /// To be delivered; call ``consumed(_:)`` afterwards.
         case bytes([UInt8])
-        /// More may be sent.
         case credit
-        /// Nothing more comes.
         case ended
-        /// It is over in both directions.
         case closed(RelayCloseReason)
-        /// Nothing of ours any more.
+        /// To be ignored.
         case nothing
     }
 
     private var state = State.open
     /// Bytes that we may send.
     private var credit = Limits.relayWindow
-    /// Bytes that have come and were not consumed.
+    /// Bytes received and not consumed.
     private var unread = 0
-    /// Bytes that were consumed and that the other end has no new credit for.
+    /// Bytes consumed and not yet granted as new credit.
     private var owed = 0
 
     package init() {}
 
     package var isOver: Bool { state == .over }
-    /// Whether bytes are still ours to send.
     package var sends: Bool { state == .open || state == .endedThere }
 
-    /// How many bytes may go in one piece now.
-    /// - Parameter available: how many there are.
+    /// Size of the next piece.
+    /// - Parameter available: bytes to send.
     package func room(for available: Int) -> Int {
         sends ? max(0, min(available, credit, Limits.relayPieceByteCount)) : 0
     }
 
-    /// Takes them.
-    /// - Returns: 0 for none.
+    /// - Returns: the size of the next piece; 0 for none.
     package mutating func take(_ available: Int) -> Int {
         let count = room(for: available)
         credit -= count
         return count
     }
 
-    /// All of ours is sent.
-    /// - Returns: what to say; `nil` if it was said before.
+    /// - Returns: the frame to send; `nil` if it was sent before.
     package mutating func end() -> RelayStreamFrame? {
         switch state {
         case .open:
@@ -70,8 +62,7 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
         }
     }
 
-    /// Ends both directions.
-    /// - Returns: what to say; `nil` if it is over.
+    /// - Returns: the frame to send; `nil` if the stream is over.
     package mutating func close(_ reason: RelayCloseReason = .closed) -> RelayStreamFrame? {
         guard state != .over else { return nil }
         state = .over
@@ -95,7 +86,7 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
             guard count >= 1, count <= Limits.relayWindow - credit else { return violation() }
             credit += count
             return .credit
-        // For what was sent before our end.
+        // Credit for bytes sent before our end.
         case (.endedHere, .credit): return .nothing
         case (.open, .end):
             state = .endedThere
@@ -112,8 +103,7 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
         return .closed(.violation)
     }
 
-    /// Bytes have been handed on.
-    /// - Returns: credit to be given; in pieces of a quarter of the window, so that it is not said for each byte.
+    /// - Returns: credit to grant, at least a quarter of the window, so that it is not sent for each byte.
     package mutating func consumed(_ count: Int) -> RelayStreamFrame? {
         let taken = max(0, min(count, unread))
         unread -= taken

@@ -1,44 +1,40 @@
-/// One stream as the rendezvous node sees it: what each side may still send, and at what rate.
+/// One stream as the rendezvous node sees it: each side's credit and rate.
 ///
 ///     open ──one side ends──▶ halfOpen ──the other ends──▶ over
-///     open, halfOpen ──either side closes or sends what it may not──▶ over
+///     open, halfOpen ──either side closes or violates the protocol──▶ over
 ///
-/// Bytes are passed on as they come. The rate is kept by passing on the receiver's credit late: so the sender waits, and
-/// never more than a window of one direction is held for a receiver that does not read.
+/// The node forwards bytes at once. It limits the rate by delaying the receiver's credit, so it holds at most one
+/// window of a direction for a receiver that does not read.
 package struct RelayedStream: Hashable, Sendable {
-    /// The two ends: who has the reservation, and who named it.
+    /// The two ends: `holder` has the reservation, `guest` opened the stream to it.
     package enum Side: Hashable, Sendable, CaseIterable {
         case holder, guest
 
         package var other: Side { self == .holder ? .guest : .holder }
     }
 
-    /// What becomes of a frame.
     package enum Outcome: Hashable, Sendable {
         case forward
-        /// Credit, which `release(for:rate:total:now:)` hands out.
+        /// The credit is deferred; `release(for:rate:total:totalRate:now:)` grants it.
         case withhold
-        /// Passed on, and nothing follows in either direction.
+        /// Forward; nothing follows in either direction.
         case forwardLast
         case drop
-        /// Against the protocol: the stream ends.
+        /// A protocol violation: the stream ends.
         case violation
     }
 
-    /// The bytes that one side sends.
     private struct Direction: Hashable, Sendable {
-        /// How many may still come.
+        /// Bytes that the sender may still send.
         var credit = Limits.relayWindow
-        /// How many the receiver has taken without the sender having been told.
+        /// Credit from the receiver that the sender has not been granted yet.
         var withheld = 0
-        /// As far as its rate goes.
         var pace = RelayPace()
     }
 
     private enum State: Hashable, Sendable {
-        /// Entered when it is opened. Goes to `halfOpen` and to `over`.
         case open(holder: Direction, guest: Direction)
-        /// One side has ended; the other still sends. Goes to `over`.
+        /// One side has ended; the other still sends.
         case halfOpen(sender: Side, Direction)
         case over
     }
@@ -49,7 +45,6 @@ package struct RelayedStream: Hashable, Sendable {
 
     package var isOver: Bool { state == .over }
 
-    /// A frame has come from one side.
     package mutating func receive(_ frame: RelayStreamFrame, from side: Side) -> Outcome {
         let outcome = outcome(of: frame, from: side)
         if outcome == .violation || outcome == .forwardLast { state = .over }
@@ -69,7 +64,7 @@ package struct RelayedStream: Hashable, Sendable {
             return sender == side ? change(side) { Self.take(bytes.count, from: &$0) } : .violation
         case (.open, .credit(let count)): return change(side.other) { Self.withhold(count, in: &$0) }
         case (.halfOpen(let sender, _), .credit(let count)):
-            // Of bytes that came before the end.
+            // Credit for bytes sent before the end is dropped.
             return sender == side ? .drop : change(sender) { Self.withhold(count, in: &$0) }
         }
     }
@@ -87,7 +82,7 @@ package struct RelayedStream: Hashable, Sendable {
         return .withhold
     }
 
-    /// Changes what `sender` may send; `drop` if it has ended.
+    /// Changes the direction in which `sender` sends; `drop` if it has ended.
     private mutating func change(_ sender: Side, _ body: (inout Direction) -> Outcome) -> Outcome {
         switch state {
         case .open(var holder, var guest):
@@ -102,11 +97,10 @@ package struct RelayedStream: Hashable, Sendable {
         }
     }
 
-    /// What `sender` may be told now of the credit that is withheld from it.
+    /// Deferred credit that may be granted to `sender` now.
     /// - Parameters:
     ///   - rate: of this direction, in bytes a second.
-    ///   - total: of all streams.
-    /// - Returns: how many bytes, and `nil` if none; or when to ask again.
+    ///   - total: shared by all streams.
     package mutating func release(for sender: Side, rate: Int, total: inout RelayPace, totalRate: Int, now: Timestamp)
         -> Release
     {
@@ -128,7 +122,6 @@ package struct RelayedStream: Hashable, Sendable {
         return result
     }
 
-    /// What ``release(for:rate:total:totalRate:now:)`` has come to.
     package enum Release: Hashable, Sendable {
         case nothing
         case now(Int)
@@ -136,21 +129,19 @@ package struct RelayedStream: Hashable, Sendable {
     }
 }
 
-/// How far ahead of its rate a flow of bytes is.
 package struct RelayPace: Hashable, Sendable {
-    /// When what was let through would have gone at the rate.
+    /// When the bytes forwarded so far would have been sent at the rate.
     private var paidUntil = Timestamp(milliseconds: 0)
-    /// Of a millisecond, what rounding has left, in bytes · 1,000 modulo the rate.
+    /// Rounding remainder of a millisecond, in bytes · 1,000 modulo the rate.
     private var rest = 0
 
     package init() {}
 
-    /// When more may be let through.
     package var due: Timestamp { paidUntil - Limits.relayBurst }
 
     /// - Parameter rate: bytes a second, at least 1.
     package mutating func pay(_ byteCount: Int, rate: Int, now: Timestamp) {
-        // At most a window and a second of rest: no overflow.
+        // At most a window and a second's remainder: no overflow.
         let cost = byteCount * 1_000 + rest
         rest = cost % max(1, rate)
         paidUntil = max(paidUntil, now) + Milliseconds(cost / max(1, rate))

@@ -1,8 +1,8 @@
 import Crypto
 import Messaging
 
-/// Frames of acknowledgements (`Acknowledgement` of `mayfly.proto`), written by hand, and read by hand as long as they have
-/// the shape in which they are written; every other shape is the generated code's.
+/// Hand-written codec of `Acknowledgement` frames (`mayfly.proto`). It reads only the shape that it writes; the
+/// generated code reads all others.
 enum AcknowledgementCodec {
     private static let frameTag: UInt8 = 3 << 3 | 2
     private static let lists: [(number: UInt8, field: String)] = [

@@ -1,8 +1,8 @@
 import Crypto
 import Messaging
 
-/// Frames of chunks (`AttachmentChunk` of `mayfly.proto`), written by hand, and read by hand as long as they have the shape
-/// in which they are written; every other shape is the generated code's.
+/// Hand-written codec of `AttachmentChunk` frames (`mayfly.proto`). It reads only the shape that it writes; the
+/// generated code reads all others.
 enum ChunkCodec {
     /// Field 21 of the frame: its tag takes two bytes.
     private static let frameTag: [UInt8] = [21 << 3 & 0x7f | 2 | 0x80, 21 >> 4]

@@ -2,19 +2,19 @@ import Crypto
 import FoundationEssentials
 import Messaging
 
-/// Frames of chat contents (`Contents` of `mayfly.proto`), written by hand into one array. Read by hand, too, as long as
-/// they have the shape in which they are written; every other shape, and every error in it, is the generated code's.
+/// Hand-written codec of `Contents` frames (`mayfly.proto`). It reads only the shape that it writes; the generated code
+/// reads all others and reports their errors.
 package enum ContentsCodec {
     /// Most bytes of a frame (Frames.md).
     private static let frameByteCount = 65_535
-    /// Before the fields of `Contents` stand the frame's tag and a length of at most three bytes.
+    /// The frame's tag and a length of at most three bytes precede the fields of `Contents`.
     private static let fieldsByteCount = frameByteCount - 4
     private static let frameTag: UInt8 = 8 << 3 | 2
     private static let contentTag: UInt8 = 1 << 3 | 2
 
     // MARK: Writing
 
-    /// One frame of all contents, also of more than a link takes.
+    /// All contents in one frame, which may exceed the limits of a link.
     static func encode(_ contents: [AgedContent]) -> [UInt8] {
         var fields: [UInt8] = []
         for aged in contents {
@@ -24,7 +24,7 @@ package enum ContentsCodec {
         return frame(fields)
     }
 
-    /// As few frames as the contents fit into, in their order, each within the limits of a link.
+    /// The fewest frames, in order, within the limits of a link.
     package static func frames(of contents: [AgedContent]) -> [[UInt8]] {
         var result: [[UInt8]] = []
         var fields: [UInt8] = []
@@ -58,7 +58,7 @@ package enum ContentsCodec {
         return bytes
     }
 
-    /// The fields of one `Content`, without what stands before them.
+    /// Without tag and length.
     private static func byteCount(of aged: AgedContent, payload: [UInt8]) -> Int {
         let content = aged.content
         var count = Plain.fieldByteCount(MessageID.byteCount)
@@ -82,7 +82,6 @@ package enum ContentsCodec {
         append(content, age: aged.age, payload: payload, to: &fields)
     }
 
-    /// The fields of one `Content`.
     private static func append(_ content: Content, age: Milliseconds, payload: [UInt8], to fields: inout [UInt8]) {
         fields.append(1, content.type.description.utf8)
         fields.append(2, content.id.value)
@@ -95,15 +94,14 @@ package enum ContentsCodec {
         fields.append(9, payload)
     }
 
-    /// A content as the store keeps it: the fields of `Content` without an age.
+    /// Contents in the store have no age.
     static func append(stored content: Content, to bytes: inout [UInt8]) {
         append(content, age: 0, payload: payload(of: content), to: &bytes)
     }
 
     // MARK: Reading
 
-    /// The contents of a frame that has the shape in which we write it; `nil` for any other, which may be right all the
-    /// same.
+    /// `nil` for a frame of any other shape, which may still be valid.
     package static func decodePlain(_ bytes: [UInt8]) throws(WireError) -> [AgedContent]? {
         guard bytes.first == frameTag else { return nil }
         var reader = PlainReader(bytes, 1..<bytes.count)
@@ -124,7 +122,7 @@ package enum ContentsCodec {
         return contents
     }
 
-    /// - Parameter isStored: our own disk may have contents that travel otherwise.
+    /// - Parameter isStored: our own disk may have contents that use other frames on links.
     private static func content(_ bytes: [UInt8], _ range: Range<Int>, isStored: Bool = false) throws(WireError)
         -> AgedContent?
     {
@@ -135,7 +133,7 @@ package enum ContentsCodec {
         var agreement: AgreementID?
         var payload = 0..<0
         var shouldPush = false
-        // In the order of their numbers, none twice.
+        // Field numbers must ascend without duplicates.
         var last: UInt8 = 0
         while !reader.isAtEnd {
             guard let tag = reader.byte(), tag >> 3 > last else { return nil }
@@ -176,20 +174,20 @@ package enum ContentsCodec {
         let (kept, body) = try ContentCodec.decode(checked, Array(bytes[payload]))
         let content = Content(
             type: checked, id: id, sentAt: Timestamp(milliseconds: sentAt),
-            // An unknown lifetime is none: the content stays in memory.
+            // An unknown lifetime counts as ephemeral: the content stays in memory.
             lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral, agreement: agreement,
             fallback: try boundedText(fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
             shouldPush: shouldPush, payload: kept, body: body)
         return AgedContent(content, age: max(0, age))
     }
 
-    /// A content that the store has kept, which is the rest of its record.
+    /// A stored content, which is the last part of its record.
     static func stored(_ bytes: [UInt8], from start: Int) throws(WireError) -> Content {
         guard let aged = try content(bytes, start..<bytes.count, isStored: true) else { throw .malformed("content") }
         return aged.content
     }
 
-    /// Of any shape; `nil` for none at all.
+    /// Any shape; `nil` for an empty list.
     static func decode(_ proto: ProtoContents) throws(WireError) -> [AgedContent]? {
         guard proto.contents.count <= Limits.contentsCount else { throw .tooLong("contents") }
         var contents: [AgedContent] = []
@@ -200,8 +198,7 @@ package enum ContentsCodec {
         return contents.isEmpty ? nil : contents
     }
 
-    /// Whether it is of a type that travels here. What we know nothing of is a chat content: it is kept, and shown by its
-    /// fallback.
+    /// Rejects types that have other frames. An unknown type is a chat content: it is kept, and shown by its fallback.
     private static func check(_ type: String, payloadByteCount: Int) throws(WireError) -> ContentType {
         guard payloadByteCount <= Limits.payloadByteCount else { throw .tooLong("content.payload") }
         guard type.utf8.count <= Limits.contentTypeByteCount else { throw .tooLong("content.type") }

@@ -1,14 +1,14 @@
 import Crypto
 
-/// The encoding of protobuf, written by hand into one array: for frames of which there are many.
+/// Hand-written protobuf encoding for frequent frames.
 enum Plain {
-    /// With the tag and the length before them.
+    /// Including tag and length.
     static func fieldByteCount(_ byteCount: Int) -> Int { 1 + varintByteCount(UInt64(byteCount)) + byteCount }
 
     static func varintByteCount(_ value: UInt64) -> Int { (UInt64.bitWidth - (value | 1).leadingZeroBitCount + 6) / 7 }
 }
 
-/// Fields with numbers up to 15. Nothing is written for an empty one: proto3 leaves it out.
+/// Field numbers up to 15. Empty fields are left out, as in proto3.
 extension [UInt8] {
     mutating func append(_ number: UInt8, _ value: some Collection<UInt8>) {
         guard !value.isEmpty else { return }
@@ -39,7 +39,7 @@ extension [UInt8] {
     }
 }
 
-/// Reads the parts of a plain encoding one after the other. `nil`: what stands there is none.
+/// Reads a protobuf encoding sequentially. Functions return `nil` for malformed bytes.
 struct PlainReader {
     private let bytes: [UInt8]
     private var position: Int
@@ -70,7 +70,7 @@ struct PlainReader {
         return nil
     }
 
-    /// Where the bytes behind a length stand.
+    /// Reads a length and skips its bytes.
     mutating func range() -> Range<Int>? {
         guard let length = varint(), length <= UInt64(end - position) else { return nil }
         let start = position

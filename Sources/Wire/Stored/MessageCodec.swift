@@ -1,15 +1,15 @@
 import Crypto
 import Messaging
 
-/// Messages as the store keeps them:
+/// The format of stored messages:
 ///
 ///     2 (1) ‖ state (1) ‖ parts (1) ‖ arrival (8) ‖ [ sender (33) ] ‖ [ end (8) ] ‖ [ end once read (8) ]
 ///     ‖ deliveries (1) ‖ { member (33) ‖ state (1) ‖ time (8) } ‖ fields of `Content`, without an age
 ///
-/// Times are milliseconds since the epoch; numbers are little-endian. A bit of the parts says which are there; the end
-/// once read is a time, or milliseconds from reading on.
+/// Times are milliseconds since the epoch; numbers are little-endian. Bits of `parts` name the optional parts. The end
+/// once read is a time, or milliseconds after reading.
 extension StoredCodec {
-    /// No chunk of a file begins like this.
+    /// Chunks of files begin with other bytes.
     private static let messageMark: UInt8 = 2
 
     private struct Parts: OptionSet {
@@ -21,7 +21,7 @@ extension StoredCodec {
         static let all: Parts = [.sender, .end, .endOnceRead, .timeOnceRead]
     }
 
-    /// - Parameter arrivedAt: when it came to be here, by our clock: the order in which messages are shown.
+    /// - Parameter arrivedAt: by our clock; messages are shown in this order.
     package static func encode(_ message: Message, arrivedAt: Timestamp) -> [UInt8] {
         var parts: Parts = []
         if message.sender != nil { parts.insert(.sender) }
@@ -42,7 +42,7 @@ extension StoredCodec {
         case .until(let end): bytes.append(number: end.milliseconds)
         case .after(let time): bytes.append(number: time)
         }
-        // A conversation has fewer members than that.
+        // A conversation has fewer members.
         let said = message.deliveries.prefix(Int(UInt8.max))
         bytes.append(UInt8(said.count))
         for delivery in said {
@@ -87,7 +87,7 @@ extension [UInt8] {
     mutating func append(number: Int64) { Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) } }
 }
 
-/// Reads the parts of what we have sealed ourselves: keys that were valid when they were written.
+/// Reads records that we sealed ourselves, so keys are not validated again.
 struct StoredReader {
     private let bytes: [UInt8]
     private(set) var position = 0
@@ -117,7 +117,6 @@ struct StoredReader {
         MessageID(try value(MessageID.byteCount) { Bytes16(copying: $0) })
     }
 
-    /// `nil` for none.
     mutating func state() throws(WireError) -> DeliveryState? {
         let code = Int(try byte())
         guard code < StoredCodec.states.count else { throw .malformed("record.state") }

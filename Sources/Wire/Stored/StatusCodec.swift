@@ -1,12 +1,11 @@
 import Crypto
 import Messaging
 
-/// What was learned of one message after it was stored.
 package struct MessageStatus: Hashable, Sendable {
     package var message: MessageID
-    /// `nil`: the state is what it was.
+    /// `nil`: unchanged.
     package var state: DeliveryState?
-    /// One of each member.
+    /// At most one per member.
     package var said: [Delivery]
 
     package init(message: MessageID, state: DeliveryState? = nil, said: [Delivery] = []) {
@@ -16,32 +15,31 @@ package struct MessageStatus: Hashable, Sendable {
     }
 }
 
-/// Status records of the store: what one commit has learned of the messages of one inbox.
+/// The format of stored status records, one for each commit and inbox:
 ///
 ///     members (1) ‖ { key (33) }
 ///     ‖ { message id (16) ‖ state (1) ‖ deliveries (1) ‖ { member (1) ‖ state (1) ‖ milliseconds since the epoch (8) } }
 ///
 /// A member is an index into the keys. Numbers are little-endian.
 extension StoredCodec {
-    /// By their codes; 0 is no state.
+    /// The index is the code; 0 is no state.
     static let states: [DeliveryState?] = [
         nil, .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed,
         .mailed,
     ]
-    /// Most statuses of one record.
     private static let statusLimit = 1_024
     private static let memberLimit = 255
 
-    /// Encodes statuses from the beginning of a list, as many as one record takes: one at least.
+    /// Encodes as many leading statuses as fit into one record, at least one.
     package static func encode(_ statuses: ArraySlice<MessageStatus>) -> (bytes: [UInt8], count: Int) {
         var members: [PublicKey] = []
         var entries: [UInt8] = []
         entries.reserveCapacity(statuses.count * (MessageID.byteCount + 12))
         var count = 0
         for status in statuses.prefix(statusLimit) {
-            // A conversation has fewer members than that.
+            // A conversation has fewer members.
             let said = status.said.prefix(memberLimit)
-            // Whoever is not among the members yet is added, unless that are too many.
+            // Adds new members, unless the record would have too many.
             let known = members.count
             for delivery in said where !members.contains(delivery.member) { members.append(delivery.member) }
             guard members.count <= memberLimit else {

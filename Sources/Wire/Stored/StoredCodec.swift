@@ -2,9 +2,9 @@ import Crypto
 import FoundationEssentials
 import Messaging
 
-/// What the store keeps, under its seals: messages and statuses as bytes, tombstones as protobuf, records of inboxes as JSON.
+/// Values that the store seals: messages and statuses as bytes, tombstones as protobuf, inbox records as JSON.
 package enum StoredCodec {
-    /// A chunk of a file: a byte that says whether it is deflated, and its bytes. No message begins like this.
+    /// A chunk: a byte that says whether it is deflated, then its bytes. Messages begin with other bytes.
     package static func encode(_ chunk: AttachmentChunk) -> [UInt8] { [chunk.isDeflated ? 1 : 0] + chunk.bytes }
 
     package static func decodeChunk(_ bytes: [UInt8], message: MessageID, index: Int) throws(WireError)
@@ -14,7 +14,7 @@ package enum StoredCodec {
         return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: Array(bytes.dropFirst()))
     }
 
-    /// - Parameter byteLimit: what a page of the store holds. A name that does not fit is left out.
+    /// - Parameter byteLimit: the size of a page of the store. A name that does not fit is left out.
     package static func encode(tombstone record: ExplodeStateMachine.Record, byteLimit: Int = .max) -> [UInt8] {
         var proto = ProtoTombstone()
         proto.conversation = Data(record.conversation.bytes)
@@ -31,7 +31,7 @@ package enum StoredCodec {
             member.isCreator = key == record.creator
             return member
         }
-        // One that has left before is no member, and waits for our receipt all the same.
+        // A creator that has left is no member, but still waits for our receipt.
         if let creator = record.creator, !record.members.contains(creator) { proto.creator = Data(creator.bytes) }
         proto.inviteKnocks = Data(record.inviteKnocks.flatMap { $0 })
         if let statement = record.statement {
@@ -101,7 +101,7 @@ package enum StoredCodec {
         return record
     }
 
-    /// Of a knock.
+    /// Length of a knock's secret.
     private static let secretByteCount = 32
 
     package static func encode(record: some Encodable) -> [UInt8] {

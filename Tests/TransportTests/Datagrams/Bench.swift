@@ -1,21 +1,19 @@
 @testable import Transport
 
-/// A path of 1 MB/s and 40 ms, so that 40,000 bytes fill it, with datagrams of 1,000 bytes. Each acknowledgement is made
-/// by hand.
+/// A path of 1 MB/s and 40 ms (40,000 bytes in flight fill it) with datagrams of 1,000 bytes. The test makes each
+/// acknowledgement.
 struct Bench {
     var congestion: Congestion
     var estimate = RoundTripTime(initial: 333_000)
     var now: Microseconds = 1_000_000
-    /// A little less each time, so that it never grows stale by itself.
+    /// Falls a little with each sample, so that the minimum stays fresh.
     var roundTrip: Microseconds = 40_000
     private var number: UInt64 = 0
-    /// Packets of the last flight that are not acknowledged yet.
     private var rest: [(PacketDelivery, UInt64, Microseconds)] = []
 
     init() {
         estimate.sample(40_000, delay: 0, at: now)
         congestion = Congestion(datagramByteCount: 1_000, largestWindow: 1 << 24, seed: 7, estimate, at: now)
-        // The first flight begins.
         _ = send(0, inFlight: 0)
     }
 
@@ -31,7 +29,7 @@ struct Bench {
         congestion.update(inFlight: inFlight, latest: roundTrip, estimate, at: now)
     }
 
-    /// A round of 40 ms in which the path delivers at this rate ends; so many bytes are in flight after it.
+    /// Ends a round of 40 ms in which the path delivers at `rate`; `inFlight` bytes remain in flight.
     mutating func round(_ rate: Double = 1, inFlight: Int = 60_000, isLimited: Bool = false) {
         if isLimited { congestion.ranDry(inFlight: inFlight) }
         let bytes = Int(rate * 40_000)
@@ -41,7 +39,6 @@ struct Bench {
         acknowledge(bytes, sent, inFlight)
     }
 
-    /// An acknowledgement within a round.
     mutating func more(inFlight: Int = 60_000, after time: Microseconds = 100, roundTrip: Microseconds? = nil) {
         let sent = rest.removeFirst()
         now += time
@@ -49,7 +46,7 @@ struct Bench {
         acknowledge(1_000, sent, inFlight)
     }
 
-    /// Packets with gaps between them are lost that were in flight with so many bytes.
+    /// Loses nonadjacent packets that were sent with `inFlight` bytes in flight.
     mutating func lose(_ count: Int, inFlight: Int = 60_000) {
         let packet = congestion.sent(1_000, inFlight: inFlight, at: now)
         for _ in 0..<count {
@@ -58,7 +55,6 @@ struct Bench {
         }
     }
 
-    /// As it gets there by itself.
     init(in state: Congestion.State) {
         self.init()
         round()

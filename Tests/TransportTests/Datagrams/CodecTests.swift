@@ -20,7 +20,7 @@ import Testing
             var reader = ByteReader(Array(bytes.prefix(length)))
             #expect(reader.variable() == nil)
         }
-        // The same number in more bytes than it needs (same appendix: 0x4025 is 37).
+        // A longer encoding of the same number (same appendix: 0x4025 is 37).
         var longer = ByteReader([0x40, 0x25])
         #expect(longer.variable() == 37)
     }
@@ -46,7 +46,7 @@ import Testing
     @Test(arguments: packets) func `packets round-trip, and no other length is one`(packet: DatagramPacket) {
         let bytes = packet.bytes
         #expect(DatagramPacket(bytes) == packet)
-        // What is sealed may have any length; see below.
+        // The sealed part may have any length.
         let sealedFrom =
             switch packet {
             case .knock: 27
@@ -126,11 +126,11 @@ import Testing
     @Test(
         arguments: [
             [10], [255],  // no such frame
-            [2, 0, 0, 0, 1],  // a range that starts below zero
+            [2, 0, 0, 0, 1],  // a range that begins below zero
             [2, 5, 0, 1, 0, 4, 0],  // a gap that leads below zero
-            [2, 5, 0, 1, 0, 3, 1],  // the range after it does
+            [2, 5, 0, 1, 0, 3, 1],  // the next range begins below zero
             [2, 0, 0, 1, 0, 0, 0],  // no room for a second range
-            [2, 63, 0, 0x40, 64, 0],  // more ranges than are read
+            [2, 63, 0, 0x40, 64, 0],  // more ranges than the reader accepts
             [3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0],  // data that ends above 2^62 − 1
             [3, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],  // data longer than the packet
             [8, 0, 1], [8, 4, 1],  // no such act
@@ -192,7 +192,7 @@ import Testing
         window.mark(2_047)
         #expect(!window.isFresh(0) && window.isFresh(1))
         window.mark(2_048)
-        // 0 is behind the window now, 1 its last number.
+        // 0 is below the window now, and 1 is its lowest number.
         #expect(!window.isFresh(0) && window.isFresh(1))
         window.mark(1)
         #expect(!window.isFresh(1))

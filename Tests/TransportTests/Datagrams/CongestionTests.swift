@@ -3,11 +3,11 @@ import Testing
 
 @testable import Transport
 
-/// Figures of transfers in the simulated network. Each is printed.
+/// Throughput and queues of transfers in the simulated network. Each figure is printed.
 @Suite struct CongestionTests {
     private static let line = 2_500_000
 
-    /// A transfer that never ends over 20 Mbit/s and 40 ms, unless it is said otherwise.
+    /// An endless transfer, by default over 20 Mbit/s and 40 ms.
     private func transfer(
         seed: UInt64 = 1, lost: Int = 0, rate: Int? = line, queue: Int = 150_000, delay: Microseconds = 20_000
     ) throws -> Pair {
@@ -25,7 +25,6 @@ import Testing
         node.settle()
     }
 
-    /// Bytes of messages per second of virtual time.
     private func goodput(_ pair: Pair, after warmUp: Microseconds, for time: Microseconds) -> Double {
         pair.network.run(for: warmUp)
         let before = pair.far.receivedBytes
@@ -35,7 +34,7 @@ import Testing
 
     // MARK: Losses
 
-    /// Of 1,000 datagrams, and what is to be had of what the line carries of the others.
+    /// Losses per 1,000 datagrams, and the least share of the remaining capacity that a transfer must reach.
     @Test(arguments: [(0, 0.93), (1, 0.9), (10, 0.85), (20, 0.8), (50, 0.7), (100, 0.5), (300, 0.02)])
     func `losses at random do not ruin the rate`(lost: Int, share: Double) throws {
         var rates: [Double] = []
@@ -51,7 +50,7 @@ import Testing
     @Test func `on a wide path with 1 % loss the receive window grows, and the path is filled`() throws {
         let pair = try transfer(lost: 10, rate: 20_000_000, queue: 800_000)
         let rate = goodput(pair, after: 5_000_000, for: 5_000_000)
-        // The formula of Mathis: MSS / RTT · √(3/2) / √p, which is what loss-based control has.
+        // The formula of Mathis for loss-based control: MSS / RTT · √(3/2) / √p.
         let mathis = 1_420.0 / 0.04 * 1.2247 / 0.1
         print("160 Mbit/s, 40 ms, 1 %: \(Int(rate)) of 20000000 B/s, \(rate / mathis) times Mathis")
         #expect(rate > 0.8 * 20_000_000)
@@ -86,7 +85,7 @@ import Testing
         waits.sort()
         print("queue of 1.6 s: middle \(waits[1_000]), of a hundred the largest \(waits[1_980]) µs")
         #expect(waits[1_000] < 12_000)
-        // Two windows of the path, and a quarter while it tries for more.
+        // Two windows of the path, and a quarter more while it probes for bandwidth.
         #expect(waits[1_980] < 60_000)
         #expect(link.lostPackets == 0)
     }
@@ -123,7 +122,7 @@ import Testing
         let lost = link.lostPackets - lostBefore
         print("20, then 2 Mbit/s: \(Int(rate)) B/s, round trip \(link.path.roundTrip.smoothed), lost \(lost)")
         #expect(rate > 0.85 * Double(Self.line / 10))
-        // The queue takes 600 ms: it is not kept full.
+        // The queue holds 600 ms and must not stay full.
         #expect(link.path.roundTrip.smoothed < 400_000)
     }
 
@@ -145,7 +144,6 @@ import Testing
         pair.near.waiting = Array(pair.near.waiting.prefix(pair.near.writes))
         pair.network.run(for: 5_000_000)
         let known = try #require(pair.nearLink?.path.congestion.greatestRate)
-        // A message every 300 ms for a minute.
         for _ in 0..<200 {
             pair.near.waiting.append([UInt8](repeating: 1, count: 300))
             pair.near.settle()
@@ -153,7 +151,6 @@ import Testing
         }
         let after = try #require(pair.nearLink?.path.congestion.greatestRate)
         #expect(after >= 0.95 * known)
-        // And when there is much to say again, it leaves at once.
         let before = pair.far.receivedBytes
         pair.near.waiting += [[UInt8]](repeating: [UInt8](repeating: 7, count: 16_384), count: 200)
         pair.near.settle()
@@ -180,7 +177,7 @@ import Testing
         #expect(Double(pair.far.receivedBytes - before) > 0.75 * 2 * Double(Self.line))
     }
 
-    // MARK: Others
+    // MARK: Shared bottleneck
 
     @Test(arguments: [50_000, 150_000, 400_000]) func `two transfers at one bottleneck share it`(queue: Int) throws {
         let network = SimulatedNetwork(seed: 4)
@@ -194,7 +191,7 @@ import Testing
             nodes[start + 1].keepsMessages = false
             network.run(for: 2_000_000) { !nodes[start].opened.isEmpty }
             fill(nodes[start])
-            // The second comes when the first has all of it.
+            // The second transfer begins when the first has the whole rate.
             network.run(for: 5_000_000)
         }
         network.run(for: 15_000_000)
@@ -208,7 +205,7 @@ import Testing
     }
 }
 
-/// A campaign that cannot fail is a defect: faults that are put in on purpose are found.
+/// Faults planted on purpose must be found.
 @Suite struct PlantedTests {
     private func run(_ seed: UInt64, _ plant: @escaping (DatagramLink, DatagramLink) -> Void) throws -> Bool {
         var conditions = Conditions()
@@ -230,7 +227,6 @@ import Testing
 
     @Test func `a sender that believes too much is found`() throws {
         let isWell = try run(1) { near, _ in
-            // The oldest packets in flight count as arrived.
             for packet in near.sent.oldest(64) { if let piece = packet.piece { near.outbound.acknowledge(piece) } }
         }
         #expect(!isWell)
@@ -267,7 +263,7 @@ import Testing
             far.replay = ReplayWindow()
             pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
         }
-        // With its window as it should be, the second is refused.
+        // The unmodified window refuses the second copy.
         #expect(far.refusedPackets == 0)
         pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
         #expect(far.refusedPackets == 1)

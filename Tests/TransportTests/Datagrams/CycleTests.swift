@@ -3,7 +3,7 @@ import Testing
 
 @testable import Transport
 
-/// What each state does (draft-ietf-ccwg-bbr-06, section 5.3; the test cases of appendix A by name).
+/// Each state of congestion control (draft-ietf-ccwg-bbr-06, section 5.3; test cases named as in appendix A).
 @Suite struct CycleTests {
     // MARK: Startup and drain
 
@@ -23,12 +23,11 @@ import Testing
         bench.round(isLimited: true)
         bench.lose(5)
         bench.round(isLimited: true)
-        // Five gaps may be a burst.
         #expect(bench.congestion.state == .startup)
         bench.lose(7)
         bench.round(isLimited: true)
         #expect(bench.congestion.state == .drain && bench.congestion.wasFull)
-        // What was in flight and did arrive is the bound.
+        // The bound is the data that was in flight and arrived.
         #expect(bench.congestion.longTermVolume >= 40_000 && bench.congestion.longTermVolume <= 100_000)
     }
 
@@ -37,7 +36,6 @@ import Testing
             var bench = Bench(in: state)
             for _ in 0..<50 { bench.round(0.3, isLimited: true) }
             #expect(bench.congestion.state == state)
-            // And the rate that was seen is not forgotten.
             #expect(bench.congestion.greatestRate >= 1)
         }
     }
@@ -67,7 +65,7 @@ import Testing
             waits.insert(congestion.probeWait)
         }
         #expect(waits.count > 150)
-        // A queue that does not go away within three rounds is another's, and 40 datagrams fill the path.
+        // A queue that remains after three rounds belongs to another flow. 40 datagrams fill the path.
         var bench = Bench(in: .down)
         var states: [Congestion.State] = []
         while bench.congestion.state != .refill, states.count < 100 {
@@ -80,14 +78,14 @@ import Testing
 
     @Test func `the long-term bound is where too much is lost, and cruise leaves 15 % of it`() {
         var bench = Bench(in: .up)
-        // A flight of 80,000 bytes, of which 3 % are 2,400: the third loss is too much.
+        // 3 % of a flight of 80,000 bytes are 2,400 bytes, so the third loss is too many.
         bench.lose(2, inFlight: 79_000)
         #expect(bench.congestion.state == .up && bench.congestion.longTermVolume == .infinity)
         bench.lose(3, inFlight: 79_000)
         #expect(bench.congestion.state == .down && bench.congestion.wentTooHigh)
         let bound = bench.congestion.longTermVolume
         #expect(bound >= 79_000 && bound <= 80_000)
-        // No more of the same probe count.
+        // Later losses of the same probe do not count again.
         bench.lose(10, inFlight: 79_000)
         #expect(bench.congestion.longTermVolume == bound)
         bench.more(inFlight: 10_000)
@@ -116,10 +114,8 @@ import Testing
         #expect(bench.congestion.state == .refill)
         bench.round(inFlight: 10_000)
         #expect(bench.congestion.state == .up)
-        // Deceleration.
         bench.more(inFlight: Int(bound) + 1)
         #expect(bench.congestion.state == .down && bench.congestion.wasPrecautionary && !bench.congestion.wentTooHigh)
-        // A round without losses: acceleration.
         bench.round(inFlight: 30_000)
         #expect(bench.congestion.state == .refill)
         bench.round(inFlight: 30_000)
@@ -141,7 +137,7 @@ import Testing
             #expect(bench.congestion.state == .up)
         }
         #expect(raised[2] <= 2_000 && raised[2] < raised[3] && raised[3] < raised[4] && raised[4] < raised[5])
-        // Not where the window was full neither in this round nor in the one before.
+        // The bound stays where the window was full neither in this round nor in the one before.
         bench.round(1.25, inFlight: 0)
         bench.round(1.25, inFlight: 0)
         let before = bench.congestion.longTermVolume
@@ -153,7 +149,7 @@ import Testing
         var bench = Bench(in: .cruise)
         bench.lose(7)
         bench.round(0.9)
-        // What was delivered in the latest round.
+        // The rate delivered in the latest round.
         #expect(abs(bench.congestion.shortTermRate - 1) < 0.1)
         bench.lose(20)
         bench.round(0.2)
@@ -181,7 +177,7 @@ import Testing
 
     @Test func `losses without a queue are noise, and do not bound a path that has them`() {
         var bench = Bench(in: .cruise)
-        // 5 % of each round, in short round trips.
+        // 5 % of each round is lost, in short round trips.
         for _ in 0..<20 {
             bench.lose(2)
             bench.round(0.95, inFlight: 30_000)
@@ -191,7 +187,7 @@ import Testing
         bench.lose(2)
         bench.round(0.95, inFlight: 30_000)
         #expect(bench.congestion.shortTermRate == .infinity)
-        // Beyond noise and chance it is congestion.
+        // Losses beyond noise and chance are congestion.
         bench.lose(10)
         bench.round(0.95, inFlight: 30_000)
         #expect(bench.congestion.shortTermRate < 1)
@@ -214,7 +210,7 @@ import Testing
         for _ in 0..<5 { bench.round() }
         bench.more(after: 5_100_000, roundTrip: 50_000)
         #expect(bench.congestion.state == .probeRTT)
-        // Half of what fills the path.
+        // Half of the bytes that fill the path.
         #expect(bench.congestion.window <= 22_000)
         for _ in 0..<20 { bench.round() }
         #expect(bench.congestion.state == .probeRTT)
@@ -223,7 +219,7 @@ import Testing
         while bench.congestion.state == .probeRTT, bench.now < start + 1_000_000 { bench.round(0.5, inFlight: 20_000) }
         #expect(bench.congestion.state == .cruise)
         #expect((240_000...320_000).contains(bench.now - start))
-        // Twice what fills the path, of which the low rates in between have changed nothing.
+        // Twice the bytes that fill the path; the low rates in between changed nothing.
         #expect(bench.congestion.window >= 79_000 && bench.congestion.greatestRate == rate)
     }
 

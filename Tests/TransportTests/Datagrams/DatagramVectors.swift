@@ -5,7 +5,7 @@ import Testing
 
 @testable import Transport
 
-/// The page DatagramLinks against the program: the examples are those of `Tests/Vectors/vectors.py`.
+/// Compares the page DatagramLinks with the code. `Tests/Vectors/vectors.py` makes the examples.
 @Suite struct DatagramVectors {
     private let page: VectorPage
     private let ann: IdentityKey
@@ -45,7 +45,7 @@ import Testing
         }
     }
 
-    /// The handshake of the page, each datagram compared; both sides' links.
+    /// Runs the handshake of the page, compares each datagram and returns both sides' links.
     private func links() throws -> (dialer: DatagramLink, listener: DatagramLink) {
         let vector = try page["datagram handshake"]
         let dialerID = try vector.bytes("dialer's id").bigEndian(at: 0)
@@ -111,7 +111,6 @@ import Testing
         var packet = header + frames
         dialer.keys.seal(&packet, number: number)
         #expect(packet == (try vector.bytes("packet")))
-        // An ack of what was never sent ends the link.
         listener.nextNumber = 10
         #expect(listener.receive(packet, epoch: 0, number: number, from: here, at: 0))
         #expect(listener.state == .open && listener.read(at: 0) == [0x20, 0x07])
@@ -173,7 +172,7 @@ import Testing
         #expect(packet == (try vector.bytes("packet of epoch 1")))
         #expect(dialer.receive(packet, epoch: 1, number: 7, from: there, at: 0) && dialer.keys.epoch == 1)
 
-        // The dialer began, so the first key of the handshake is its own.
+        // The dialer initiated the rekey, so the first key of the handshake is its own.
         var answer = DatagramPacket.sealed(epoch: 1, receiver: dialer.remoteID, number: 3).bytes + [0x01]
         var expected = answer
         dialer.keys.seal(&answer, number: 3)

@@ -12,7 +12,7 @@ import Testing
         pair.network.run(for: 20_000_000)
         #expect(pair.near.failures == [.noAnswer])
         #expect(pair.far.keysDrawn == 0)
-        // At 0, 1 and 3 s; given up at 5.
+        // Sent at 0, 1 and 3 s; the dial fails at 5 s.
         #expect(pair.network.datagrams - before == 3)
         #expect(pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
         #expect(pair.near.endpoint.connectionCount == 0)
@@ -37,20 +37,19 @@ import Testing
         for _ in 0..<5 {
             pair.far.endpoint.receive(act, from: pair.near.address, at: pair.network.now)
             answers.append(try #require(pair.far.endpoint.poll(at: pair.network.now)).bytes)
-            // Never more out than in.
+            // An answer is never longer than its request.
             #expect(answers[0].count <= act.count)
             #expect(pair.far.endpoint.poll(at: pair.network.now) == nil)
         }
         #expect(Set(answers).count == 1 && pair.far.keysDrawn == 1)
         #expect(pair.far.endpoint.handshakesInFlight == 1)
-        // Another act 1 under the same name is nobody's.
+        // Another act 1 with the same connection id is ignored.
         var other = act
         other[40] ^= 1
         pair.far.endpoint.receive(other, from: pair.near.address, at: pair.network.now)
         #expect(pair.far.endpoint.poll(at: pair.network.now) == nil && pair.far.keysDrawn == 1)
     }
 
-    /// The dialer's first datagram.
     private func dialDatagram(_ pair: Pair) throws -> [UInt8] {
         var first: [UInt8]?
         pair.network.tap = { from, _, bytes in
@@ -74,7 +73,7 @@ import Testing
         }
         #expect(pair.open() && lost == 1)
         #expect(pair.far.opened.count == 1 && pair.near.failures.isEmpty)
-        // Act 3 has a round trip to go by, the others have the first timeout.
+        // Act 3 is repeated after a round trip, the others after the initial timeout.
         #expect(pair.network.now - 1_000_000 <= (kind == 3 ? 250_000 : 1_100_000))
         #expect(pair.far.keysDrawn == 2 && pair.near.keysDrawn == 2)
     }
@@ -102,7 +101,7 @@ import Testing
             pair.network.run(for: 20_000_000)
             let length = kind == 1 ? 77 : kind == 2 ? 68 : 76
             if index < length {
-                // A dialer's own id is its name for itself: changed, the answer leads to nobody.
+                // The dialer's own id names its connection: if it is changed, the answer matches no connection.
                 #expect(pair.near.opened.isEmpty && pair.far.opened.isEmpty, "byte \(index) of act \(kind)")
                 #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
                 #expect(pair.far.endpoint.handshakesInFlight == 0)
@@ -150,7 +149,7 @@ import Testing
     @Test func `a dial that is given up when act 3 is on its way leaves the responder no link`() {
         let pair = Pair(seed: 9)
         let number = pair.near.dial(pair.far, token: Pair.token)
-        // The responder has the link, and its word of it is still on its way.
+        // The responder has the link, and its answer is still on its way.
         #expect(pair.network.run(for: 5_000_000) { pair.far.opened.count == 1 })
         #expect(pair.near.opened.isEmpty)
         pair.near.endpoint.cancelDial(number, at: pair.network.now)
@@ -175,7 +174,7 @@ import Testing
             knock(index, DatagramAddress(high: 0x2001_0db8_0000_0000 | index, low: index, port: 1))
         }
         #expect(pair.far.endpoint.handshakesInFlight == 16)
-        // Many networks: a cookie is asked for beyond 64, so no more keys are drawn.
+        // Beyond 64 handshakes the responder asks for a cookie, so it draws no more keys.
         for index in 0..<400 as Range<UInt64> { knock(index, DatagramAddress(v4: UInt32(index) << 8, port: 1)) }
         #expect(pair.far.endpoint.handshakesInFlight == 64 && pair.far.keysDrawn == 64)
         var out = 0
@@ -194,7 +193,7 @@ import Testing
         let pair = Pair(seed: 11, limits: limits)
         #expect(pair.open())
         #expect(pair.far.rejections == [.cookieSent] && pair.far.keysDrawn == 2 && pair.far.routesAsked == 1)
-        // One more round trip.
+        // The cookie costs one more round trip.
         #expect(pair.network.now - 1_000_000 == 120_000)
     }
 
@@ -224,7 +223,6 @@ import Testing
         let pair = Pair(seed: 12)
         var echoed = 0
         pair.network.tap = { from, to, bytes in
-            // Both to whom it is for, and back.
             pair.network.inject(bytes, from: to, to: from, after: 1_000)
             echoed += 1
             return true
@@ -241,7 +239,6 @@ import Testing
         var random = SplitMix64(state: 1)
         var bytesIn: [DatagramAddress: Int] = [:]
         var bytesOut: [DatagramAddress: Int] = [:]
-        // Addresses from which no valid token ever comes.
         var strangers: Set<DatagramAddress> = []
         for index in 0..<2_000 {
             let address = DatagramAddress(v4: UInt32(index % 50) << 8, port: UInt16(index % 7))

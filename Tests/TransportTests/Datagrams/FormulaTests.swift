@@ -6,17 +6,17 @@ import Testing
 @Suite struct FormulaTests {
     @Test func `round trips are estimated as in RFC 9002, section 5`() {
         var time = RoundTripTime(initial: 333_000)
-        // Section 6.2.2: 333 ms make a first timeout of 999 ms.
+        // RFC 9002, section 6.2.2: 333 ms make a first timeout of 999 ms.
         #expect(time.smoothed == 333_000 && time.variation == 166_500)
         #expect(time.probeTimeout(acknowledgementDelay: 0) == 999_000)
         time.sample(100_000, delay: 20_000, at: 1)
-        // The first sample is taken as it is: delay does not count.
+        // The first sample is taken without subtracting the delay.
         #expect(time.smoothed == 100_000 && time.variation == 50_000 && time.minimum == 100_000)
         time.sample(140_000, delay: 20_000, at: 2)
-        // 120,000 after the delay: 7/8 · 100 + 1/8 · 120 and 3/4 · 50 + 1/4 · 20.
+        // 120,000 after subtracting the delay: 7/8 · 100 + 1/8 · 120 and 3/4 · 50 + 1/4 · 20.
         #expect(time.smoothed == 102_500 && time.variation == 42_500)
         time.sample(105_000, delay: 20_000, at: 3)
-        // A delay that would lead below the minimum is not believed.
+        // A delay that would lead below the minimum is ignored.
         #expect(time.smoothed == (7 * 102_500 + 105_000) / 8)
         #expect(time.lossDelay == 9 * max(time.latest, time.smoothed) / 8)
     }
@@ -27,9 +27,8 @@ import Testing
         var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
         #expect(congestion.window == 12_000 && congestion.state == .startup)
         #expect(Congestion.initialWindow(1_472) == 14_720 && Congestion.initialWindow(9_000) == 18_000)
-        // Section 7.2 in a round trip, 2.77 times (draft-ietf-ccwg-bbr-06, section 5.6.2).
+        // RFC 9002, section 7.2, within a round trip, 2.77 times (draft-ietf-ccwg-bbr-06, section 5.6.2).
         #expect(abs(congestion.pacingRate - 2.77 * 12_000 / 50_000) < 1e-9)
-        // Each byte that is acknowledged makes room for another.
         let packet = congestion.sent(12_000, inFlight: 0, at: 0)
         congestion.delivery.acknowledged(12_000, packet, number: 1, sentAt: 0, at: 50_000)
         congestion.update(inFlight: 0, latest: 50_000, time, at: 50_000)
@@ -56,7 +55,7 @@ import Testing
         time.sample(40_000, delay: 0, at: 0)
         time.sample(65_000, delay: 25_000, at: 1)
         #expect(time.adjusted == 40_000)
-        // Nor is it believed where it would make the path shorter than it ever was.
+        // The delay is ignored as well where it would make the path shorter than the minimum.
         time.sample(50_000, delay: 25_000, at: 2)
         #expect(time.adjusted == 50_000)
     }
@@ -83,7 +82,6 @@ import Testing
             }
             let expected = 1_200_000 * rate + 12_000
             #expect(abs(Double(sent) - expected) <= max(3_600, 2 * congestion.quantum))
-            // Two datagrams, or a millisecond.
             #expect(wakes <= Int(1_200_000 * rate / max(2_400, 1_000 * rate)) + 12)
         }
     }
@@ -107,12 +105,11 @@ import Testing
             _ = try stream.next()
             return stream.writeCredit(time, at: now)
         }
-        // The first time nothing is known of how long it took.
         #expect(try read(250, at: 0) == 1_250 && stream.window == 1_000)
-        // A quarter in a round trip, or in more.
+        // A quarter was read in one round trip, or in more.
         #expect(try read(250, at: 40_000) == 1_500)
         #expect(try read(250, at: 79_999) == 2_750 && stream.window == 2_000)
-        // What is said again because it was lost says nothing.
+        // A credit repeated after a loss does not count as read data.
         #expect(stream.writeCredit(time, at: 80_000) == 2_750)
         #expect(try read(500, at: 90_000) == 4_250 && stream.window == 3_000)
         #expect(try read(750, at: 91_000) == 5_000 && stream.window == 3_000)
@@ -135,7 +132,7 @@ import Testing
             #expect(
                 stream.writeCredit(time, at: Microseconds(number)) == stream.read + UInt64(limits.initialReceiveWindow))
         }
-        // One that is not read, and the beginning of a second: that is all.
+        // One unread message and the beginning of a second fill the window.
         try send(20)
         let end = stream.told
         #expect(throws: ReceiveStream.Malformed.beyondWindow) { _ = try stream.receive([1], at: end, isLast: false) }
@@ -161,7 +158,7 @@ import Testing
         lost = []
         sent.detectLost(time, at: 91_000, &lost)
         #expect(lost.map(\.number) == [1] && sent.lossTime == 92_000)
-        // What is acknowledged twice, or was never sent with a question, is nothing new.
+        // Repeated acknowledgements, and those of packets that asked for none, return nothing.
         acknowledged = []
         sent.acknowledge([4...5, 0...3], &acknowledged)
         #expect(acknowledged.map(\.number) == [2, 4, 5] && sent.isEmpty)

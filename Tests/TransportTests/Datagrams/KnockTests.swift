@@ -2,7 +2,7 @@ import Testing
 
 @testable import Transport
 
-/// Sealed words without a handshake.
+/// Knocks: sealed messages without a handshake.
 @Suite struct DatagramKnockTests {
     private static let token = [UInt8](repeating: 0x21, count: 16)
 
@@ -28,7 +28,7 @@ import Testing
         pair.near.knock(pair.far, token: Pair.token, [1])
         pair.network.run(for: 20_000_000)
         #expect(pair.near.knockAnswers == [nil] && pair.far.knocks.isEmpty)
-        // At 0, 1 and 3 s; given up at 5.
+        // Sent at 0, 1 and 3 s; the knock fails at 5 s.
         #expect(pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
         #expect(pair.near.endpoint.connectionCount == 0)
     }
@@ -70,7 +70,6 @@ import Testing
         pair.near.endpoint.receive(reply, from: pair.far.address, at: pair.network.now)
         pair.near.settle()
         #expect(pair.near.knockAnswers == [[6]] && pair.near.rejections == [.unknownConnection, .unknownConnection])
-        // A dial has no such answer.
         let number = pair.near.dial(pair.far, token: Pair.token)
         #expect(pair.near.endpoint.knock([], token: Self.token, at: pair.far.address, now: 0) > number)
         pair.near.settle()

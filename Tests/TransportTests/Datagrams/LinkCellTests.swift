@@ -4,7 +4,7 @@ import Testing
 @testable import Transport
 
 extension DatagramLink {
-    /// An authentic packet with any contents, as a peer that misbehaves would send it.
+    /// An authentic packet with any contents, as a misbehaving peer would send it.
     func forge(_ frames: [UInt8], number: UInt64? = nil) -> [UInt8] {
         let number = number ?? nextNumber
         nextNumber = max(nextNumber, number + 1)
@@ -13,7 +13,7 @@ extension DatagramLink {
         return packet
     }
 
-    /// All that must not change when a datagram is refused.
+    /// State that a refused datagram must not change.
     var fingerprint: String {
         """
         \(state) \(replay.next) \(nextNumber) \(received.isOwed) \(received.deadline ?? -1) \(sent.outstanding) \
@@ -24,7 +24,6 @@ extension DatagramLink {
     }
 }
 
-/// Two open links that have exchanged a little and rest.
 private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) throws -> Pair {
     var conditions = Conditions()
     conditions.delay = 10_000
@@ -55,7 +54,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
         let after = far.fingerprint
         #expect(after != before)
-        // The same once more, also from elsewhere.
+        // The packet repeats, also from another address.
         for address in [pair.near.address, DatagramAddress(v4: 9, port: 9)] {
             pair.far.endpoint.receive(packet, from: address, at: pair.network.now)
             #expect(far.fingerprint == after)
@@ -95,7 +94,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
     @Test(
         arguments: [
             [10],  // no such frame
-            [2, 0x7f, 0xff, 0, 0, 0],  // acknowledges what was never sent
+            [2, 0x7f, 0xff, 0, 0, 0],  // acknowledges an unsent packet
             [3, 0x80, 0x20, 0, 0, 1, 7],  // beyond the credit of 1 MiB
             [3, 0x44, 0, 0xff],  // longer than the packet
             [8, 1, 1],  // half an act
@@ -210,7 +209,6 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
     }
 }
 
-/// Every state of a link and every event.
 @Suite struct StateCellTests {
     enum Cell: CaseIterable { case open, finishing, lingering, gone }
 
@@ -249,7 +247,6 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         let (pair, _, link) = try link(in: cell)
         link.close(.requested, at: pair.network.now)
         #expect(isSame(link, cell == .open ? .finishing : cell) && link.events.isEmpty)
-        // The first reason stays.
         if case .finishing(let reason, _) = link.state { #expect(reason == (cell == .open ? .requested : .duplicate)) }
     }
 

@@ -20,7 +20,6 @@ import Testing
         pair.near.address = elsewhere
         #expect(pair.network.run(for: 1_000_000) { pair.far.moves == [elsewhere] })
         #expect(pair.farLink?.address == elsewhere && before < 3_000)
-        // Measured anew.
         #expect(pair.farLink?.path.number == 1)
         #expect(pair.network.run(for: 60_000_000) { pair.far.received.count == 3_000 })
         #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
@@ -72,7 +71,7 @@ import Testing
         var isStolen = false
         pair.network.tap = { from, to, bytes in
             if to == self.elsewhere { sentBytes += bytes.count }
-            // One packet of the near side is caught, and comes from the thief before it comes from its owner.
+            // A thief captures one packet of the near side and sends it before the original arrives.
             if from == pair.near.address, !isStolen, pair.far.received.isEmpty, pair.near.received.count > 100 {
                 isStolen = true
                 stolenBytes += bytes.count
@@ -86,7 +85,7 @@ import Testing
         #expect(isStolen && stolenBytes > 0)
         #expect(sentBytes > 0 && sentBytes <= 3 * stolenBytes)
         pair.network.tap = { _, _, _ in true }
-        // No response comes from there: back to the one that was proved.
+        // The thief's address never answers, so the link returns to the validated one.
         #expect(
             pair.network.run(for: 20_000_000) {
                 pair.far.endpoint.link(pair.far.opened[0].number)?.address == pair.near.address
@@ -118,7 +117,7 @@ import Testing
     @Test func `who moves while the other side's new address is not proved can still say so`() throws {
         let pair = try pair(8)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        // The far side has moved, and the near one has heard one packet of it; no challenge has been answered.
+        // The far side has moved. The near side has received one packet from there and no answer to its challenge.
         pair.far.address = elsewhere
         pair.near.endpoint.receive(far.forge([1]), from: elsewhere, at: pair.network.now)
         #expect(near.address == elsewhere && near.path.allowance > 0)
@@ -180,7 +179,6 @@ import Testing
         pair.near.settle()
         #expect(pair.network.run(for: 20_000_000) { pair.far.received.count == 100 }, "\(pair.diagnosis)")
         #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
-        // Larger ones are tried again.
         pair.network.conditions.largest = 1_500
         pair.network.run(for: 700_000_000)
         #expect(pair.nearLink?.datagramByteCount == 1_472 && pair.near.closed.isEmpty)
@@ -188,7 +186,7 @@ import Testing
 
     @Test func `a link whose bytes are swallowed ends, though its peer is heard`() throws {
         let pair = try pair(11)
-        // Keep-alives and acknowledgements get through, data does not.
+        // Keep-alives and acknowledgements fit, data does not.
         pair.network.conditions.largest = 200
         pair.near.waiting = makeMessages(100, seed: 1)
         pair.near.settle()

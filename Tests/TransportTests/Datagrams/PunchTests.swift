@@ -3,7 +3,7 @@ import Testing
 
 @testable import Transport
 
-/// What two nodes behind NATs need: to know from where they are seen, and to make a way for each other.
+/// NAT traversal: asking for the observed address, and hole punching.
 @Suite struct PunchTests {
     private static let nonce = [UInt8](repeating: 0x33, count: 16)
 
@@ -22,7 +22,6 @@ import Testing
         #expect(pair.far.routesAsked == 0, "a route may cost a key, an answer does not")
         #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
-        // Another token: silence.
         _ = pair.near.endpoint.observe(token: Self.nonce, at: pair.far.address, now: pair.network.now)
         pair.near.settle()
         pair.network.run(for: 10_000_000)

@@ -3,11 +3,10 @@ import Testing
 
 @testable import Transport
 
-/// The parts that the model of a path is made of, with figures worked out by hand.
+/// The estimators of the path model against figures computed by hand.
 @Suite struct RateTests {
     // MARK: Delivery rate (draft-ietf-ccwg-bbr-06, section 4.1)
 
-    /// Packets of 1,000 bytes, numbered as they are sent.
     private struct Flight {
         var rate = DeliveryRate()
         var packets: [(packet: PacketDelivery, sentAt: Microseconds)] = []
@@ -33,7 +32,7 @@ import Testing
         for _ in 0..<4 { flight.send(at: 0) }
         let firstSample = flight.acknowledge([0, 1], at: 40_000)
         let first = try #require(firstSample)
-        // From nothing: 2,000 bytes in the 40 ms since the flight began.
+        // 2,000 bytes in the 40 ms since the flight began.
         #expect(first.rate == 0.05 && first.delivered == 2_000 && first.newlyAcknowledged == 2_000)
         #expect(first.inFlight == 2_000 && first.priorDelivered == 0)
         flight.send(at: 40_000)
@@ -43,7 +42,7 @@ import Testing
         #expect(second.delivered == 4_000 && second.rate == 4_000 / 60_000.0)
         let thirdSample = flight.acknowledge([4], at: 80_000)
         let third = try #require(thirdSample)
-        // Packets 2, 3 and 4 since 40 ms.
+        // Packets 2, 3 and 4, since 40 ms.
         #expect(third.delivered == 3_000 && third.rate == 0.075 && third.priorDelivered == 2_000)
         #expect(third.inFlight == 3_000)
         let nothing = flight.rate.sample(leastInterval: 0)
@@ -58,7 +57,7 @@ import Testing
         flight.send(at: 101_000)
         let sampleSample = flight.acknowledge([1, 2], at: 141_000)
         let sample = try #require(sampleSample)
-        // 41 ms of acknowledgements, but the flight took 101 ms to send.
+        // The acknowledgements span 41 ms, but sending the flight took 101 ms.
         #expect(sample.rate == 2_000 / 101_000.0)
     }
 
@@ -157,13 +156,12 @@ import Testing
         func acknowledge(_ count: Int, _ round: UInt64, isKnown: Bool = true, at now: Microseconds) {
             aggregation.update(count, rate: 1, window: 50_000, round: round, isKnown: isKnown, at: now)
         }
-        // Evenly: each is one packet ahead of what is expected.
+        // At an even rate each acknowledgement is one packet ahead of the expectation.
         for step in 1...10 as ClosedRange<Microseconds> { acknowledge(1_000, 0, at: step * 1_000) }
         #expect(aggregation.extra == 1_000)
-        // Nothing for 10 ms, then 10,000 bytes at once.
         acknowledge(10_000, 1, at: 20_000)
         #expect(aggregation.extra == 10_000)
-        // Remembered for ten rounds, and never believed beyond the window.
+        // Remembered for ten rounds, and limited to the window.
         acknowledge(1_000, 10, at: 40_000)
         #expect(aggregation.extra == 10_000)
         acknowledge(1_000, 11, at: 60_000)
@@ -184,7 +182,7 @@ import Testing
         #expect(minimum.value == 40_000 && !minimum.isStale)
         minimum.update(60_000, at: 5_200_000)
         #expect(!minimum.isStale)
-        // Later than 5 s after the shortest: time to look, and the best of the last 5 s is at hand.
+        // 5 s after the shortest sample the minimum is stale, and the best of the last 5 s is known.
         minimum.update(60_000, at: 5_200_001)
         #expect(minimum.isStale && minimum.value == 40_000)
         minimum.probed(at: 5_400_000)
@@ -198,7 +196,7 @@ import Testing
 
     @Test func `noise is learnt up to a tenth and forgotten, and chance is allowed for`() {
         var noise = LossNoise()
-        // The threshold alone where nothing is ever lost.
+        // Without losses the threshold alone counts.
         #expect(noise.share == 0)
         #expect(noise.tolerated(in: 100_000, datagram: 1_000, threshold: 0.02) == 2_000)
         for _ in 0..<100 { noise.learn(lost: 1_000, sent: 100_000) }
@@ -221,7 +219,7 @@ import Testing
         #expect(round.isQuiet(40_000))
         round.note(46_000)
         #expect(!round.isQuiet(40_000))
-        // What the shell's timer cannot tell is no queue.
+        // Delays below the shell's timer resolution are no queue.
         var short = QuietRound()
         short.note(1_100)
         #expect(short.isQuiet(100) && !short.isQuiet(99))

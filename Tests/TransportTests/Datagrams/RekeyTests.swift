@@ -24,7 +24,7 @@ import Testing
         #expect(near.keyHash == far.keyHash && near.keyHash != hash)
         #expect(near.rekeyCount == 1 && far.rekeyCount == 1)
         #expect(!near.keysAwaitPeer && near.keysDiscardAt == nil && far.keysDiscardAt == nil)
-        // What the old keys have sealed does not open any more.
+        // A packet sealed with the old keys is refused.
         let before = far.fingerprint
         pair.far.endpoint.receive(old, from: pair.near.address, at: pair.network.now)
         #expect(far.fingerprint == before)
@@ -54,7 +54,7 @@ import Testing
             return pair.far.received.count == 300 && pair.near.received.count == 300
         }
         #expect(isDone)
-        // Keys that are due are due at a time that the owner can reckon with.
+        // The deadline covers keys that are due.
         #expect(earliest >= 0)
         #expect(pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
@@ -65,7 +65,6 @@ import Testing
         let pair = try pair(3) { $0.rekeyStagger = 0 }
         pair.network.run(for: 61_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        // Both are told at the same moment.
         try begin(near)
         try begin(far)
         pair.near.endpoint.touch(near.localID)
@@ -78,7 +77,7 @@ import Testing
 
     @Test func `a peer that does not take part is closed after 180 seconds`() throws {
         let pair = try pair(4) { $0.rekeyAfter = 120_000_000 }
-        // Keys that wait for a peer to use them: with those a side takes no part in another handshake.
+        // A side whose new keys wait for the peer's first packet takes part in no other handshake.
         let far = try #require(pair.farLink)
         var random = SplitMix64(state: 1)
         let mine = makeSecretKey(&random)
@@ -122,7 +121,7 @@ import Testing
         pair.network.run(for: 300_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         #expect(near.keyEpoch == 2 && far.keyEpoch == 2 && pair.near.closed.isEmpty && pair.far.closed.isEmpty)
-        // Nobody's own key takes part.
+        // The rekey uses fresh keys, not the identity keys.
         #expect(near.identities.own?.publicKey != pair.near.identity.publicKey)
         #expect(near.identities.remote == far.identities.own?.publicKey)
     }
@@ -141,7 +140,6 @@ import Testing
         let own = fresh.send(near.source.makeEphemeral)
         #expect(!fresh.areKnown && !fresh.receive(own.bytes) && !fresh.receive([UInt8](repeating: 0, count: 33)))
         #expect(fresh.receive(known.bytes) && !fresh.areKnown)
-        // Sent again after a loss, the same one.
         fresh.lost()
         #expect(fresh.isOwed && fresh.send(near.source.makeEphemeral) == own)
         fresh.acknowledged()
@@ -171,17 +169,17 @@ import Testing
     @Test func `acts out of their turn change nothing, and forged ones are a violation`() throws {
         let pair = try pair(6)
         let (a, b) = (try #require(pair.nearLink), try #require(pair.farLink))
-        // Each has the other's key with the first keep-alive.
+        // The first keep-alive carries each side's key to the other.
         pair.network.run(for: 12_000_000)
         let keys = (try #require(a.identities.own), try #require(b.identities.own))
         let (small, large) = keys.0.publicKey < keys.1.publicKey ? (a, b) : (b, a)
-        // idle: acts 2 and 3 are for nobody.
+        // idle: acts 2 and 3 match no handshake.
         try begin(large)
         let foreign = try #require(large.rekeyAct)
         #expect(try give(.init(act: .two, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
         #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes + foreign.bytes), to: small) == "nothing")
         #expect(small.isRekeyIdle)
-        // Another epoch is not the next.
+        // Only the next epoch is accepted.
         for epoch in [0, 2, 255] as [UInt8] {
             #expect(try give(.init(act: .one, epoch: epoch, bytes: foreign.bytes), to: small) == "nothing")
         }
@@ -191,11 +189,11 @@ import Testing
         let actOne = try #require(small.rekeyAct)
         #expect(try give(foreign, to: small) == "nothing" && small.rekeyAct?.act == .one)
         #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
-        // The larger key gives its own up.
+        // The side with the larger key gives up its own handshake.
         #expect(try give(actOne, to: large) == "nothing")
         let actTwo = try #require(large.rekeyAct)
         #expect(actTwo.act == .two)
-        // answering: act 1 and act 2 again mean nothing.
+        // answering: repeated acts 1 and 2 mean nothing.
         #expect(try give(actOne, to: large) == "nothing" && give(actTwo, to: large) == "nothing")
         #expect(large.rekeyAct?.bytes == actTwo.bytes)
         #expect(try give(actTwo, to: small) == "offered")
@@ -204,12 +202,12 @@ import Testing
         var forged = actThree.bytes
         forged[40] ^= 1
         #expect(try give(.init(act: .three, epoch: 1, bytes: forged), to: large) == "violation")
-        // The link ends by that; begun anew it comes to new keys.
+        // The violation ends the link; the rekey is idle.
         #expect(large.isRekeyIdle)
     }
 }
 
-// Values that cannot be copied do not go into expectations.
+// `#expect` cannot take noncopyable values.
 extension DatagramLink {
     var keyEpoch: UInt8 { keys.epoch }
     var keyHash: [UInt8] { keys.handshakeHash }

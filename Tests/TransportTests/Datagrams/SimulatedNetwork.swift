@@ -3,26 +3,24 @@ import HeapModule
 
 @testable import Transport
 
-/// What the way from anywhere to anywhere is like.
+/// Conditions of every path in the network.
 struct Conditions {
-    /// Of 1,000 datagrams.
+    /// Losses per 1,000 datagrams.
     var lost = 0
     var duplicated = 0
-    /// Of 1,000, held back by up to ``jitter``.
+    /// Per 1,000 datagrams, delayed by up to ``jitter``.
     var reordered = 0
-    /// One way.
     var delay: Microseconds = 20_000
     var jitter: Microseconds = 0
-    /// Bytes per second of each direction, and bytes that wait; beyond them the tail is dropped.
+    /// Bytes per second of each direction, and the length of its queue in bytes; a full queue drops the newest
+    /// datagram.
     var rate: Int?
     var queue = 64 << 10
-    /// Datagrams with more bytes than this do not get through.
     var largest = Int.max
-    /// Nothing gets through.
     var isDark = false
 }
 
-/// Nodes and a network in virtual time. The same seed gives the same run.
+/// Nodes and a network in virtual time, deterministic by seed.
 final class SimulatedNetwork {
     private struct Arrival: Comparable {
         let time: Microseconds
@@ -40,11 +38,11 @@ final class SimulatedNetwork {
     private var random: SplitMix64
     private var arrivals = Heap<Arrival>()
     private var order: UInt64 = 0
-    /// When the wire of each direction is free again: one for each node that sends.
+    /// When each sender's wire is free again.
     private var freeAt: [Int: Microseconds] = [:]
-    /// All datagrams go over one wire, as at a shared bottleneck.
+    /// All datagrams share one wire, a common bottleneck.
     var isShared = false
-    /// Told of each datagram before it is sent; returns false to drop it.
+    /// Sees each datagram before it is sent; returns false to drop it.
     var tap: (DatagramAddress, DatagramAddress, inout [UInt8]) -> Bool = { _, _, _ in true }
     private(set) var datagrams = 0
 
@@ -90,8 +88,7 @@ final class SimulatedNetwork {
         }
     }
 
-    /// Runs until `isDone`, or until `limit` of virtual time has passed.
-    /// - Returns: whether it is done.
+    /// Runs until `isDone`, or until `limit` of virtual time has passed. Returns whether it is done.
     @discardableResult func run(for limit: Microseconds, until isDone: () -> Bool = { false }) -> Bool {
         let end = now + limit
         for node in nodes { node.settle() }
@@ -103,7 +100,7 @@ final class SimulatedNetwork {
                 now = end
                 return isDone()
             }
-            // A machine that wants to be asked again and again without time going by is broken.
+            // An endpoint that asks to be polled again without time passing is defective.
             idle = next <= now ? idle + 1 : 0
             if idle > 200_000 {
                 for node in nodes {
@@ -129,42 +126,38 @@ final class SimulatedNetwork {
     }
 }
 
-/// A node with one identity, which takes all that comes.
+/// A node with one identity that accepts every event.
 final class SimulatedNode {
     let index: Int
     var address: DatagramAddress
     let identity: IdentityKey
     let endpoint: DatagramEndpoint
     unowned let network: SimulatedNetwork
-    /// Ours are the datagrams of the forward direction at a shared bottleneck.
+    /// Sends in the forward direction of a shared bottleneck.
     var isSource: Bool { index.isMultiple(of: 2) }
 
     var opened: [DatagramOpening] = []
-    /// Whether it knows whoever comes.
     var welcomes = true
     var closed: [UInt64: LinkCloseReason] = [:]
     var failures: [DatagramDialFailure] = []
     var rejections: [Rejection] = []
     var moves: [DatagramAddress] = []
     var knocks: [DatagramKnock] = []
-    /// What is answered to them.
     var knockAnswer: [UInt8]?
-    /// From where we were seen.
     var observed: [DatagramAddress?] = []
     var punched: [DatagramAddress] = []
-    /// How our own knocks have ended.
     var knockAnswers: [[UInt8]?] = []
     var received: [[UInt8]] = []
     var receivedBytes = 0
     var keepsMessages = true
     var reads = true
-    /// Messages to be sent as there is room.
+    /// Messages to be sent as the window permits.
     var waiting: [[UInt8]] = []
     var writes = 0
     var closesWhenSent = false
     private let routes: Routes
 
-    /// Tokens and ephemeral keys, for the closures that an endpoint is made of.
+    /// Tokens and ephemeral keys, captured by the closures of an endpoint.
     private final class Routes {
         var identity: IdentityKey?
         var known: [[UInt8]: PublicKey?] = [:]
@@ -198,9 +191,7 @@ final class SimulatedNode {
                 }, isKnown: { routes.known[$0] != nil }, acceptsKnock: { routes.knocks.contains($0) }))
     }
 
-    /// Ephemeral keys drawn so far.
     var keysDrawn: Int { routes.keys }
-    /// Routes asked for so far.
     var routesAsked: Int { routes.asked }
     func accept(_ token: [UInt8], from remote: PublicKey?) { routes.known[token] = .some(remote) }
     func acceptKnocks(_ token: [UInt8]) { routes.knocks.insert(token) }
@@ -221,7 +212,6 @@ final class SimulatedNode {
 
     var link: UInt64? { opened.last?.number }
 
-    /// Takes events and datagrams until there are none, and sends what waits.
     func settle() {
         while true {
             while let event = endpoint.nextEvent() { take(event) }
@@ -276,7 +266,7 @@ func makeSecretKey(_ random: inout SplitMix64) -> SecretKey {
     while true { if let key = try? SecretKey(SecretBytes(copying: random.bytes(32))) { return key } }
 }
 
-/// Two nodes of which the first dials the second.
+/// Two nodes; `near` dials `far`.
 struct Pair {
     let network: SimulatedNetwork
     let near: SimulatedNode
@@ -291,7 +281,7 @@ struct Pair {
         far.accept(Self.token, from: near.identity.publicKey)
     }
 
-    /// Dials, again and again if need be, until both sides are open.
+    /// Dials up to twenty times until both sides are open.
     func open() -> Bool {
         for _ in 0..<20 {
             _ = near.dial(far, token: Self.token)
@@ -302,7 +292,6 @@ struct Pair {
         return false
     }
 
-    /// For a test that has failed.
     var diagnosis: String {
         [near, far].map { node in
             let link = node.link.flatMap { node.endpoint.link($0) }
@@ -318,7 +307,7 @@ struct Pair {
     var farLink: DatagramLink? { far.link.flatMap { far.endpoint.link($0) } }
 }
 
-/// Messages of many sizes, each of which says which it is.
+/// Messages of many sizes. Each contains its own number.
 func makeMessages(_ count: Int, seed: UInt64, largest: Int = 4_000) -> [[UInt8]] {
     var random = SplitMix64(state: seed)
     return (0..<count).map { index in
@@ -330,7 +319,6 @@ func makeMessages(_ count: Int, seed: UInt64, largest: Int = 4_000) -> [[UInt8]]
 }
 
 extension DatagramLink {
-    /// For a test that has failed.
     func diagnosis(at now: Microseconds) -> String {
         """
         \(state) deadline \(deadline.map { $0 - now } ?? -1) loss \(sent.lossTime.map { $0 - now } ?? -1) \

@@ -2,29 +2,22 @@ import Testing
 
 @testable import Transport
 
-/// Every state and what can happen in it (draft-ietf-ccwg-bbr-06, section 5.3; the test cases of appendix A by name).
+/// Every state and event (draft-ietf-ccwg-bbr-06, section 5.3; test cases named as in appendix A).
 @Suite struct StateTests {
     enum Event: CaseIterable {
-        /// An acknowledgement within a round; a queue is there.
         case acknowledgement
-        /// Three rounds with no more than before.
         case plateau
-        /// The same, and the owner had little to say.
         case limitedPlateau
-        /// A tenth of a flight is lost, here and there, and a round ends.
+        /// A tenth of a flight is lost in scattered packets, and a round ends.
         case losses
-        /// Little is in flight.
         case drained
-        /// 3.1 s pass.
         case wait
-        /// 5.1 s without a short round trip.
         case stale
         case persistentCongestion
-        /// All is acknowledged, nothing is said for a while, and something is again.
+        /// All data is acknowledged, the link is idle for a while, and data follows.
         case idle
     }
 
-    /// What each leads to.
     static let table: [Congestion.State: [Event: Congestion.State]] = [
         .startup: [
             .acknowledgement: .startup, .plateau: .drain, .limitedPlateau: .startup, .losses: .drain,
@@ -78,7 +71,7 @@ import Testing
         }
         let expected = try #require(Self.table[state]?[event])
         #expect(bench.congestion.state == expected)
-        // Whatever happens, something may be sent.
+        // Every state permits sending.
         #expect(bench.congestion.window >= 2_000 && bench.congestion.pacingRate > 0)
     }
 
@@ -91,7 +84,7 @@ import Testing
             let bench = Bench(in: state)
             #expect(bench.congestion.pacingGain == pacing && bench.congestion.windowGain == window)
         }
-        // And what comes of them: 1 % below the rate, and as many times what fills the path.
+        // The rate is 1 % below the measured one, and the window is a multiple of the bytes that fill the path.
         for state in [.drain, .cruise, .up] as [Congestion.State] {
             var bench = Bench(in: state)
             for _ in 0..<3 { bench.more() }

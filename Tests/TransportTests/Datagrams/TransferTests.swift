@@ -31,20 +31,19 @@ import Testing
         #expect(pair.near.received == pair.far.waiting)
         #expect(pair.near.closed[pair.near.opened[0].number] == .requested)
         #expect(pair.far.closed[pair.far.opened[0].number] == .closedByPeer)
-        // And nothing stays behind.
         pair.network.run(for: 10_000_000)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
         #expect(pair.near.endpoint.nextDeadline == nil && pair.far.endpoint.nextDeadline == nil)
     }
 
-    /// `DATAGRAM_SEEDS` asks for more, `DATAGRAM_SEED` for others.
+    /// `DATAGRAM_SEEDS` sets the number of seeds, `DATAGRAM_SEED` the first.
     static let seeds: Range<UInt64> = {
         let environment = ProcessInfo.processInfo.environment
         let first = environment["DATAGRAM_SEED"].flatMap { UInt64($0) } ?? 1
         return first..<first + (environment["DATAGRAM_SEEDS"].flatMap { UInt64($0) } ?? 60)
     }()
 
-    /// Those that have found mistakes: what may be sent to an address that is not proved.
+    /// Seeds that found defects in the limit of bytes sent to an unvalidated address.
     static let kept: [UInt64] = [10_045, 10_110, 10_619, 10_989, 11_076]
 
     @Test(arguments: Array(seeds) + kept)
@@ -74,8 +73,8 @@ import Testing
             {
                 break
             }
-            // A NAT that gives a side another address in mid-transfer.
-            // Were both to move before each knows where the other is, nobody could help them but a third.
+            // A NAT gives a side another address in mid-transfer. Two nodes that move before either learns the other's
+            // address cannot find each other.
             let isSettled = pair.nearLink?.address == pair.far.address && pair.farLink?.address == pair.near.address
             if step % 3 == 1, moves > 0, isSettled {
                 moves -= 1
@@ -85,7 +84,7 @@ import Testing
                 node.settle()
             }
         }
-        // In words, for the messages would fill pages.
+        // A short diagnosis: the messages would fill pages.
         let isWell = pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting
         try #require(isWell, "\(conditions), \(pair.diagnosis)")
         let number = try #require(pair.far.link)
@@ -156,7 +155,6 @@ import Testing
             if seen.count < 500 { seen.append(bytes) }
             switch Int.random(in: 0..<20, using: &random) {
             case 0:
-                // The same from elsewhere, sooner or later than the original.
                 let after = Microseconds.random(in: 0...30_000, using: &random)
                 injected += bytes.count
                 pair.network.inject(bytes, from: thieves[0], to: to, after: after)

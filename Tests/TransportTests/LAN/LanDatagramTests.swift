@@ -9,8 +9,9 @@ import Transport
         return LanDatagram(kind, port: 7_440, nonce: 0x0102_0304_0506_0708, entries: entries, using: &random)
     }
 
-    @Test("what is written is read, and has the bytes of the specification", arguments: [1, 8, 9, 33, 64])
-    func roundTrip(count: Int) {
+    @Test("A datagram round-trips and has the bytes of the specification", arguments: [1, 8, 9, 33, 64]) func roundTrip(
+        count: Int
+    ) {
         for kind in [LanDatagram.Kind.announcement, .answer] {
             let datagram = sample(count, kind)
             #expect(LanDatagram(datagram.bytes) == datagram)
@@ -18,7 +19,7 @@ import Transport
         }
     }
 
-    @Test("entries are filled up to a power of two from 8 to 64, and no datagram is longer than 1,200 bytes")
+    @Test("Entries are padded to a power of two from 8 to 64, and no datagram is longer than 1,200 bytes")
     func padding() {
         for (count, padded) in [(0, 8), (1, 8), (8, 8), (9, 16), (17, 32), (33, 64), (64, 64), (100, 64)] {
             let datagram = sample(count)
@@ -28,7 +29,7 @@ import Transport
         #expect(LanDatagram.byteCountMost <= 1_200)
     }
 
-    @Test("true entries stand at any place among the others") func order() {
+    @Test("True entries stand at any place among the random ones") func order() {
         var random = SplitMix64(state: 9)
         var places: Set<Int> = []
         for _ in 0..<200 {
@@ -39,10 +40,10 @@ import Transport
         #expect(places == Set(0..<8))
     }
 
-    @Test("a datagram that is cut at any byte, or longer, is none") func truncation() {
+    @Test("A datagram that is cut at any byte or has bytes added is refused") func truncation() {
         let bytes = sample(9).bytes
         for count in 0..<bytes.count {
-            // Eight entries are a datagram of their own.
+            // Eight entries form a valid shorter datagram.
             #expect((LanDatagram(Array(bytes.prefix(count))) == nil) == (count != 12 + 16 * 8), "\(count)")
         }
         for extra in 1...16 { #expect(LanDatagram(bytes + [UInt8](repeating: 0, count: extra)) == nil) }
@@ -50,7 +51,8 @@ import Transport
         #expect(LanDatagram(largest + largest) == nil)
     }
 
-    @Test("another version, an unknown kind, port 0 and other numbers of entries are refused") func refusals() {
+    @Test("A datagram with another version, an unknown kind, port 0 or another number of entries is refused")
+    func refusals() {
         let bytes = sample(8).bytes
         for (index, values) in [(0, [0, 2, 255]), (1, [0, 3, 255])] {
             for value in values {
@@ -71,7 +73,7 @@ import Transport
 }
 
 @Suite("LAN secrets") struct LanSecretTests {
-    @Test("tags and proofs have the bytes of the specification") func vectors() {
+    @Test("Tags and proofs have the bytes of the specification") func vectors() {
         let v4 = LanAddress(192, 168, 1, 20)
         let v6 = LanAddress(high: 0xfe80_0000_0000_0000, low: 0x0011_2233_4455_6677)
         let nonce: UInt64 = 0x0102_0304_0506_0708
@@ -89,7 +91,7 @@ import Transport
         #expect(high.answerProof(nonce: nonce, port: 7_440, address: v4) == 0xb0ac_82d9_0793_3d24)
     }
 
-    @Test("no tag of any pair, direction or slot is that of another") func unlinkable() {
+    @Test("Each pair, direction and slot has a tag of its own") func unlinkable() {
         var seen: Set<UInt64> = []
         for number in 1...50 as ClosedRange<UInt64> {
             for slot in 0..<100 as Range<Int64> { #expect(seen.insert(lanSecret(number).tag(slot: slot)).inserted) }
@@ -98,7 +100,7 @@ import Transport
 }
 
 @Suite("LAN addresses") struct LanAddressTests {
-    @Test("who is near shares the prefix of one of our addresses") func near() {
+    @Test("A near address shares the prefix of one of our addresses") func near() {
         let interface = LanInterface(
             index: 1, name: "eth0",
             addresses: [
@@ -113,8 +115,10 @@ import Transport
         #expect(!interface.isNear(LanAddress(high: 0x2001_0db8_0000_0000, low: 5)))
     }
 
-    @Test("prefixes of any length, also impossible ones", arguments: [-1, 0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 999])
-    func prefixes(length: Int) {
+    @Test(
+        "A prefix may have any length, also an impossible one",
+        arguments: [-1, 0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 999]) func prefixes(length: Int)
+    {
         let one = LanAddress(high: 0x2001_0db8_0000_0000, low: 1)
         #expect(one.shares(length, with: one))
         #expect(one.shares(length, with: LanAddress(high: one.high, low: 0)) == (length < 128))
@@ -124,7 +128,7 @@ import Transport
         #expect(LanAddress(1, 2, 3, 4).shares(length, with: LanAddress(1, 2, 3, 5)) == (length < 32))
     }
 
-    @Test("loopback, groups and nothing are nobody's address on a network") func unicast() {
+    @Test("Loopback, multicast and unspecified addresses are no unicast addresses") func unicast() {
         #expect(!LanAddress(239, 1, 2, 3).isUnicast)
         #expect(!LanAddress(255, 255, 255, 255).isUnicast)
         #expect(!LanAddress(0, 0, 0, 0).isUnicast)

@@ -5,7 +5,7 @@ import Transport
 @Suite("LAN discovery") struct LanDiscoveryTests {
     // MARK: Finding
 
-    @Test("who announces is found, and finds who answers") func both() throws {
+    @Test("A node that announces is found, and finds the node that answers") func both() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         let heard = bob.receive(announcement, from: 1)
@@ -14,7 +14,7 @@ import Transport
         #expect(ann.receive(answer, from: 2, port: 6_000) == [.found(11, source(2, port: 6_000), port: 7_440)])
     }
 
-    @Test("a sleeping inbox is found and answers, and does not announce") func sleeping() throws {
+    @Test("A sleeping inbox is found and answers, and does not announce") func sleeping() throws {
         var (ann, bob) = pair()
         bob.discovery.setAnnouncing(22, nil)
         #expect(bob.announcements(missing: [22]).isEmpty)
@@ -25,7 +25,7 @@ import Transport
         #expect(bob.announcements(missing: [22]).count == 1)
     }
 
-    @Test("who takes no links on this network announces nothing and answers nothing, and hears all the same")
+    @Test("A node without a listener on this network neither announces nor answers, but still finds peers")
     func portless() throws {
         var (ann, bob) = pair()
         bob.setInterfaces(port: nil)
@@ -34,7 +34,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1) == [.found(22, source(1), port: 7_440)])
     }
 
-    @Test("clocks may differ by an hour; with more than that two do not find each other") func clocks() throws {
+    @Test("Two nodes find each other when their clocks differ by up to an hour, and not beyond") func clocks() throws {
         for (difference, isFound) in [(60, true), (-60, true), (90, false), (-90, false)] as [(Int64, Bool)] {
             var (ann, bob) = pair()
             bob.now += difference * 60_000
@@ -43,7 +43,7 @@ import Transport
         }
     }
 
-    @Test("the tags follow the time, by a slot, by many, and over the end of a slot") func slots() throws {
+    @Test("The tags follow the time: by a slot, by many, and across the end of a slot") func slots() throws {
         for slots in [1, 3, 9, 10, 1_000] as [Int64] {
             var (ann, bob) = pair()
             _ = bob.discovery.advance(now: bob.now, missing: { [] }, using: &bob.random)
@@ -54,9 +54,7 @@ import Transport
         }
     }
 
-    @Test("several pairs between two nodes are found by one announcement, and answered by one datagram") func several()
-        throws
-    {
+    @Test("One announcement finds several pairs between two nodes, and one datagram answers it") func several() throws {
         var (ann, bob) = pair()
         for number in 0..<20 as Range<UInt64> {
             ann.add(100 + number, announces: 1_000 + number, hears: 2_000 + number)
@@ -70,9 +68,8 @@ import Transport
         #expect(Set(ann.receive(heard.answers[0], from: 2).found) == Set([11] + (100..<120)))
     }
 
-    @Test("a joiner finds the creator of its invite, who dials nobody, and other joiners hear nothing") func invite()
-        throws
-    {
+    @Test("A joiner finds the creator of its invite, the creator does not dial, and other joiners hear nothing")
+    func invite() throws {
         var creator = TestMachine(1)
         var (joiner, other) = (TestMachine(2), TestMachine(3))
         creator.discovery.add(5, listening: lanSecret(9), announcing: nil)
@@ -89,7 +86,7 @@ import Transport
         #expect(joiner.announcements(missing: [6]).isEmpty)
     }
 
-    @Test("a pair that is gone is not found") func removed() throws {
+    @Test("A removed pair is not found") func removed() throws {
         var (ann, bob) = pair()
         bob.discovery.remove(22)
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -98,9 +95,9 @@ import Transport
         #expect(ann.announcements(missing: [11]).isEmpty)
     }
 
-    // MARK: When
+    // MARK: Times of announcements
 
-    @Test("the waits are 2 s, 4 s … 60 s, each a quarter more or less, until nobody is missing") func backOff() {
+    @Test("The waits are 2 s, 4 s … 60 s, each a quarter more or less, until no peer is missing") func backOff() {
         var (ann, _) = pair()
         var last: Int64?
         for wait in [0, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] as [Int64] {
@@ -112,7 +109,7 @@ import Transport
         #expect(ann.discovery.nextDeadline == nil)
     }
 
-    @Test("who has just gone missing is announced soon, and never sooner than 2 s after the last announcement")
+    @Test("A peer that has just gone missing is announced soon, at least 2 s after the last announcement")
     func stirring() {
         var (ann, _) = pair()
         ann.add(12, announces: 5, hears: 6)
@@ -122,14 +119,12 @@ import Transport
         for _ in 0..<100 { ann.discovery.stir(now: ann.now, using: &ann.random) }
         #expect(!ann.advance(missing: [11, 12]).isEmpty)
         #expect((LanLimits.waitFirst..<LanLimits.waitFirst + LanLimits.gathering).contains(ann.now - last))
-        // From there on as at the beginning.
         let next = ann.now
         #expect(!ann.advance(missing: [11, 12]).isEmpty)
         #expect((1_500...2_500).contains(ann.now - next))
     }
 
-    @Test("a look that finds nothing new announces nothing and keeps the wait; a link that was lost again is news")
-    func looking() {
+    @Test("A stir without news announces nothing and keeps the wait; a link lost again is news") func looking() {
         var (ann, _) = pair()
         for _ in 0..<6 { _ = ann.advance(missing: [11]) }
         let due = ann.discovery.nextDeadline
@@ -143,7 +138,7 @@ import Transport
         #expect(ann.discovery.nextDeadline.map { $0 - ann.now < 2_501 } == true)
     }
 
-    /// quiet: nobody is missing. due: something is to be said.
+    /// quiet: no peer is missing. due: an announcement is due.
     enum Start: CaseIterable { case quiet, due }
 
     private func machine(_ start: Start) -> TestMachine {
@@ -152,10 +147,12 @@ import Transport
         return ann
     }
 
-    @Test("every event in every state", arguments: Start.allCases) func cells(start: Start) throws {
+    @Test("Every event in every state has the expected effect", arguments: Start.allCases) func cells(start: Start)
+        throws
+    {
         var (_, bob) = pair()
         let announced = try #require(bob.announcements(missing: [22]).first)
-        // Time, with somebody missing, with nobody, and too soon.
+        // The deadline passes with a missing peer, without one, and too early.
         var ann = machine(start)
         #expect(ann.advance(missing: [11]).isEmpty == (start == .quiet))
         ann = machine(start)
@@ -170,7 +167,6 @@ import Transport
                 return [11]
             }, using: &ann.random)
         #expect(early.isEmpty && !wasAsked, "\(start)")
-        // Something new, and nothing new.
         ann = machine(start)
         ann.discovery.stir(now: ann.now, using: &ann.random)
         #expect(ann.advance(missing: [11]).count == (start == .quiet ? 1 : 0))
@@ -178,7 +174,6 @@ import Transport
         ann.discovery.stir(now: ann.now, using: &ann.random)
         _ = ann.advance(missing: [])
         #expect(ann.discovery.nextDeadline == nil)
-        // A link.
         ann = machine(start)
         ann.discovery.linked(11)
         #expect((ann.discovery.nextDeadline == nil) == (start == .quiet))
@@ -190,13 +185,12 @@ import Transport
         #expect(ann.discovery.nextDeadline != nil)
         ann.discovery.setInterfaces([], now: ann.now, using: &ann.random)
         #expect(ann.advance(missing: [11]).isEmpty)
-        // What is heard changes neither state.
+        // A received datagram changes neither state.
         ann = machine(start)
         let deadline = ann.discovery.nextDeadline
         #expect(ann.receive(announced, from: 2).found == [11])
         #expect(ann.receive([1, 2, 3], from: 2).isEmpty)
         #expect(ann.discovery.nextDeadline == deadline)
-        // Pairs come and go.
         ann = machine(start)
         ann.add(12, announces: 3, hears: 4)
         ann.discovery.remove(11)
@@ -204,9 +198,9 @@ import Transport
         #expect(ann.discovery.pairCount == 1)
     }
 
-    // MARK: What others learn
+    // MARK: Privacy
 
-    @Test("two announcements in different slots, or of different pairs, have nothing in common") func unlinkable()
+    @Test("Two announcements in different slots, or of different pairs, have nothing in common") func unlinkable()
         throws
     {
         var (ann, bob) = pair()
@@ -226,8 +220,7 @@ import Transport
         }
     }
 
-    @Test("the sizes tell the number of conversations to a power of two only, and are those of 8 at least") func sizes()
-    {
+    @Test("Datagram sizes reveal the number of conversations only to a power of two, and at least 8") func sizes() {
         for (count, sizes) in [
             (1, [140]), (8, [140]), (9, [268]), (16, [268]), (17, [524]), (33, [1_036]), (64, [1_036]),
             (65, [1_036, 1_036]), (129, [1_036, 1_036, 1_036, 1_036]), (500, [Int](repeating: 1_036, count: 8)),
@@ -239,7 +232,7 @@ import Transport
         }
     }
 
-    @Test("with more pairs than one announcement holds, all have their turn") func turns() throws {
+    @Test("With more pairs than an announcement holds, all take turns") func turns() throws {
         var ann = TestMachine(1)
         var bob = TestMachine(2)
         let all = Array(0..<1_300 as Range<UInt64>)
@@ -259,7 +252,7 @@ import Transport
 
     // MARK: Strangers
 
-    @Test("strangers, and peers of other conversations, hear nothing") func silence() throws {
+    @Test("Strangers, and peers of other conversations, hear nothing") func silence() throws {
         var (ann, bob) = pair()
         var carl = TestMachine(3)
         carl.add(33, announces: 5, hears: 6)
@@ -276,9 +269,7 @@ import Transport
         }
     }
 
-    @Test("an announcement that is repeated from another address, or with another port, is worth nothing") func replay()
-        throws
-    {
+    @Test("An announcement replayed from another address, or with another port, has no effect") func replay() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(bob.receive(announcement, from: 66).isEmpty)
@@ -292,7 +283,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("an announcement that is repeated from its own address is told once in 10 s, until its slot is over")
+    @Test("An announcement repeated from its own address is reported once in 10 s, until its slot is over")
     func replayInPlace() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -307,7 +298,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).isEmpty)
     }
 
-    @Test("a peer that changes its address without end makes us dial once a second at most") func hopping() throws {
+    @Test("A peer that keeps changing its address makes the node dial at most once a second") func hopping() throws {
         var (_, bob) = pair()
         var found = 0
         let start = bob.now
@@ -324,7 +315,7 @@ import Transport
         #expect(found == 10)
     }
 
-    @Test("our own announcement, and one that is sent back to us, is nothing to us") func own() throws {
+    @Test("A node ignores its own announcement, also when it is sent back") func own() throws {
         var (ann, _) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(ann.receive(announcement, from: 1).isEmpty)
@@ -334,8 +325,8 @@ import Transport
         #expect(ann.discovery.counts.foreign == 1)
     }
 
-    @Test("an answer counts for its question only, for 10 s, from where it was made, and from who was asked")
-    func answers() throws {
+    @Test("An answer counts only for its question, for 10 s, from the asked peer at its address") func answers() throws
+    {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         let answer = try #require(bob.receive(announcement, from: 1).answers.first)
@@ -352,13 +343,12 @@ import Transport
         #expect(late.receive(answer, from: 2).isEmpty)
         #expect(bob.receive(answer, from: 2).isEmpty)
         #expect(ann.receive(answer, from: 2).found == [11])
-        // An announcement that is sent back as an answer.
         changed = announcement
         changed[1] = LanDatagram.Kind.answer.rawValue
         #expect(ann.receive(changed, from: 1).isEmpty)
     }
 
-    @Test("an answer is never larger than the question") func amplification() throws {
+    @Test("An answer is never larger than the question") func amplification() throws {
         for count in [1, 7, 8, 9, 16, 17, 40, 64] {
             var ann = TestMachine(1)
             var bob = TestMachine(2)
@@ -373,7 +363,7 @@ import Transport
         }
     }
 
-    @Test("who is not on our network is not heard: another prefix, another interface, a group, the loopback, port 0")
+    @Test("A sender outside the network is ignored: another prefix or interface, a multicast group, loopback, port 0")
     func far() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -388,7 +378,7 @@ import Transport
         #expect(bob.discovery.counts.malformed == 6)
     }
 
-    @Test("the same is found by IPv6, from the link-local address") func ipv6() throws {
+    @Test("IPv6 finds the same peers, from the link-local address") func ipv6() throws {
         var (ann, bob) = pair()
         func interface(_ low: UInt64) -> LanInterface {
             let address = LanAddress(high: 0xfe80_0000_0000_0000, low: low)
@@ -404,7 +394,7 @@ import Transport
 
     // MARK: Floods
 
-    @Test("of a flood from one address a few are looked at, and the others are heard all the same") func flood() throws
+    @Test("In a flood from one address a few datagrams are read, and other senders are still heard") func flood() throws
     {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -413,13 +403,13 @@ import Transport
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("what nobody looked at in a flood is not held against its sender") func unheard() throws {
+    @Test("A datagram dropped unread in a flood does not count against its sender") func unheard() throws {
         var (ann, bob) = pair()
         for host in UInt8(100)..<UInt8(100) + UInt8(LanLimits.totalBurst / LanLimits.sourceBurst) {
             for _ in 0..<LanLimits.sourceBurst { _ = bob.receive([1, 2], from: host) }
         }
         #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))
-        // Its own allowance would be spent three times over.
+        // This would exceed the sender's own allowance three times.
         for _ in 0..<100 { _ = bob.receive([1, 2], from: 1) }
         #expect(bob.discovery.counts.dropped == 100)
         bob.now += 2 * LanLimits.totalInterval
@@ -427,7 +417,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("a flood from all addresses is bounded in what is looked at, and is over a second after it ends")
+    @Test("A flood from all addresses is read only up to a bound, and recovery takes a second after it ends")
     func wideFlood() throws {
         var (ann, bob) = pair()
         bob.discovery.setInterfaces(
@@ -446,7 +436,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("one address gets 8 answers at once and one more a second, all addresses 32 and 20 a second")
+    @Test("One address gets 8 answers at once and one more a second, all addresses together 32 and 20 a second")
     func answerRates() throws {
         var (ann, bob) = pair()
         var announcements: [[UInt8]] = []
@@ -460,7 +450,7 @@ import Transport
         #expect(answers == 3)
     }
 
-    @Test("numbers from outside at their ends change nothing") func extremes() {
+    @Test("Extreme numbers from the network change nothing") func extremes() {
         var bob = TestMachine(2, at: 0)
         bob.add(1, announces: 1, hears: 2)
         for now in [0, 1, LanLimits.slotLength, 253_402_300_799_000] as [Int64] {
@@ -476,7 +466,7 @@ import Transport
         }
     }
 
-    @Test("pairs beyond the limit are not listened for") func pairLimit() {
+    @Test("Pairs beyond the limit are not listened for") func pairLimit() {
         var ann = TestMachine(1)
         let shared = lanSecret(1)
         for number in 0...UInt64(LanLimits.pairCount) { ann.discovery.add(number, listening: shared, announcing: nil) }

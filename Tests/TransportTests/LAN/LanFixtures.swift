@@ -1,10 +1,8 @@
 import Crypto
 import Transport
 
-/// A moment in the middle of a slot.
 let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2
 
-/// The secret of one direction of one pair.
 func lanSecret(_ number: UInt64) -> LanSecret {
     var random = SplitMix64(state: number)
     let bytes = (0..<32).map { _ in UInt8(truncatingIfNeeded: random.next()) }
@@ -33,19 +31,17 @@ struct TestMachine {
         discovery.setInterfaces([interface], now: now, using: &random)
     }
 
-    /// The other inbox is the one that has the numbers the other way around.
+    /// The other inbox has the same two numbers, swapped.
     mutating func add(_ pair: UInt64, announces: UInt64, hears: UInt64) {
         discovery.add(pair, listening: lanSecret(hears), announcing: lanSecret(announces))
     }
 
-    /// Waits until it is time.
     mutating func advance(missing: [UInt64]) -> [LanDiscovery.Action] {
         guard let deadline = discovery.nextDeadline else { return [] }
         now = max(now, deadline)
         return discovery.advance(now: now, missing: { missing }, using: &random)
     }
 
-    /// What it announces at the next opportunity.
     mutating func announcements(missing: [UInt64]) -> [[UInt8]] {
         advance(missing: missing).compactMap { if case .announce(let bytes, _) = $0 { bytes } else { nil } }
     }
@@ -68,7 +64,6 @@ extension [LanDiscovery.Action] {
     var answers: [[UInt8]] { compactMap { if case .answer(let bytes, _, _) = $0 { bytes } else { nil } } }
 }
 
-/// Two nodes with one pair of inboxes between them.
 func pair() -> (ann: TestMachine, bob: TestMachine) {
     var ann = TestMachine(1)
     var bob = TestMachine(2)

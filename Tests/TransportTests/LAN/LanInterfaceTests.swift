@@ -15,16 +15,16 @@ import Testing
 
     private let linkLocal = LanInterface.Own(address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), prefixLength: 64)
 
-    @Test("containers' bridges, their ports and cables with link-local addresses alone are no networks of others")
+    @Test("Container bridges, their ports and cables with only link-local addresses are no LAN interfaces")
     func outward() {
         let machine = [
             interface(1, .loopback, own(127, 0)), interface(2, .device, own(10, 1, isDefault: true)),
-            // docker0 with a container, and one without.
+            // docker0 with a container, and a bridge without one.
             interface(3, .bridge, own(172, 17)), interface(4, .veth, master: 3, linkLocal),
             interface(5, .bridge, own(172, 18)),
-            // A bridge with a cable of the machine's, which has the addresses.
+            // A bridge that holds the addresses of one of the machine's cables.
             interface(6, .bridge, own(10, 2)), interface(7, .device, master: 6, linkLocal),
-            // A cable toward a container, and what a container has.
+            // A cable to a container, and a container's own interface.
             interface(8, .veth, linkLocal), interface(9, .veth, own(10, 3), linkLocal),
             interface(10, .software, own(10, 4)),
         ]
@@ -33,7 +33,7 @@ import Testing
         #expect(machine.near(named: ["if3", "if77"]).map(\.index) == [3])
     }
 
-    @Test("a bridge with the default route is outward whatever its ports are; two namespaces on one cable are near")
+    @Test("A bridge with the default route is outward whatever its ports are; two namespaces on one cable are near")
     func exceptions() {
         #expect(
             [interface(1, .bridge, own(10, 1, isDefault: true)), interface(2, .veth, master: 1)].outward.count == 1)
@@ -42,7 +42,7 @@ import Testing
         #expect(cable.dropFirst().map { $0 }.near(named: nil).map(\.index) == [2])
     }
 
-    // MARK: What the kernel says
+    // MARK: Answers of the kernel
 
     private func native(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number) { Array($0) } }
 
@@ -58,7 +58,7 @@ import Testing
         message(16, [0, 0, 0, 0] + native(index) + native(flags) + [0, 0, 0, 0] + attributes)
     }
 
-    @Test("names, kinds, ports and prefixes are read from the kernel's answers, and cut ones are passed over")
+    @Test("Names, kinds, ports and prefixes are read from the kernel's answers, and truncated answers are skipped")
     func dump() {
         let links =
             link(1, flags: 0x49, attribute(3, Array("lo\0".utf8)))
@@ -77,7 +77,7 @@ import Testing
         func address(_ index: UInt32, _ prefix: UInt8, _ attributes: [UInt8]) -> [UInt8] {
             message(20, [2, prefix, 0, 0] + native(index) + attributes)
         }
-        // IFA_ADDRESS is the other end's where IFA_LOCAL is there, too.
+        // IFA_ADDRESS is the peer's address where IFA_LOCAL is present (rtnetlink(7)).
         let addresses =
             address(2, 24, attribute(1, [10, 0, 0, 9]) + attribute(2, [10, 0, 0, 1]))
             + address(3, 16, attribute(1, [172, 17, 0, 1]))
@@ -102,7 +102,7 @@ import Testing
         #expect(InterfaceDump.end(of: links[...]) == (false, false))
     }
 
-    @Test("the kernel of this machine answers, and its loopback is one") func kernel() throws {
+    @Test("The kernel of this machine answers, and lists its loopback") func kernel() throws {
         let found = try #require(Sockets().interfaces())
         let loopback = try #require(found.first { $0.kind == .loopback })
         #expect(loopback.addresses.isEmpty || loopback.addresses.contains { $0.address.isLoopback })

@@ -3,7 +3,7 @@ import NIOEmbedded
 import Testing
 import Transport
 
-/// A network whose sockets open and fail when the test says so. On its loop alone.
+/// A network whose sockets open and fail on command. Confined to its loop.
 private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     final class Socket: LanSocket {
         var announced: [[UInt8]] = []
@@ -40,7 +40,6 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
 
     var allAreClosed: Bool { !sockets.values.contains { !$0.isClosed } }
 
-    /// All that are being opened open, or fail.
     func settle(_ succeeds: (LanSocketRole) -> Bool = { _ in true }) {
         let waiting = opening
         opening = []
@@ -57,7 +56,6 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
 }
 
 @Suite("Sockets of LAN discovery") struct LanTransportTests {
-    /// What the transport has told.
     private final class Told: @unchecked Sendable {
         var changes = 0
         var datagrams: [[UInt8]] = []
@@ -83,7 +81,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
             addresses: addresses.map { LanInterface.Own(address: $0, prefixLength: 24, port: 7_440) })
     }
 
-    @Test("a socket for each family of an interface and each place; closed when they go, opened when they come")
+    @Test("Each interface has a socket per address family and place; sockets open and close with their addresses")
     func following() {
         let v6 = LanAddress(high: 0xfe80_0000_0000_0000, low: 1)
         transport.update([interface([place.address, v6])], places: [place])
@@ -91,7 +89,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
             Set(network.opening.map(\.role)) == [
                 .place(place), .group(interface: 3, isIPv4: true), .group(interface: 3, isIPv4: false),
             ])
-        // While they are being opened they are not opened again.
+        // A socket that is being opened is not opened again.
         transport.update([interface([place.address, v6])], places: [place])
         #expect(network.opening.count == 3)
         network.settle()
@@ -113,7 +111,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(transport.openCount == 0)
     }
 
-    @Test("what cannot be opened is told once, tried again, and told once more when it can") func trouble() {
+    @Test("A socket that cannot be opened is reported once, retried, and reported again when it opens") func trouble() {
         for round in 1...4 {
             let isWell = transport.update([interface([place.address])], places: [place])
             #expect(isWell == (round == 1))
@@ -130,7 +128,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(network.opening.isEmpty)
     }
 
-    @Test("a socket that opens when it is no longer wanted, or after the end, is closed") func late() {
+    @Test("A socket that opens when it is no longer wanted, or after the end, is closed") func late() {
         transport.update([interface([place.address])], places: [place])
         transport.update([], places: [])
         network.settle()
@@ -144,7 +142,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(network.opening.isEmpty)
     }
 
-    @Test("what is received is handed on until the end") func receiving() {
+    @Test("Received datagrams are handed on until the end") func receiving() {
         let told = told
         transport.update([interface([place.address])], places: [place])
         network.settle()
@@ -156,7 +154,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(told.datagrams == [[7], [8]])
     }
 
-    @Test("a host to be dialled is an address, with its interface where it means nothing without") func hosts() {
+    @Test("A host to be dialled is an address, with its interface where the address needs one") func hosts() {
         #expect(LanAddress(10, 0, 0, 1).host(interface: 3) == "10.0.0.1")
         #expect(LanAddress(169, 254, 0, 1).host(interface: 3) == "169.254.0.1")
         #expect(LanAddress(high: 0xfe80_0000_0000_0000, low: 1).host(interface: 3) == "fe80::1%3")

@@ -5,7 +5,7 @@ import Transport
 @Suite("PCP messages") struct PCPMessageTests {
     private let map = PCPMap(nonce: Array(1...12), carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: outer)
 
-    /// An answer as RFC 6887, 7.2 and 11.1, draws it.
+    /// An answer in the layout of RFC 6887, sections 7.2 and 11.1.
     private func answer(result: UInt8 = 0, opcode: UInt8 = 1, body: [UInt8]? = nil) -> [UInt8] {
         let header: [UInt8] =
             [2, 0x80 | opcode, 0, result, 0, 0, 0x0e, 0x10, 0, 1, 0, 0] + [UInt8](repeating: 0, count: 12)
@@ -16,7 +16,7 @@ import Transport
         return header + (body ?? (opcode == 1 ? own : []))
     }
 
-    @Test("requests have the bytes of RFC 6887: 24 to announce, 60 to map") func requests() {
+    @Test("Requests have the bytes of RFC 6887: 24 to announce, 60 to map") func requests() {
         let announce = PCPRequest(.announce, lifetime: 0, client: local).bytes
         let mapped: [UInt8] = [UInt8](repeating: 0, count: 10) + [0xff, 0xff]
         #expect(announce == [2, 0, 0, 0, 0, 0, 0, 0] + mapped + [192, 168, 1, 2])
@@ -28,19 +28,18 @@ import Transport
         #expect(Array(six.suffix(16)) == [0x2a, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2])
     }
 
-    @Test("an answer is read: result, lifetime, the server's time, and what was assigned") func answers() {
+    @Test("An answer is read: result, lifetime, the server's time, and the assigned mapping") func answers() {
         #expect(PCPMessage(answer()) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: map))
         #expect(PCPMessage(answer(opcode: 0)) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: nil))
         #expect(PCPMessage(answer(result: 2)) == .answer(result: 2, lifetime: 3_600, epoch: 65_536, map: map))
-        // Options that nobody has asked for.
+        // Unsolicited options are ignored.
         #expect(PCPMessage(answer() + [1, 0, 0, 4, 9, 9, 9, 9]) == PCPMessage(answer()))
-        // What an old NAT-PMP server says to another version.
+        // The answer of an old NAT-PMP server to an unknown version.
         #expect(PCPMessage([0, 0x81, 0, 1, 0, 0, 0, 9]) == .otherVersion)
         #expect(PCPMessage([0, 0x81, 0, 0, 0, 0, 0, 9]) == nil, "it is none of ours")
     }
 
-    @Test("an answer that is cut at any byte is none, and neither is one that is too long or not of whole words")
-    func truncation() {
+    @Test("An answer that is cut at any byte, too long, or not in whole words is refused") func truncation() {
         let whole = answer()
         for count in 0..<whole.count { #expect(PCPMessage(Array(whole.prefix(count))) == nil, "\(count)") }
         for extra in 1...3 { #expect(PCPMessage(whole + [UInt8](repeating: 0, count: extra)) == nil) }
@@ -50,7 +49,7 @@ import Transport
         for count in 0..<short.count { #expect(PCPMessage(Array(short.prefix(count))) == nil, "\(count)") }
     }
 
-    @Test("requests, other operations and other protocols are no answers") func refusals() {
+    @Test("Requests, other operations and other protocols are refused as answers") func refusals() {
         #expect(PCPMessage(PCPRequest(.map(map), lifetime: 1, client: local).bytes) == nil)
         for opcode: UInt8 in [2, 3, 127] { #expect(PCPMessage(answer(opcode: opcode, body: [])) == nil) }
         for carrier: UInt8 in [0, 1, 7, 255] {
@@ -60,7 +59,7 @@ import Transport
         }
     }
 
-    @Test("any bytes are an answer or none, never a trap") func anything() {
+    @Test("Random bytes never trap the parser") func anything() {
         var random = SplitMix64(state: 3)
         var read = 0
         for _ in 0..<20_000 {
@@ -74,7 +73,7 @@ import Transport
         #expect(read > 100)
     }
 
-    @Test("a nonce is the same for the same mapping of the same home, and another for any other") func nonces() {
+    @Test("A nonce is the same for the same mapping of the same home, and different for every other") func nonces() {
         let key = [UInt8](repeating: 7, count: 32)
         var seen: Set<[UInt8]> = []
         for place in [here, elsewhere, here6] {
@@ -94,7 +93,7 @@ import Transport
         PCPExchange(PCPRequest(operation ?? .map(map), lifetime: 3_600, client: local), now: 1_000)
     }
 
-    @Test("a question is asked four times in 3.75 s, and then given up") func silence() {
+    @Test("A question is sent four times in 3.75 s, and then fails") func silence() {
         var machine = exchange()
         let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
         var now: Int64 = 1_000
@@ -108,8 +107,7 @@ import Transport
         #expect(machine.advance(now: now + 9_000) == nil && machine.receive(answer()) == nil, "over")
     }
 
-    @Test("only the answer to the question ends it: nonce, protocol, inner port and operation are its own")
-    func matching() {
+    @Test("Only the matching answer ends a question: nonce, protocol, inner port and operation") func matching() {
         for (index, value) in [(24, 9), (35, 9), (36, 6), (41, 9), (1, 0x80)] as [(Int, UInt8)] {
             var machine = exchange()
             _ = machine.advance(now: 1_000)
@@ -124,7 +122,7 @@ import Transport
         #expect(announcing.receive(answer(opcode: 0)) == .granted(lifetime: 3_600, epoch: 65_536, map: nil))
     }
 
-    @Test("each refusal of RFC 6887, another version, and a port where nobody is") func failures() {
+    @Test("Each refusal of RFC 6887, another version, and a closed port fail the question") func failures() {
         for code: UInt8 in 1...13 {
             var machine = exchange()
             let expected: MappingFailure = code == 1 || code == 4 ? .unsupported : .refused(Int(code))
@@ -137,7 +135,7 @@ import Transport
         #expect(nobody.unreachable() == .failed(.unsupported))
     }
 
-    @Test("an error that is cut at any byte does not end the question") func truncatedErrors() {
+    @Test("An error that is cut at any byte does not end the question") func truncatedErrors() {
         let whole = answer(result: 8)
         for count in 0..<whole.count {
             var machine = exchange()

@@ -5,7 +5,7 @@ import Transport
 private typealias Machine = PortMappingStateMachine
 
 @Suite("Port mapping") struct PortMappingTests {
-    /// A machine in each of its states, with what it waits for. Time is 0; mapped at 0 for an hour.
+    /// The states, each with its pending action. Time is 0; the mapping was made at 0 for an hour.
     private enum State: CaseIterable { case idle, asking, waiting, mapped, renewing, looking, overAsking, over }
 
     private func machine(_ state: State) -> Machine {
@@ -29,7 +29,8 @@ private typealias Machine = PortMappingStateMachine
         Mapping(grant, .pcp, here, now: now)
     }
 
-    @Test("PCP, then NAT-PMP, then UPnP; of IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min") func order() {
+    @Test("PCP is tried first, then NAT-PMP, then UPnP; for IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min")
+    func order() {
         var machine = Machine()
         #expect(machine.set(here) == [.ask(1, .find(.pcp, here))])
         #expect(machine.answered(1, .failed(.unsupported), now: 5) == [.ask(2, .find(.natPMP, here))])
@@ -52,7 +53,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(six.answered(1, .failed(.silent), now: 0) == [] && six.standing == .failed(.silent))
     }
 
-    @Test("a lease is renewed at its half, an hour at most is asked for and believed") func renewal() {
+    @Test("A lease is renewed at its half; at most an hour is requested and believed") func renewal() {
         for (lifetime, seconds) in [(3_600, 3_600), (86_400, 3_600), (600, 600), (.max, 3_600)] as [(UInt32, Int64)] {
             var machine = Machine()
             _ = machine.set(here)
@@ -60,7 +61,6 @@ private typealias Machine = PortMappingStateMachine
             let mapping = machine.mapping
             #expect(mapping?.expiresAt == seconds * 1_000)
             var now: Int64 = 0
-            // Looks on the way change nothing.
             while let deadline = machine.nextDeadline, deadline < seconds * 500 {
                 now = deadline
                 guard case .ask(let number, .look)? = machine.advance(now: now).first else {
@@ -81,7 +81,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("a gateway that does not answer a renewal is asked again, more and more often, until the lease is over")
+    @Test("A gateway that does not answer a renewal is asked again, at shrinking intervals, until the lease is over")
     func silentGateway() {
         var machine = machine(.renewing)
         var (now, number): (Int64, UInt64) = (1_800_000, 2)
@@ -100,7 +100,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(machine.standing == .asking)
     }
 
-    @Test("what a look finds: another outer address, a lost entry or a restart brings the mapping back at once")
+    @Test("A check that finds another outer address, a lost entry or a restart restores the mapping at once")
     func looks() {
         let good: [Machine.Outcome] = [
             .alive(epoch: 160, outer: nil, isThere: true), .alive(epoch: nil, outer: outer, isThere: true),
@@ -124,7 +124,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("a gateway that refuses a renewal has no mapping any more: all methods are tried anew") func refusedRenewal()
+    @Test("A gateway that refuses a renewal has no mapping any more: all methods are tried anew") func refusedRenewal()
     {
         for failure: MappingFailure in [.refused(2), .permanentOnly] {
             var machine = machine(.renewing)
@@ -132,7 +132,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("no answer of a gateway is believed that names a private address, port 0, no time, or another family")
+    @Test("An answer that names a private address, port 0, no lifetime, or another family is refused")
     func hostileGrants() {
         let wrong: [MappingGrant] = [
             grant(tcp: 0), grant(udp: 0), grant(udp: nil), grant(lifetime: 0), grant(lifetime: 59), grant(local6),
@@ -142,7 +142,7 @@ private typealias Machine = PortMappingStateMachine
             let actions = machine.answered(1, .granted(wrong), now: 0)
             #expect(actions == [.remove(mapping(wrong)), .ask(2, .find(.natPMP, here))], "\(wrong)")
             #expect(machine.mapping == nil)
-            // Nor when it comes with a renewal.
+            // The same holds for the answer to a renewal.
             machine = self.machine(.renewing)
             let later = machine.answered(2, .granted(wrong), now: 1_800_000)
             #expect(later == [.remove(mapping(wrong, at: 1_800_000)), .changed])
@@ -164,7 +164,7 @@ private typealias Machine = PortMappingStateMachine
 
     // MARK: Every cell
 
-    @Test("a place, another place, none, in each state") func places() {
+    @Test("A place, another place, and none have the expected effect in each state") func places() {
         for state in State.allCases {
             var machine = machine(state)
             let hadMapping = machine.mapping != nil
@@ -186,7 +186,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("time, in each state") func time() {
+    @Test("The passing of time has the expected effect in each state") func time() {
         let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 60_000, .renewing: 3_600_000, .looking: 3_600_000]
         for state in State.allCases {
             var machine = machine(state)
@@ -198,12 +198,12 @@ private typealias Machine = PortMappingStateMachine
             #expect(machine.advance(now: deadline - 1) == [], "\(state)")
             #expect(!machine.advance(now: deadline).isEmpty, "\(state)")
         }
-        // A machine that has slept through all of it.
+        // A machine that slept through the whole lease.
         var machine = machine(.mapped)
         #expect(machine.advance(now: 4_000_000) == [.changed, .ask(2, .find(.pcp, here))])
     }
 
-    @Test("answers to questions that were given up change nothing, in each state") func stale() {
+    @Test("Answers to abandoned questions change nothing, in each state") func stale() {
         for state in State.allCases {
             for outcome: Machine.Outcome in [
                 .granted(grant(LanAddress(6, 6, 6, 6))), .failed(.refused(1)),
@@ -217,7 +217,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("a stop removes what there is, in each state, and what comes about after it") func stopping() {
+    @Test("A stop removes the mapping in each state, and any mapping made after it") func stopping() {
         for state in State.allCases {
             var machine = machine(state)
             let mapping = machine.mapping
@@ -227,7 +227,8 @@ private typealias Machine = PortMappingStateMachine
         var asking = machine(.overAsking)
         #expect(asking.answered(1, .granted(grant()), now: 0) == [.remove(mapping())])
         #expect(asking.answered(1, .granted(grant()), now: 0) == [], "once")
-        // It may have been made though no answer came; UPnP, which removes by the outer port, might hit another's.
+        // The mapping may exist although no answer came. UPnP removes by outer port, which might be another client's
+        // mapping.
         asking = machine(.overAsking)
         #expect(asking.answered(1, .failed(.silent), now: 0) == [.remove(mapping(grant(local, epoch: nil)))])
         var upnp = machine(.asking)
@@ -238,7 +239,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(renewing.answered(2, .granted(grant()), now: 1) == [.remove(mapping(at: 1))], "made again meanwhile")
     }
 
-    @Test("a hundred thousand events at random: never two questions at once, never a mapping after its lease or a stop")
+    @Test("A hundred thousand random events cause no second question at once, and no mapping after its lease or a stop")
     func anything() {
         var random = SplitMix64(state: 11)
         for _ in 0..<500 {

@@ -2,7 +2,7 @@ import Testing
 import Transport
 
 @Suite("Gateways") struct RouteTableTests {
-    @Test("the default route with the least metric is taken, of either family; others are passed over") func routes() {
+    @Test("The default route with the least metric is taken, for either family; others are skipped") func routes() {
         let four = """
             Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
             eth0\t00000000\t0100000A\t0003\t0\t0\t200\t00000000\t0\t0\t0
@@ -28,7 +28,7 @@ import Transport
         for count in 0..<six.utf8.count { _ = RouteTable.ipv6(String(six.prefix(count))) }
     }
 
-    @Test("no outer address is believed that is private, loopback, link-local, multicast, shared or none")
+    @Test("An outer address that is private, loopback, link-local, multicast, shared or unspecified is refused")
     func outerAddresses() {
         for address in [
             LanAddress(0, 0, 0, 0), LanAddress(10, 1, 2, 3), LanAddress(100, 64, 0, 1), LanAddress(100, 127, 255, 255),
@@ -47,15 +47,14 @@ import Transport
         ] { #expect(address.isGlobal, "\(address.bytes)") }
     }
 
-    @Test("a gateway that has started anew is known by its time: back, slow, or fast; small differences are none")
-    func epochs() {
+    @Test("A gateway restart shows in its clock: back, slow, or fast; small differences are ignored") func epochs() {
         func restarted(_ before: UInt32, _ after: UInt32, seconds: Int64) -> Bool {
             GatewayEpoch.hasRestarted(before: before, after: after, elapsed: seconds * 1_000)
         }
         #expect(!restarted(100, 160, seconds: 60))
         #expect(!restarted(100, 99, seconds: 0) && restarted(100, 98, seconds: 0))
         #expect(!restarted(100, 100, seconds: 2) && restarted(1_000, 5, seconds: 60))
-        // One sixteenth, and two seconds.
+        // The tolerance is one sixteenth and two seconds.
         #expect(!restarted(0, 1_500, seconds: 1_600) && restarted(0, 1_400, seconds: 1_600))
         #expect(!restarted(0, 1_600, seconds: 1_500) && restarted(0, 1_600, seconds: 1_400))
         #expect(!restarted(.max, .max, seconds: 1) && restarted(.max, 0, seconds: 1) && restarted(0, .max, seconds: 1))

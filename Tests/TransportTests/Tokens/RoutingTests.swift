@@ -85,14 +85,14 @@ private let today: UInt32 = 20_000
         table.addMember(1, secret: secret(1))
         func known() -> [UInt32] { (0...100).filter { table.match(secret(1).token(.first, counter: $0)) != nil } }
         table.show(secret(1).token(.first, counter: 20))
-        // V below what was shown: none of them was completed.
+        // The window begins V below the shown counter: no dial was completed.
         #expect(known() == Array(5...44))
         table.use(secret(1).token(.first, counter: 10))
         #expect(known() == Array(11...44))
         table.show(secret(1).token(.first, counter: 12))
         #expect(known() == Array(11...44))
         #expect(table.counters(ofMember: 1).window == TokenWindow(shown: 20, completed: 10))
-        // Neither a knock, nor what is used up, nor what is not there.
+        // A knock, a used token and an unknown token change nothing.
         for token in [secret(1).knock.token, secret(1).token(.first, counter: 10), secret(2).token(.first, counter: 1)]
         {
             let isUsed = table.use(token)
@@ -126,7 +126,7 @@ private let today: UInt32 = 20_000
         #expect(known(.first) == Array(4...27) && known(next) == Array(1...16))
         #expect(table.match(secret(1).token(day: today, counter: 2)) == nil)
         #expect(table.match(secret(1).token(day: today, counter: 8)) != nil)
-        // Another one before that takes the place of the first.
+        // An earlier token of the day replaces the generation.
         table.use(secret(1).token(day: today, counter: 3))
         let later = TokenGeneration(day: today, counter: 3)
         #expect(known(next) == [] && known(later) == Array(1...16) && known(.first) == Array(4...27))
@@ -200,12 +200,12 @@ private let today: UInt32 = 20_000
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         table.addMember(2, secret: secret(2))
-        // A tombstone with the very tokens of a live member takes none of them, and takes none away.
+        // A tombstone with the tokens of a live member neither takes nor removes them.
         table.addKnockOnly(3, secret: secret(1).knock)
         #expect(table.count == 92)
         table.remove(.knockOnly(3))
         #expect(table.count == 92)
-        // The same secret under two ids: the first has the tokens, and the second's removal leaves them.
+        // Two ids share a secret: the first has the tokens, and removing the second keeps them.
         table.addMember(5, secret: secret(1))
         table.remove(.member(5))
         #expect(table.match(secret(1).token(.first, counter: 1))?.route == .member(1))
@@ -312,7 +312,7 @@ private let today: UInt32 = 20_000
         #expect(Set(first).count == 16)
         #expect((0..<16).map { _ in tokens.nextToken() } == first)
         _ = tokens.answered(first[4])
-        // Those above the answered one, then those that follow, and none twice.
+        // First the tokens above the answered one, then the following ones, each once.
         let second = (0..<16).map { _ in tokens.nextToken() }
         #expect(Set(second).count == 16 && Set(second).isDisjoint(with: first.prefix(5)))
     }
@@ -340,7 +340,7 @@ private let today: UInt32 = 20_000
         var tokens = DialTokens(secret: secret(1), saved: saved)
         let shown = (0..<16).map { _ in tokens.nextToken() }
         #expect(shown == (Array(49...56) + Array(41...48)).map { secret(1).token(.first, counter: $0) })
-        // What was shown without an answer is passed over, too.
+        // Tokens shown without an answer are skipped as well.
         var clean = DialTokens(
             secret: secret(1), saved: DialCounters(series: DialCounters.Series(answered: 40, shown: 53)))
         #expect(clean.nextToken() == secret(1).token(.first, counter: 54))

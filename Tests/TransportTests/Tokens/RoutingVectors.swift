@@ -4,7 +4,7 @@ import Testing
 
 @testable import Transport
 
-/// The routing secrets of the page SignedValues, and the tokens and the link of the page Links.
+/// Compares the routing secrets of the page SignedValues, and the tokens and the link of the page Links, with the code.
 @Suite struct RoutingVectors {
     private let page: VectorPage
 

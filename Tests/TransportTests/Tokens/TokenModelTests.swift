@@ -2,23 +2,21 @@ import Crypto
 import Testing
 import Transport
 
-/// A dialer and a listener with nothing between them but somebody who cuts, delays and repeats, and disks that keep what was
-/// saved (Links.md, "Routing tokens").
+/// A dialer and a listener with durable counters, and an attacker between them that cuts, delays and repeats (Links.md,
+/// "Routing tokens").
 private struct TokenModel {
     private let secret = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 9, count: 32)))
     private var random: SplitMix64
     private var table: RoutingTable
     private var dialer: DialTokens
-    /// What is durable.
     private var savedListener = ListenerCounters()
     private var savedDialer = DialCounters()
-    /// The days of their clocks.
     private var listenerDay: UInt32
     private var dialerDay: UInt32
-    /// Tokens that were shown on the way, and acts 3 that have not come yet.
+    /// Tokens the attacker has seen, and acts 3 that it delays.
     private var recorded: [RoutingToken] = []
     private var actsThree: [RoutingToken] = []
-    /// Since their last answer, by token; a crash forgets them.
+    /// Dials by token since the last answer; a crash forgets them.
     private var seen: [RoutingToken: Int] = [:]
     private var unanswered = 0
     private(set) var repeats = 0
@@ -35,7 +33,7 @@ private struct TokenModel {
 
     private mutating func roll(_ bound: Int) -> Int { Int.random(in: 0..<bound, using: &random) }
 
-    // MARK: The two
+    // MARK: Dialer and listener
 
     private mutating func saveListener() { savedListener = table.counters(ofMember: 1) }
     private mutating func saveDialer() { savedDialer = dialer.counters }
@@ -50,7 +48,6 @@ private struct TokenModel {
         seen = [:]
     }
 
-    /// A home from an old backup.
     mutating func restoreListener(_ counters: ListenerCounters) {
         savedListener = counters
         crashListener()
@@ -76,8 +73,7 @@ private struct TokenModel {
         return token
     }
 
-    /// Act 1 comes to the listener.
-    /// - Returns: whether it answers.
+    /// Act 1 reaches the listener. Returns whether it answers.
     private mutating func arrive(_ token: RoutingToken) -> Bool {
         guard table.match(token).map({ !$0.isKnock }) ?? false else { return false }
         if table.show(token) { saveListener() }
@@ -85,16 +81,14 @@ private struct TokenModel {
         return true
     }
 
-    /// Act 2 comes to the dialer.
     private mutating func answer(_ token: RoutingToken) {
         if dialer.answered(token) { saveDialer() }
         unanswered = 0
         seen = seen.mapValues { _ in -1_000 }
     }
 
-    // MARK: The one between them
+    // MARK: Attacker
 
-    /// One dial that comes to nothing, and whatever else.
     mutating func disturb() {
         let token = show(ofDay: roll(4) == 0)
         switch roll(5) {
@@ -109,12 +103,11 @@ private struct TokenModel {
             guard arrive(token) else { break }
             answer(token)
             if table.use(token) { saveListener() }
-            // The first frame comes, or is cut off.
             if roll(2) == 0, dialer.confirmed(token) { saveDialer() }
         }
         if roll(3) == 0, let old = recorded.randomElement(using: &random) { _ = arrive(old) }
         if roll(3) == 0, !actsThree.isEmpty {
-            // It comes late, and its handshake is still there.
+            // Act 3 arrives late, while its handshake is pending.
             if table.use(actsThree.remove(at: roll(actsThree.count))) { saveListener() }
         }
         if roll(40) == 0 { crashListener() }
@@ -126,12 +119,10 @@ private struct TokenModel {
         }
     }
 
-    /// The way is free.
-    /// - Returns: whether the first dial of all opens a link, in one of its two rounds.
+    /// Whether the first undisturbed dial opens a link in one of its two rounds.
     mutating func meetsInTwoRounds() -> Bool { meets() || meets(ofDay: true) }
 
-    /// The way is free.
-    /// - Returns: whether the first dial of all opens a link.
+    /// Whether the first undisturbed dial opens a link.
     mutating func meets(ofDay: Bool = false) -> Bool {
         let token = show(ofDay: ofDay)
         guard arrive(token) else { return false }
@@ -143,7 +134,6 @@ private struct TokenModel {
 }
 
 @Suite struct TokenModelTests {
-    /// Days between the clocks.
     @Test(arguments: [0, 1, 2, 18_000] as [UInt32])
     func `after a thousand cuts, crashes and repetitions the first dial opens a link`(apart: UInt32) {
         for seed in 1...12 as ClosedRange<UInt64> {
@@ -151,7 +141,8 @@ private struct TokenModel {
             for cut in 1...1_000 {
                 model.disturb()
                 guard cut % 97 == 0 || cut == 1_000 else { continue }
-                // The second round is for a generation whose first frame was cut off: the day has brought it about.
+                // The second round covers a generation whose first frame was cut off: a token of the day brought it
+                // about.
                 let meets = apart > 1 ? model.meets() : model.meetsInTwoRounds()
                 #expect(meets, "seed \(seed), cut \(cut)")
                 let meetsAgain = model.meets()
