@@ -17,8 +17,9 @@ import tempfile
 
 SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODULES = ["Messaging", "Store"]
-# Parameters whose name says all have no description. The page Lifetime.md takes the place of the page of the type Lifetime.
-ACCEPTED = r"Parameter '.*' is missing documentation|Article 'Lifetime.md' \(Lifetime\) would override enumeration"
+# Parameters with clear names have no description. The pages Lifetime.md and Delivery.md replace those of the types.
+ACCEPTED = (r"Parameter '.*' is missing documentation|"
+            r"Article '(Lifetime|Delivery).md' \((Lifetime|Delivery)\) would override (enumeration|structure)")
 
 
 def run(*words):

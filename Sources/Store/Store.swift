@@ -1,47 +1,44 @@
 import Crypto
 import Glibc
 
-/// The node's disk: sealed messages that are gone after their time, for whoever holds the raw disk and the passphrase.
+/// The node's disk. Expired messages are unreadable even with the raw disk and the passphrase.
 ///
-/// The page ``Store`` describes the files and the order of writes: a grid of keys, one 4 KiB page per inbox (row) and one per
-/// expiry bucket (column), destroyed by overwriting in place. The store deals in opaque bytes and knows no protocol.
+/// The page ``Store`` describes the files and the order of writes. A grid of keys has one 4 KiB page per inbox (row)
+/// and one per expiry bucket (column), destroyed by overwriting in place. The store keeps opaque bytes and knows no
+/// protocol.
 ///
-/// This class has the calls; objects own the state. Each object is made with those that it uses, so that a later one uses
-/// earlier ones only.
+/// This class declares the calls; objects own the state. Each object uses only objects created before it.
 ///
-/// Used from one thread. Only the group commit runs on a thread of its own, and reports through a `@Sendable` closure.
-/// Time is an argument everywhere: milliseconds since the Unix epoch.
+/// Use it from one thread. Only the group commit has a thread of its own, and reports through a `@Sendable` closure.
+/// Times are arguments: milliseconds since the Unix epoch.
 package final class Store {
-    /// Most bytes of a message's payload.
+    /// Largest payload of a message in bytes.
     package static let maximumPayload = RecordFile.maximumPlaintext
-    /// Of the journal of a new home, in bytes.
+    /// Journal size of a new home in bytes.
     package static let journalByteCount = 8 << 20
-    /// A smaller one would be written out with nearly every commit.
+    /// A smaller journal would need a checkpoint with nearly every commit.
     package static let smallestJournalByteCount = 128 << 10
-    /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
+    /// Default limit of ``collect(limit:)``, in files: a millisecond or two.
     package static let collectLimit = DestroyedRows.collectLimit
 
-    /// Whether a passphrase protects the home.
     package var protection: Protection { keystore.protection }
-    /// What overwriting in place is worth here, and why.
     package let erasurePromise: ErasurePromise
-    /// What opening the home found overdue and destroyed.
+    /// Data that was overdue when the home was opened, and its destruction.
     package internal(set) var openingReport = ReapReport()
-    /// What is wrong on the disk, in words for `doctor` and `status`; each thing once.
+    /// Findings of damage on the disk, without duplicates, for `doctor` and `status`.
     package var damage: [String] { services.damage.entries }
     package var isLocked: Bool { services.isLocked }
     package var isReadOnly: Bool { services.isReadOnly }
-    /// The home is not where it was any more.
     package var isHomeGone: Bool { services.home.isGone }
 
     var isClosed: Bool { services.isClosed }
 
     var keystore: Keystore
-    /// A change has failed and the disk does not say what it has left.
+    /// A change of the keystore failed, so the copies on the disk are unknown.
     var isKeystoreStale = false
     let argon2Floor: Argon2Parameters
     var clock: ClockMark
-    /// Something else that an earlier run has left may be in the kernel's cache only.
+    /// Other data of an earlier run may be only in the kernel's cache.
     var isUnsettled = false
 
     let services: StoreServices
@@ -129,10 +126,10 @@ package final class Store {
 
     // MARK: - Tombstones
 
-    /// Most bytes of a tombstone's payload.
+    /// Largest payload of a tombstone in bytes.
     package static let maximumTombstonePayload = TombstonePage.maximumPayload
 
-    /// Durable when this returns.
+    /// Durable on return.
     package func addTombstone(keepUntil: Int64, payload: [UInt8]) throws(StoreError) -> TombstoneID {
         let id = randomBytes(16)
         let page = TombstonePage(id: id, version: 0, keepUntil: keepUntil, payload: payload)
@@ -141,7 +138,7 @@ package final class Store {
         return TombstoneID(bytes: id)
     }
 
-    /// Replaces the payload, durably and at no moment without either version; the old page is destroyed.
+    /// Replaces the payload durably: one of the two versions exists at every moment. Then destroys the old page.
     package func updateTombstone(_ id: TombstoneID, payload: [UInt8]) throws(StoreError) {
         try pages.tombstones.update(id, payload: payload, services.unlockedKeys())
     }
@@ -152,8 +149,8 @@ package final class Store {
         return pages.tombstones.all
     }
 
-    /// Destroys the page, locked or not.
-    /// - Throws: when it may still be there; ``reap(hide:destroy:)`` tries again.
+    /// Destroys the page, also while locked.
+    /// - Throws: when the page may still exist; ``reap(hide:destroy:)`` retries.
     package func removeTombstone(_ id: TombstoneID) throws(StoreError) {
         if isClosed { throw .locked }
         try pages.tombstones.remove(id)

@@ -1,21 +1,19 @@
 import Crypto
 
-/// Messages of inboxes.
 extension Store {
-    /// The inbox's row, to be used in place of its name where time counts. It is good until the inbox is destroyed or the
-    /// store is locked.
+    /// The inbox's row, for calls where lookup time counts. Valid until the inbox is destroyed or the store is locked.
     package func handle(_ id: RowID) throws(StoreError) -> Row { try grid.row(id) }
 
     // MARK: - Writing
 
-    /// Stores a message; it is durable when a later commit completes.
+    /// Stores a message; durable when a later commit completes.
     /// - Parameters:
-    ///   - id: new among what the inbox has in memory.
-    ///   - expiresAt: milliseconds since the epoch. At it the message is gone. It may be sooner than the tier's lifetime.
-    ///   - place: its place is this one or a later one.
-    ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
-    ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
-    ///     ``ReapReport`` names it. For the parts of attachments.
+    ///   - id: must not be among the messages that the inbox has in memory.
+    ///   - expiresAt: milliseconds since the epoch. It may come before the tier's lifetime ends.
+    ///   - place: the lowest place allowed.
+    ///   - isHidden: for attachment chunks. Only calls that take an identifier find the record: ``read(_:id:now:)``,
+    ///     ``contains(_:id:)``, ``update(_:id:payload:)`` and ``erase(_:id:)``. It has no place in the order, and no
+    ///     list, count or ``ReapReport`` includes it.
     @discardableResult package func append(
         _ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,
         isHidden: Bool = false
@@ -26,11 +24,11 @@ extension Store {
         ) { $0.copyBytes(from: payload) }
     }
 
-    /// The same without a copy of the payload: it is written where it is sealed.
+    /// The same without a copy: the payload is written where it is sealed.
     /// - Parameters:
-    ///   - row: of this store, see ``handle(_:)``.
+    ///   - row: from ``handle(_:)`` of this store.
     ///   - byteCount: of the payload.
-    ///   - write: writes all of the payload.
+    ///   - write: writes the whole payload.
     @discardableResult package func append(
         to row: Row, id: Bytes16, tier: Tier, expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
         isHidden: Bool = false, _ write: (UnsafeMutableRawBufferPointer) -> Void
@@ -40,26 +38,26 @@ extension Store {
             isHidden: isHidden, write)
     }
 
-    /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
-    /// message expires.
+    /// Stores a new version with the same expiry and place. The old ciphertext is overwritten when the message expires.
     package func update(_ id: RowID, id messageID: [UInt8], payload: [UInt8]) throws(StoreError) {
         try writer.update(id, id: messageID, payload: payload)
     }
 
-    /// Moves a live message or hidden record to another tier and expiry, sooner or later than before; identifier and order
-    /// stay, and the payload unless there is a new one. Durable when a later commit completes, and that commit overwrites the old ciphertext too: after
-    /// the new one is on the disk, so that the message is never lost. A crash in between leaves both; the new one is
-    /// served then, and the old one is overwritten when the inbox is read; if the new one's time has come by then, the old
-    /// one is served again. So the message goes at the later of its two expiries, at the latest.
+    /// Moves a live message or hidden record to another tier and expiry. Identifier and order stay, and the payload
+    /// unless a new one is given. A later commit makes it durable and then overwrites the old ciphertext.
+    ///
+    /// A crash in between leaves both versions. The new one is served then, and the next read of the inbox overwrites
+    /// the old one. If the new one has expired by then, the old one is served. So the message expires at the later of
+    /// its two expiries, at the latest.
     /// - Parameters:
     ///   - expiresAt: milliseconds since the epoch.
-    ///   - payload: a new one; `nil` for the one before.
+    ///   - payload: `nil` keeps the old one.
     /// - Throws: ``StoreError/unknownMessage`` too.
     package func reschedule(_ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8]? = nil)
         throws(StoreError)
     { try writer.reschedule(id, id: messageID, tier: tier, expiresAt: expiresAt, payload: payload) }
 
-    /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
+    /// Withdraws a message and overwrites all its versions; durable when a later commit completes.
     package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) { try writer.erase(id, id: messageID) }
 
     // MARK: - Reading
@@ -69,93 +67,90 @@ extension Store {
         try reader.read(id, id: messageID, now: now)
     }
 
-    /// Whether the message is stored; it may be due.
+    /// Whether the message is stored, even if it is due.
     package func contains(_ id: RowID, id messageID: [UInt8]) throws(StoreError) -> Bool {
         try reader.contains(id, id: messageID)
     }
 
-    /// Messages in the order of their arrival, all at once: of an inbox that others fill, see
-    /// ``visit(_:from:now:_:)``.
+    /// All messages in arrival order, in memory at once. For an inbox that others fill use ``visit(_:from:now:_:)``.
     /// - Parameters:
-    ///   - last: only so many, the latest.
-    ///   - after: only those after this message.
-    /// - Throws: ``StoreError/unknownMessage`` when `after` is not, or no longer, there.
+    ///   - last: at most this many, the latest.
+    ///   - after: only messages after this one.
+    /// - Throws: ``StoreError/unknownMessage`` when `after` is not stored.
     package func list(_ id: RowID, last: Int? = nil, after: [UInt8]? = nil, now: Int64) throws(StoreError)
         -> [StoredMessage]
     { try reader.list(id, last: last, after: after, now: now) }
 
-    /// How many messages of the inbox are not due.
     package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
         try reader.messageCount(id, now: now)
     }
 
-    /// Sealed bytes of everything live in the inbox, hidden records included, and in how many records. What was not read
-    /// since the inbox woke is counted as it lies on the disk, with versions and erased records.
+    /// Sealed bytes and number of all live records, hidden ones included. Segments not read since the inbox woke count
+    /// with their size on the disk, including old versions and erased records.
     package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {
         try reader.storedAmount(id)
     }
 
-    /// Visits the messages that are not due, the first to arrive first. Each is opened when it is its turn.
+    /// Visits the messages that are not due in arrival order, opening one at a time.
     /// - Parameters:
-    ///   - place: only those from this place on.
-    ///   - body: what is done with each; it says whether to go on.
+    ///   - place: the first place.
+    ///   - body: returns whether to continue.
     package func visit(
         _ id: RowID, from place: UInt64 = 0, now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) { try reader.visit(id, from: place, now: now, body) }
 
-    /// Visits the places of the messages that are not due, the last to arrive first, and opens none of them.
-    /// - Parameter place: only those from this place on.
+    /// Visits the places of messages that are not due, down to `place`, the last first, without opening them.
     package func visitPlaces(_ id: RowID, from place: UInt64 = 0, now: Int64, _ body: (_ place: UInt64) -> Bool)
         throws(StoreError)
     { try reader.visitPlaces(id, from: place, now: now, body) }
 
-    /// The place of a message; `nil` when it is not, or no longer, there, or hidden.
+    /// The place of a message; `nil` when it is not stored or hidden.
     package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
         try reader.place(id, of: messageID)
     }
 
-    /// The place that the next message gets, or a lower one than that.
+    /// A lower bound of the next message's place.
     package func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 { try reader.nextPlace(id) }
 
-    /// Whether the disk has given all that there is of an inbox. What it refuses once is asked for again after a second.
+    /// Whether every segment of the inbox could be read. Refused reads are retried after a second.
     package func isWhole(_ id: RowID) -> Bool { grid.rows[id].map { !$0.hasUnreadSegments } ?? true }
 
-    /// Identifiers of listed messages that are not due; none is opened.
+    /// Identifiers of listed messages that are not due, without opening them.
     /// - Parameters:
-    ///   - digits: the hexadecimal digits that they begin with.
-    ///   - limit: most of them.
+    ///   - digits: the hexadecimal digits of the prefix.
+    ///   - limit: the most results.
     package func messageIDs(_ id: RowID, beginningWith digits: [UInt8], limit: Int, now: Int64) throws(StoreError)
         -> [[UInt8]]
     { try reader.messageIDs(id, beginningWith: digits, limit: limit, now: now) }
 
-    /// Whether an inbox may have any: what was not read since the inbox woke is known to have had some, or none.
+    /// Whether the inbox may have hidden records. Unread segments tell by the bounds of their last record.
     package func hasHidden(_ id: RowID) throws(StoreError) -> Bool { try reader.hasHidden(id) }
 
-    /// Visits the identifiers of the hidden records, in no order; what they are, their owner knows. None is opened.
+    /// Visits the identifiers of hidden records in no order, without opening them.
     /// - Parameters:
-    ///   - place: only those that were appended behind messages with a lower one.
-    ///   - body: given each with the number of its payload's bytes; it says whether to go on.
+    ///   - place: only records appended after all messages with lower places.
+    ///   - body: gets each identifier and its payload's size, and returns whether to continue.
     package func visitHidden(
         _ id: RowID, from place: UInt64 = 0, _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) { try reader.visitHidden(id, from: place, body) }
 
     // MARK: - Statuses
 
-    /// - Returns: `nil` when the message is not, or no longer, there.
+    /// - Returns: `nil` when the message is not stored.
     package func locate(_ id: RowID, _ message: Bytes16) throws(StoreError) -> MessagePlace? {
         try reader.locate(id, message)
     }
 
-    /// Appends a status; durable when a later commit completes. It is in no list and no count, has no id, and no
-    /// ``ReapReport`` names it. What it says, and of which messages, its reader knows.
+    /// Appends a status record; durable when a later commit completes. It has no id, and no list, count or
+    /// ``ReapReport`` includes it. The caller defines its content.
     /// - Parameters:
-    ///   - row: of this store, see ``handle(_:)``.
-    ///   - tier: of the message that it concerns and that expires last: it needs to be there no longer.
-    ///   - expiresAt: when that one expires.
-    ///   - places: of the messages that it concerns, from the first to the last; all of them are stored already.
+    ///   - row: from ``handle(_:)`` of this store.
+    ///   - tier: of the concerned message that expires last.
+    ///   - expiresAt: the expiry of that message.
+    ///   - places: from the first to the last concerned message; all are stored already.
     ///   - byteCount: of the status.
-    ///   - write: writes all of it.
+    ///   - write: writes the whole status.
     package func appendStatus(
         to row: Row, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, byteCount: Int,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
@@ -172,10 +167,10 @@ extension Store {
         ) { $0.copyBytes(from: status) }
     }
 
-    /// Visits the statuses of an inbox that are not due, in the order in which they were appended.
+    /// Visits the statuses that are not due, in append order.
     /// - Parameters:
-    ///   - places: only those that concern messages from the first to the last of these, and perhaps others.
-    ///   - body: given each; it says whether to go on.
+    ///   - places: only statuses that concern at least one of these places.
+    ///   - body: returns whether to continue.
     package func visitStatuses(
         _ id: RowID, concerning places: ClosedRange<UInt64>, now: Int64,
         _ body: (_ status: [UInt8]) throws(StoreError) -> Bool

@@ -2,14 +2,13 @@ import Crypto
 import Glibc
 
 extension Store {
-    /// Makes a home: directory, preallocated page files, and last the keystore, which is what makes it one. All durable.
-    ///
-    /// An interrupted attempt can be repeated.
+    /// Creates a home: directory, preallocated page files, and last the keystore, which turns the directory into a
+    /// home. All durable. An interrupted attempt can be repeated.
     /// - Parameters:
     ///   - passphrase: for ``Protection/passphrase``; ignored otherwise.
-    ///   - journal: bytes of the journal.
-    /// - Throws: ``StoreError/alreadyInitialised(path:)``, ``StoreError/notEmpty(path:)``, and whatever is wrong with the
-    ///   place.
+    ///   - journal: size of the journal in bytes.
+    /// - Throws: ``StoreError/alreadyInitialised(path:)``, ``StoreError/notEmpty(path:)``, and errors of the
+    ///   directory's checks.
     package static func create(
         home path: String, protection: Protection, passphrase: borrowing SecretBytes?,
         fileSystem disk: any FileSystem = PosixFileSystem(), argon2: Argon2Parameters = .standard,
@@ -33,7 +32,7 @@ extension Store {
         }
         try home.takeLock()
         if home.isReadOnly { throw .readOnly(path: path) }
-        // Another process may have made the home before we had the lock.
+        // Another process may have created the home before we had the lock.
         let again = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
         if again.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
         try onDisk(path) { () throws(SystemError) in
@@ -60,11 +59,11 @@ extension Store {
         home.end()
     }
 
-    /// Opens a home, locked: takes its lock, checks modes and owners, and destroys everything overdue before anything
-    /// can be served. No passphrase is needed for that.
+    /// Opens a home, locked: takes its lock, checks modes and owners, and destroys all overdue data before any is
+    /// served. Needs no passphrase.
     /// - Parameters:
-    ///   - now: a time that is believed: what is overdue by it is destroyed for good.
-    ///   - argon2Floor: weaker stored parameters are refused by ``unlock(passphrase:)``; tests lower it.
+    ///   - now: a trusted time; data overdue by it is destroyed for good.
+    ///   - argon2Floor: ``unlock(passphrase:)`` refuses weaker stored parameters; tests lower it.
     package static func open(
         home path: String, fileSystem disk: any FileSystem = PosixFileSystem(), now: Int64,
         argon2Floor: Argon2Parameters = .standard, committingOn thread: CommitThread = .own
@@ -84,7 +83,7 @@ extension Store {
         return store
     }
 
-    /// `mayfly reap`: destroys what is overdue and leaves, without a passphrase.
+    /// `mayfly reap`: destroys overdue data and closes the home, without a passphrase.
     package static func reapHome(home path: String, fileSystem disk: any FileSystem = PosixFileSystem(), now: Int64)
         throws(StoreError) -> ReapReport
     {
@@ -94,7 +93,7 @@ extension Store {
     }
 
     /// Derives the keys and makes the inboxes readable.
-    /// - Parameter passphrase: not needed in key-file mode, and ignored.
+    /// - Parameter passphrase: ignored in key-file mode.
     /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``,
     ///   ``StoreError/overdueOnReadOnly(path:)``.
     package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
@@ -107,16 +106,15 @@ extension Store {
         loader.unlock(with: GridKeys(root: opened.root))
     }
 
-    /// What ``unlock(passphrase:)`` does first and longest, for any thread; `nil` for a home with a key file, where it
-    /// takes no time.
+    /// The slow first part of ``unlock(passphrase:)``, for any thread; `nil` for a home with a key file.
     package var stretching: PassphraseStretching? {
-        // What cannot be read now is refused, or read, when the passphrase is.
+        // A read error here shows again when the passphrase is checked.
         try? refreshKeystore()
         return protection == .passphrase ? PassphraseStretching(keystore: keystore, floor: argon2Floor) : nil
     }
 
     /// The rest of ``unlock(passphrase:)``.
-    /// - Parameter keys: of this store's ``stretching``.
+    /// - Parameter keys: from this store's ``stretching``.
     /// - Throws: ``StoreError/wrongPassphrase`` when the passphrase was changed meanwhile.
     package func unlock(with keys: StretchedKeys) throws(StoreError) {
         guard isLocked, !services.isClosed else { return }
@@ -128,17 +126,17 @@ extension Store {
 
     // MARK: - The protection
 
-    /// Protects the home by another passphrase, or by a key file; locked or not. Durable when this returns, and what
-    /// protected it before opens nothing any more.
+    /// Protects the home with another passphrase or with a key file, locked or not. Durable on return: the old secret
+    /// no longer opens the home.
     /// - Parameters:
-    ///   - old: not needed in key-file mode, and ignored.
+    ///   - old: ignored in key-file mode.
     ///   - new: `nil` for a key file.
-    /// - Throws: what ``rewrapping()``, ``Rewrapping/sealed(from:to:)`` and ``protect(by:)`` throw.
+    /// - Throws: the errors of ``rewrapping()``, ``Rewrapping/sealed(from:to:)`` and ``protect(by:)``.
     package func changeProtection(from old: borrowing SecretBytes?, to new: borrowing SecretBytes?) throws(StoreError) {
         try protect(by: try rewrapping().sealed(from: old, to: new))
     }
 
-    /// What ``changeProtection(from:to:)`` does longest, for any thread.
+    /// The slow part of ``changeProtection(from:to:)``, for any thread.
     /// - Throws: ``StoreError/readOnly(path:)``, and when the key file cannot be read.
     package func rewrapping() throws(StoreError) -> Rewrapping {
         if isReadOnly || isClosed { throw .readOnly(path: services.home.path) }
@@ -149,10 +147,10 @@ extension Store {
     }
 
     /// The rest of ``changeProtection(from:to:)``.
-    /// - Parameter root: of this store's ``rewrapping()``.
+    /// - Parameter root: from this store's ``rewrapping()``.
     /// - Throws: ``StoreError/wrongPassphrase`` when the passphrase was changed meanwhile,
-    ///   ``StoreError/invalidArgument(_:)`` for another key file in place of one. After a failure of the disk either secret may
-    ///   open the home, or both: the next one that does is the only one from then on.
+    ///   ``StoreError/invalidArgument(_:)`` for a new key file in place of an old one. After a disk error either secret
+    ///   may open the home, or both. The next one that opens it becomes the only one.
     package func protect(by root: RewrappedRoot) throws(StoreError) {
         let home = services.home
         if isReadOnly || isClosed { throw .readOnly(path: home.path) }
@@ -160,7 +158,7 @@ extension Store {
         guard keystore.copies.contains(root.opened) else { throw .wrongPassphrase }
         if let keyFile = root.keyFile {
             guard protection == .passphrase else { throw .invalidArgument("protection: there is a key file") }
-            // Of a change that was cut off; no copy is sealed by it.
+            // Left by an interrupted change; no copy is sealed by it.
             try KeyFile.destroy(in: home)
             try keyFile.write(in: home)
             try home.synchronize()
@@ -181,8 +179,7 @@ extension Store {
         isKeystoreStale = false
     }
 
-    /// Ends a change that was cut off, or repairs a damaged copy: the copy that has opened is the only one from now on, and a
-    /// key file that it does not need goes.
+    /// Completes an interrupted change or repairs a copy: keeps only the copy that opened, and a key file it needs.
     private func settleKeystore(by opened: KeystoreCopy) {
         guard !isReadOnly else { return }
         do throws(StoreError) {
@@ -191,10 +188,9 @@ extension Store {
         } catch { services.report("an unfinished change of the passphrase: \(error)") }
     }
 
-    /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
+    /// Commits appended data, wipes every key from memory, and serves no data until the next unlock.
     package func lock() { loader.lock() }
 
-    /// ``lock()``, then lets go of the home.
     package func close() {
         guard !isClosed else { return }
         lock()
@@ -210,11 +206,10 @@ extension Store {
 
     // MARK: - After a run that was cut off
 
-    // What an earlier run has left in the cache becomes durable before anything is built on it: an answer that we have a
-    // message, or a record behind others.
+    // Data in the cache must be durable before we acknowledge a message or append behind a record.
 
-    /// What a start reads, before it does; and everything else where nothing was refused. The key file was durable before it
-    /// had its name.
+    /// Makes the pages durable before the start reads them, and everything else if no barrier was refused. The key file
+    /// was durable before it had its name.
     private func settlePages() {
         guard let doubt = services.home.doubt, !isReadOnly else { return }
         if doubt == .unsynchronised, (try? services.disk.synchronizeAll(services.home.descriptor)) != nil {
@@ -238,7 +233,7 @@ extension Store {
         }
     }
 
-    /// The inboxes' files, which nothing has read yet: overdue keys are destroyed by now.
+    /// Makes the inboxes' files durable. Nothing has read them yet, and overdue keys are destroyed by now.
     private func settleInboxes() {
         guard let doubt = services.home.doubt, !isReadOnly else { return }
         do throws(StoreError) { try services.directories.settleAll(doubt) } catch {

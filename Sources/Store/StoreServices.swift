@@ -1,7 +1,6 @@
 import Crypto
 
-/// What every object of an open store uses: the home and its disk, the journal and its commits, the latest moment known, and
-/// the keys while the store is unlocked.
+/// Services shared by the objects of an open store.
 final class StoreServices {
     static let inboxesName = "inboxes"
 
@@ -15,15 +14,14 @@ final class StoreServices {
     let writer: FileWriter
     let commits: GroupCommit
 
-    /// While the store is unlocked.
     var keys: GridKeys?
     var isClosed = false
-    /// The latest moment known: from the opening of the home and from the last reap.
+    /// The latest known time, from the opening of the home and from reaps.
     var latestHide: Int64
     var nonces = NoncePool()
     private var nextFileNumber = 0
 
-    /// - Parameter inboxes: the directory of that name; these objects close it.
+    /// - Parameter inboxes: the directory's descriptor; these objects close it.
     init(_ home: HomeDirectory, inboxes: FileDescriptor, now: Int64, committingOn thread: CommitThread) {
         self.home = home
         damage = DamageList()
@@ -42,10 +40,8 @@ final class StoreServices {
 
     var isLocked: Bool { keys == nil }
     var isReadOnly: Bool { home.isReadOnly }
-    /// Of a file in the directory of an inbox.
     func inboxPath(_ path: String) -> String { "\(directories.path)/\(path)" }
 
-    /// Notes damage once.
     func report(_ what: String) { damage.report(what) }
 
     func unlockedKeys() throws(StoreError) -> GridKeys {
@@ -58,13 +54,11 @@ final class StoreServices {
         return nextFileNumber
     }
 
-    /// A commit for the store's own sake. It takes along what others have buffered, so a failure is told to their commit,
-    /// the next one.
+    /// An internal commit. It includes callers' buffered data, so a caller's next commit reports its failure.
     func commitUntold(withCheckpoint: Bool = false) {
         commits.commit(now: latestHide, withCheckpoint: withCheckpoint, nil)
     }
 
-    /// Drops a file nobody will read again: what is buffered is forgotten.
     func discard(_ file: RecordFile) {
         commits.forget(file)
         openFiles.close(file)

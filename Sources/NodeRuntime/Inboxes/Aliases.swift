@@ -1,7 +1,7 @@
 import Crypto
 import Messaging
 
-/// Aliases of conversations, and the named peers of members who joined by a sent invite. Local to this node (Inbox.md).
+/// Aliases of conversations, and named peers of members who joined by a sent invite. Local to this node (Delivery.md).
 final class Aliases: CorePart {
     let core: ProtocolCore
     private let unread: UnreadInboxes

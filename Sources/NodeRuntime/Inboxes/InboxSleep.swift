@@ -5,7 +5,7 @@ import NIOCore
 import Store
 import Wire
 
-/// Puts inboxes to sleep and wakes them (Inbox.md), at the core's request.
+/// Puts inboxes to sleep and wakes them (Delivery.md), at the core's request.
 final class InboxSleep: CorePart {
     let core: ProtocolCore
     private let unread: UnreadInboxes

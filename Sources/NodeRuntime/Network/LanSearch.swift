@@ -4,7 +4,7 @@ import Messaging
 import NIOCore
 import Transport
 
-/// Finds members on the same network without known addresses (LanDiscovery.md): state machine, sockets and timer.
+/// Finds members on the same network without known addresses (Discovery.md): state machine, sockets and timer.
 ///
 /// On the node's loop alone. A pair is named by its routing number. It queries the node through ``Events``.
 final class LanSearch {

@@ -5,7 +5,7 @@ import NIOPosix
 import Synchronization
 import Transport
 
-/// Port mappings at default gateways (PortMapping.md): a state machine for each local address toward a gateway, and the
+/// Port mappings at default gateways (Discovery.md): a state machine for each local address toward a gateway, and the
 /// thread for requests.
 ///
 /// On the node's loop alone. It queries the node through ``Events``.

@@ -1,12 +1,12 @@
 import Crypto
 
 extension FixedWidthInteger {
-    /// The integer as the store's files have it: little-endian.
+    /// Little-endian, as in all files of the store.
     var littleEndianBytes: [UInt8] { withUnsafeBytes(of: littleEndian) { Array($0) } }
 }
 
 extension Collection<UInt8> {
-    /// The little-endian integer at `offset`, or `nil` if there are too few bytes.
+    /// The little-endian integer at `offset`, or `nil` if it reaches past the end.
     func integer<Value: FixedWidthInteger>(_ type: Value.Type, at offset: Int) -> Value? {
         let width = MemoryLayout<Value>.size
         guard offset >= 0, offset <= count - width else { return nil }
@@ -19,11 +19,11 @@ extension Collection<UInt8> {
     }
 }
 
-/// The first bytes of a file or a page: its kind, and the number of its format, a digit.
+/// The magic at the start of a file or page: its kind, then a digit for the format version.
 struct Magic: Sendable {
     let bytes: [UInt8]
 
-    /// - Parameter name: kind and digit, without the zeros that fill the eight bytes.
+    /// - Parameter name: kind and digit, without the zero padding to eight bytes.
     init(_ name: StaticString) {
         let name = name.withUTF8Buffer { Array($0) }
         bytes = name + [UInt8](repeating: 0, count: 8 - name.count)
@@ -31,7 +31,7 @@ struct Magic: Sendable {
 
     func begins(_ found: some Collection<UInt8>) -> Bool { found.starts(with: bytes) }
 
-    /// The same kind with a higher digit: a later version of the program has made it.
+    /// Whether `found` has the same kind and a higher digit: a later version of the program wrote it.
     func isLater(_ found: some Collection<UInt8>) -> Bool {
         guard let digit = bytes.lastIndex(where: { $0 != 0 }) else { return false }
         let found = Array(found.prefix(bytes.count))
@@ -41,18 +41,16 @@ struct Magic: Sendable {
 }
 
 extension Bytes16 {
-    /// An identifier as callers give it.
     static func parse(_ bytes: [UInt8]) throws(StoreError) -> Bytes16 {
         guard let id = Bytes16(bytes) else { throw .invalidArgument("message identifier: 16 bytes wanted") }
         return id
     }
 
-    /// The hexadecimal digits that identifiers begin with.
     struct Prefix {
         private let digits: Bytes16
         private let mask: Bytes16
 
-        /// `nil` when there are more than an identifier has, or one is above 15.
+        /// `nil` for more than 32 digits, or a digit above 15.
         init?(digits: [UInt8]) {
             guard digits.count <= 32, digits.allSatisfy({ $0 < 16 }) else { return nil }
             var (value, mask) = ([UInt8](repeating: 0, count: 16), [UInt8](repeating: 0, count: 16))

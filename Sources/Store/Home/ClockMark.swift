@@ -1,8 +1,7 @@
 import Crypto
 import Glibc
 
-/// The clock's high-water mark (Store.md, "clock"): two copies of value and check, in sectors of their own, written
-/// in turn.
+/// Clock high-water mark: two copies of value and check, each in its own sector, written in turn (Store.md, "clock").
 struct ClockMark {
     static let name = "clock"
     private static let spacing: Int64 = 512
@@ -12,9 +11,9 @@ struct ClockMark {
     private let path: String
     private(set) var value: Int64 = 0
     private var next: Int64 = 0
-    /// The value was read when an earlier run had left it in the cache, and may not be on the disk.
+    /// The value was read from the kernel's cache after an interrupted run; it may not be on the disk.
     var isInDoubt = false
-    /// Neither copy could be read, or one says what no clock does.
+    /// Neither copy can be read, or one holds a time outside `Tier.times`.
     private(set) var isDamaged = false
 
     static func create(in home: HomeDirectory) throws(StoreError) {
@@ -53,7 +52,7 @@ struct ClockMark {
 
     func close() { disk.close(file) }
 
-    /// The value once more, to the copy that is older: see ``Doubt/refused``.
+    /// Writes the value again, to the older copy: see ``Doubt/refused``.
     mutating func rewrite() throws(StoreError) { if value > 0 { try save(value) } }
 
     mutating func save(_ value: Int64) throws(StoreError) {
@@ -67,7 +66,7 @@ struct ClockMark {
         next = 1 - next
     }
 
-    /// The mark in a file that somebody else may be writing; `nil` when neither copy can be read.
+    /// Reads the clock mark of a file that another process may be writing. `nil`: neither copy can be read.
     static func read(_ file: FileDescriptor, _ disk: any FileSystem) -> Int64? {
         let values = [Int64(0), 1].compactMap { copy -> Int64? in
             (try? disk.read(file, at: copy * spacing, count: 16)).flatMap(decode)
@@ -75,7 +74,7 @@ struct ClockMark {
         return values.filter(Tier.times.contains).max()
     }
 
-    /// The check has no key: whoever writes the file may have any time in it.
+    /// The check has no key, so anyone who can write the file can set any time.
     private static func decode(_ bytes: [UInt8]) -> Int64? {
         bytes.integer(Int64.self, at: 0).flatMap { bytes == encode($0) ? $0 : nil }
     }

@@ -1,6 +1,6 @@
-/// Damage on the disk in words, for `doctor` and `status`: each thing once, the newest ones.
+/// The newest findings of damage on the disk, without duplicates, for `doctor` and `status`.
 final class DamageList {
-    /// Most entries; beyond it the oldest go.
+    /// The oldest entries are dropped beyond this number.
     private static let limit = 100
     private var newest: [String] = []
     private var isCut = false
@@ -17,6 +17,6 @@ final class DamageList {
         isCut = true
     }
 
-    /// A write that has failed. A full disk is no damage.
+    /// Reports a failed write. A full disk is not damage.
     func report(_ what: String, of error: StoreError) { if error.kind != .full { report("\(what): \(error)") } }
 }

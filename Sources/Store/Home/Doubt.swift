@@ -1,21 +1,22 @@
 import Crypto
 import Glibc
 
-/// Why what is read of a home may be in the kernel's cache only, to be lost with the next power cut; the worst is greatest.
+/// Why data that was read may be only in the kernel's cache, to be lost with a power cut. The worst is the greatest.
 enum Doubt: Int, Comparable {
-    /// A process was killed before its barriers, or a full disk has taken a part of a write.
+    /// A process was killed before its barriers, or a full disk took only part of a write.
     case unsynchronised
-    /// The disk has refused a barrier: the kernel takes such pages for clean and does not write them again, whatever fsync
-    /// says next time (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    /// The disk refused a barrier. The kernel then marks those pages clean and never writes them again, whatever later
+    /// fsyncs return (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
     case refused
 
     static func < (left: Doubt, right: Doubt) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// How a run has gone so far, in the lock file after the process number. Without an fsync: a mark that a power cut takes
-/// along is not needed any more. What the kernel calls its boot id would tell, but in some containers it is not the kernel's.
+/// How the last run ended, in the lock file after the process number. It is written without fsync: a power cut that
+/// loses the mark also empties the cache, so nothing is left in doubt. The kernel's boot id would not do: in some
+/// containers it is not the kernel's.
 enum RunMark: String {
-    /// All that it has written is durable.
+    /// Everything written is durable.
     case ended = "ended   "
     case running = "running "
     case refused = "refused "
@@ -24,7 +25,7 @@ enum RunMark: String {
     private static let byteCount = 8
 
     func write(to file: FileDescriptor, on disk: any FileSystem) {
-        // A full disk does not matter: there is room in the file's block.
+        // A full disk does not matter: the file's block has room.
         try? disk.write(file, at: Self.offset, Array(rawValue.utf8))
     }
 
@@ -38,7 +39,7 @@ enum RunMark: String {
     }
 }
 
-/// Directories of inboxes whose files may be in the kernel's cache only.
+/// Directories of inboxes whose files may be only in the kernel's cache.
 final class UnsettledDirectories {
     private var doubts: [String: Doubt] = [:]
     var isEmpty: Bool { doubts.isEmpty }
@@ -50,7 +51,7 @@ final class UnsettledDirectories {
 }
 
 extension FileSystem {
-    /// Writes what is read of a file in the place where it is. What cannot be read is not in the cache.
+    /// Writes the file's contents back in place. Sectors that cannot be read are skipped: they are not in the cache.
     func rewrite(_ file: FileDescriptor, byteCount: Int64) throws(SystemError) {
         let run: Int64 = 1 << 20
         let sector: Int64 = 4_096

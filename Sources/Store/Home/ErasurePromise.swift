@@ -1,16 +1,15 @@
 import Glibc
 
-/// What overwriting a page is worth where the home lies.
+/// How reliably overwriting a page destroys it, on the file system that holds the home.
 package enum Erasure: String, Sendable {
-    /// The file system writes over the same blocks (SSD wear-levelling may still keep an old one).
+    /// The file system overwrites the same blocks. SSD wear-levelling may still keep an old block.
     case inPlace = "in-place"
     /// Old blocks may survive: copy-on-write, a data journal, a network, unencrypted swap.
     case bestEffort = "best-effort"
-    /// Nothing reaches a disk.
+    /// The data never reaches a disk.
     case ram
 }
 
-/// The promise and why, in words for people.
 package struct ErasurePromise: Equatable, Sendable {
     package let erasure: Erasure
     package let reason: String
@@ -20,12 +19,12 @@ package struct ErasurePromise: Equatable, Sendable {
         self.reason = reason
     }
 
-    /// Decides from what the kernel says. Pure, so that every case can be tested.
+    /// Decides from the kernel's data. A pure function, so tests cover every case.
     /// - Parameters:
     ///   - fileSystem: the type in `/proc/self/mountinfo`, such as `ext4`.
     ///   - options: the comma-separated super-block options of the mount, or an empty string.
-    ///   - hasInlineData: whether a small file lies in its inode, and so in the metadata journal.
-    ///   - plainSwap: an active swap device that is not known to be encrypted or in RAM.
+    ///   - hasInlineData: a small file lies in its inode, and so in the metadata journal.
+    ///   - plainSwap: an active swap device not known to be encrypted or in RAM.
     package static func decide(fileSystem: String, options: String, hasInlineData: Bool, plainSwap: String?)
         -> ErasurePromise
     {
@@ -86,7 +85,7 @@ extension PosixFileSystem {
         return nil
     }
 
-    /// A file of /proc or /sys, whose size is not known beforehand.
+    /// Reads a file of /proc or /sys, whose size is not known beforehand.
     private func text(_ path: String) -> String {
         guard let file = try? open(path, in: nil, []) else { return "" }
         defer { close(file) }

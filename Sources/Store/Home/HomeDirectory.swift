@@ -1,17 +1,17 @@
 import Glibc
 
-/// The home directory, checked: ours, closed to others, no symbolic link in place of a file, and nobody else's while we
-/// hold its lock.
+/// The home directory after its checks: owned by us, closed to others, no file replaced by a symbolic link. While we
+/// hold its lock no other process opens the home.
 final class HomeDirectory {
     let disk: WatchedDisk
     let path: String
     let descriptor: FileDescriptor
     private(set) var isReadOnly = false
     private var lock: FileDescriptor?
-    /// What has to be settled before anything that is read here is built on.
+    /// If not `nil`, recovery must first make the files of the earlier run durable.
     private(set) var doubt: Doubt?
 
-    /// Opens and checks a home and the directories above it; takes no lock yet.
+    /// Opens and checks a home and the directories above it. Does not take the lock.
     init(_ path: String, disk: any FileSystem) throws(StoreError) {
         let path = Self.trimmed(path)
         let disk = WatchedDisk(disk)
@@ -28,7 +28,7 @@ final class HomeDirectory {
             default: throw StoreError(error, path: path)
             }
         }
-        // From here on everything is initialised, so that a throw runs `deinit`, which closes.
+        // All properties are initialised from here on, so a throw runs `deinit`, which closes the descriptor.
         let status = try onDisk(path) { () throws(SystemError) in try disk.status(descriptor) }
         try Self.checkOwner(status, path, disk)
         guard status.mode & 0o077 == 0 else { throw .unsafeMode(path: path, mode: status.mode, expected: 0o700) }
@@ -47,13 +47,12 @@ final class HomeDirectory {
 
     func path(_ name: String) -> String { path + "/" + name }
 
-    /// Somebody has removed or moved the home although we hold its lock.
+    /// The home was removed or moved although we hold its lock.
     var isGone: Bool {
         do throws(SystemError) { _ = try disk.status(path: path("lock")) } catch { return error.code == ENOENT }
         return false
     }
 
-    /// A file of the home must be a file, ours, and closed to others.
     @discardableResult func check(_ file: FileDescriptor, _ name: String) throws(StoreError) -> FileStatus {
         let status = try onDisk(path(name)) { () throws(SystemError) in try disk.status(file) }
         guard status.kind == .file else { throw .damaged(what: path(name)) }
@@ -62,7 +61,6 @@ final class HomeDirectory {
         return status
     }
 
-    /// Opens a file of the home, or says that this is no home.
     func open(_ name: String, _ access: FileAccess) throws(StoreError) -> FileDescriptor {
         let file: FileDescriptor
         do throws(SystemError) { file = try disk.open(name, in: descriptor, access) } catch {
@@ -79,7 +77,7 @@ final class HomeDirectory {
         return file
     }
 
-    /// Takes the lock for as long as this object lives, and writes our process number into it.
+    /// Takes the lock until this object is closed, and writes our process number into it.
     /// - Returns: a descriptor of a small file, for ``FileSystem/erasurePromise(home:smallFile:)``.
     @discardableResult func takeLock() throws(StoreError) -> FileDescriptor {
         let name = "lock"
@@ -98,7 +96,7 @@ final class HomeDirectory {
             if !isReadOnly {
                 var text = Array("\(getpid())\n".utf8)
                 text += [UInt8](repeating: UInt8(ascii: " "), count: max(0, Int(RunMark.offset) - text.count))
-                // For people and error messages only, so a full disk does not matter.
+                // The number only informs users, so a full disk does not matter.
                 try? disk.write(file, at: 0, text)
                 doubt = RunMark.doubt(of: file, on: disk)
                 if doubt != .refused { RunMark.running.write(to: file, on: disk) }
@@ -112,10 +110,10 @@ final class HomeDirectory {
         return file
     }
 
-    /// At the first refusal from here on, whoever opens the home next is told.
+    /// Marks the lock file at the first refused barrier from now on, for the next process that opens the home.
     private func watch(_ file: FileDescriptor) { disk.watch { RunMark.refused.write(to: file, on: $0) } }
 
-    /// All that an earlier run has left is durable.
+    /// Everything the earlier run left is durable.
     func settle() {
         guard let lock, !isReadOnly else { return }
         doubt = nil
@@ -124,7 +122,7 @@ final class HomeDirectory {
         watch(lock)
     }
 
-    /// Just before ``close()``, when all is written: says what is in doubt.
+    /// Writes the final run mark, just before ``close()``, when all data is written.
     func end() {
         guard let lock, !isReadOnly else { return }
         switch [doubt, disk.doubt].compactMap({ $0 }).max() {
@@ -151,8 +149,8 @@ final class HomeDirectory {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// Whoever can rename a directory above the home can replace it: each must belong to us or to root and be writable
-    /// by nobody else, unless it is sticky.
+    /// A user who can rename a directory above the home can replace the home. So each of them must belong to us or
+    /// root, and only its owner may write to it unless it is sticky.
     static func checkParents(of path: String, disk: any FileSystem) throws(StoreError) {
         var directory: String
         do throws(SystemError) { directory = try disk.canonicalPath(parent(of: path)) } catch {

@@ -1,17 +1,17 @@
 import Crypto
 
-/// What can be seen of a home without its lock and without its keys: for `mayfly doctor`.
+/// A view of a home without its lock and keys, for `mayfly doctor`.
 package struct HomeInspection: Sendable {
-    /// How many of the two copies of the keystore can be read.
     package let keystoreCopyCount: Int
     package let protection: Protection
-    /// The latest time ever saved, in milliseconds since the epoch; `nil` when neither copy can be read.
+    /// The latest time ever saved, in milliseconds since the epoch. `nil`: neither copy can be read.
     package let clockMark: Int64?
     package let erasurePromise: ErasurePromise
     private let keystore: Keystore
 
     /// Checks owner, modes and the directories above, and changes nothing.
-    /// - Throws: what ``Store/open(home:fileSystem:now:argon2Floor:committingOn:)`` would say of the place.
+    /// - Throws: the errors with which ``Store/open(home:fileSystem:now:argon2Floor:committingOn:)`` refuses the
+    ///   directory.
     package init(home path: String, fileSystem disk: any FileSystem = PosixFileSystem()) throws(StoreError) {
         let home = try HomeDirectory(path, disk: disk)
         defer { home.close() }
@@ -37,8 +37,8 @@ package struct HomeInspection: Sendable {
 }
 
 extension HomeDirectory {
-    /// Refuses what a start must not touch: files that others may use, and pages of a later format. Nothing is written, and
-    /// what cannot be read is left to its reader.
+    /// Refuses a home with files that others may use, or pages of a later format. Writes nothing. An unreadable file is
+    /// left to its own reader to report.
     func checkFiles() throws(StoreError) {
         let files: [(name: String, magic: Magic?)] = [
             ("lock", nil), (ClockMark.name, nil), (KeyFile.name, nil), (SlotFile.rowsName, nil),

@@ -1,7 +1,6 @@
 import CLinux
 import Glibc
 
-/// The kernel's file system.
 package struct PosixFileSystem: FileSystem {
     package init() {}
 
@@ -19,7 +18,7 @@ package struct PosixFileSystem: FileSystem {
         if access.contains(.durable) { flags |= O_DSYNC }
         let file = try retrying("open") { openat(directory ?? AT_FDCWD, name, flags, 0o600) }
         if access.contains(.create) {
-            // The umask may have taken bits away.
+            // The umask may have cleared bits.
             do throws(SystemError) { _ = try retrying("fchmod") { fchmod(file, 0o600) } } catch {
                 close(file)
                 throw error
@@ -29,7 +28,7 @@ package struct PosixFileSystem: FileSystem {
     }
 
     package func close(_ file: FileDescriptor) {
-        // Nothing can be done about an error here; what must be durable was synchronised.
+        // An error here has no remedy; data that must be durable was synchronised before.
         _ = Glibc.close(file)
     }
 
@@ -50,7 +49,7 @@ package struct PosixFileSystem: FileSystem {
 
     package func write(_ file: FileDescriptor, at offset: Int64, _ bytes: [UInt8]) throws(SystemError) {
         guard !bytes.isEmpty else { return }
-        // O_DIRECT wants aligned memory; only whole pages can come from a direct file.
+        // O_DIRECT needs aligned memory, and a direct file is only written in whole pages.
         if bytes.count.isMultiple(of: Self.alignment) {
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: bytes.count, alignment: Self.alignment)
             defer { buffer.deallocate() }
@@ -101,7 +100,7 @@ package struct PosixFileSystem: FileSystem {
     }
 
     package func list(_ directory: FileDescriptor) throws(SystemError) -> [String] {
-        // The stream owns its descriptor, so it gets one of its own.
+        // `fdopendir` takes ownership of its descriptor, so it gets a new one.
         let own = try open(".", in: directory, .directory)
         guard let stream = fdopendir(own) else {
             let code = errno
@@ -152,7 +151,7 @@ package struct PosixFileSystem: FileSystem {
 
     private static let alignment = 4_096
 
-    /// `O_DIRECT`, which Glibc's module map does not carry (asm-generic/fcntl.h, and arm's own).
+    /// `O_DIRECT` is missing in Glibc's module map (asm-generic/fcntl.h; arm has its own value).
     private static let direct: Int32 = {
         #if arch(arm64) || arch(arm)
             return 0o200000

@@ -1,4 +1,4 @@
 enum Retry {
-    /// How long after a failure the next attempt is due, in milliseconds.
+    /// Milliseconds between a failure and the next attempt.
     static let interval: Int64 = 1_000
 }

@@ -1,47 +1,41 @@
 import Glibc
 
-/// What can go wrong with the store, in words for people: what and where in ``description``, what to do in ``advice``.
+/// An error of the store in words for users: ``description`` says what and where, ``advice`` says what to do.
 package enum StoreError: Error, Equatable {
     case wrongPassphrase
     case passphraseNeeded
     case locked
-    /// Another process holds the home's lock; its process number if the lock file says.
+    /// Another process holds the home's lock. `pid` is the process number in the lock file, if there is one.
     case homeInUse(pid: Int32?)
     case notAHome(path: String)
     case alreadyInitialised(path: String)
-    /// A directory that is to become a home holds foreign files.
+    /// The directory for a new home holds foreign files.
     case notEmpty(path: String)
     case unsafeMode(path: String, mode: UInt32, expected: UInt32)
     case foreignOwner(path: String, owner: UInt32)
     case symlink(path: String)
     case readOnly(path: String)
-    /// No space or quota left.
     case full(path: String)
-    /// A part that the rest does not need.
+    /// Damage in a part that the rest of the home does not need.
     case damaged(what: String)
-    /// Both copies of the keystore, or the key file: nothing in the home opens without them.
+    /// Both copies of the keystore, or the key file, are damaged. Nothing in the home opens without them.
     case keysDamaged(path: String)
-    /// A file of the home that must be there is not.
     case missing(path: String)
-    /// The stored Argon2id parameters are below the floor: someone may have weakened the keystore.
+    /// The stored Argon2id parameters are below the floor: the keystore may have been weakened on purpose.
     case weakKeystore(iterations: UInt64, memoryByteCount: UInt64)
-    /// Argon2id could not get its memory, in bytes.
     case outOfMemory(byteCount: Int)
-    /// Something should have been destroyed already and this disk cannot be written.
     case overdueOnReadOnly(path: String)
     case unknownRow
     case unknownMessage
     case duplicateMessage
     case unknownTombstone
-    /// More bytes than fit; the limit in bytes.
+    /// `limit` in bytes.
     case tooLarge(limit: Int)
-    /// An identifier that does not have 16 bytes, or a time outside what a clock can show.
+    /// An identifier that is not 16 bytes long, or a time outside `Tier.times`.
     case invalidArgument(String)
     case io(path: String, operation: String, code: Int32)
-    /// A later version of the program has made this file.
     case newerFormat(path: String)
 
-    /// For exit codes.
     package enum Kind: String, Sendable {
         case passphrase, locked, busy, missing, exists, permission, readOnly, full, damaged, resources, misuse, io
     }
@@ -108,7 +102,6 @@ extension StoreError: CustomStringConvertible {
         }
     }
 
-    /// What the person in front of the machine can do next.
     package var advice: String {
         switch self {
         case .wrongPassphrase: "try again; there is no way to recover a lost passphrase"
@@ -141,7 +134,6 @@ extension StoreError: CustomStringConvertible {
     }
 }
 
-/// `0o700` as people write it.
 private func octal(_ mode: UInt32) -> String {
     let digits = String(mode, radix: 8)
     return String(repeating: "0", count: max(0, 4 - digits.utf8.count)) + digits

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A disk that remembers what has failed of a write: from then on what is read may be in the kernel's cache only.
+/// A disk that remembers failed writes: after one, data that is read may be only in the kernel's cache.
 final class WatchedDisk: FileSystem {
     private let disk: any FileSystem
     private struct State {
@@ -11,11 +11,10 @@ final class WatchedDisk: FileSystem {
 
     init(_ disk: any FileSystem) { self.disk = disk }
 
-    /// The worst since ``watch(_:)``.
     var doubt: Doubt? { state.withLock { $0.doubt } }
 
-    /// Forgets what has failed so far.
-    /// - Parameter action: called once, on whatever thread it happens, at the first refusal from now on.
+    /// Forgets earlier failures.
+    /// - Parameter action: called once, on the failing thread, at the first refused barrier from now on.
     func watch(_ action: @escaping @Sendable (any FileSystem) -> Void) {
         state.withLock { $0 = State(onRefusal: action) }
     }

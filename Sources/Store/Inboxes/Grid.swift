@@ -19,15 +19,14 @@ final class Grid {
     private let pages: KeyPages
     private(set) var rows: [RowID: Row] = [:]
     private(set) var rowOfSlot: [UInt32: Row] = [:]
-    /// The pseudo-row that fan-out lists belong to.
+    /// The pseudo-row that owns the fan-out lists.
     private(set) var controlRow: Row?
     private(set) var columns: [Int: Column] = [:]
-    /// By the tag that sidecars carry.
+    /// Keyed by the column tag in sidecars.
     private(set) var columnOfTag: [[UInt8]: Column] = [:]
-    /// The column that appends to a bucket use.
     private var columnOfBucket: [BucketKey: Column] = [:]
     private(set) var segments: [Int: Segment] = [:]
-    /// Directories of the rows that were live when the store was locked.
+    /// Directories of the rows that were live at the lock.
     private var rowsAtLock: [RowID: String] = [:]
 
     init(_ services: StoreServices, pages: KeyPages) {
@@ -43,7 +42,6 @@ final class Grid {
         return row
     }
 
-    /// The live row a fuse names.
     func row(of fuse: ColumnHeader) throws(StoreError) -> Row? {
         guard let row = rowOfSlot[fuse.rowSlot], try pages.rows.fingerprint(fuse.rowSlot) == fuse.rowFingerprint else {
             return nil
@@ -61,10 +59,8 @@ final class Grid {
         rowOfSlot[row.id.slot] = nil
     }
 
-    /// The directory of a row that was live when the store was locked; it is destroyed now.
     func takeRowAtLock(_ id: RowID) -> String? { rowsAtLock.removeValue(forKey: id) }
 
-    /// Whether the row's fuse has burnt down.
     func isDue(_ row: Row, _ now: Int64) -> Bool {
         guard row !== controlRow, let moment = row.fuse else { return false }
         return moment <= max(now, services.latestHide)
@@ -72,7 +68,7 @@ final class Grid {
 
     // MARK: - Columns
 
-    /// The column for a tier and an expiry, its page durable before this returns.
+    /// The column for a tier and an expiry. Its page is durable on return.
     func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
         let keys = try services.unlockedKeys()
         let key = BucketKey(tier, tier.bucket(expiresAt: expiresAt))
@@ -82,7 +78,6 @@ final class Grid {
         return column
     }
 
-    /// `nil` when there is none.
     func existingColumn(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column? {
         _ = try services.unlockedKeys()
         return columnOfBucket[BucketKey(tier, tier.bucket(expiresAt: expiresAt))]
@@ -109,7 +104,7 @@ final class Grid {
         segment.column.segments[segment.file.number] = segment
     }
 
-    /// Its row forgets it by itself.
+    /// The caller removes the segment from its row.
     func remove(_ segment: Segment) {
         segments[segment.file.number] = nil
         segment.column.segments[segment.file.number] = nil
@@ -122,7 +117,7 @@ final class Grid {
         self.controlRow = controlRow
     }
 
-    /// Wipes every secret. Bytes that are sealed already can still be written.
+    /// Wipes every secret. Sealed bytes can still be written.
     func wipe() {
         rowsAtLock = rows.mapValues(\.directoryOnce)
         for row in rows.values { row.wipe() }
@@ -130,7 +125,7 @@ final class Grid {
         for column in columns.values { column.secret.wipe() }
     }
 
-    /// Forgets everything but which rows there are.
+    /// Forgets everything except which rows exist.
     func end() {
         for column in columns.values { column.segments = [:] }
         for row in rows.values {

@@ -2,19 +2,18 @@ import Crypto
 import DequeModule
 import Glibc
 
-/// The directory `inboxes`: the names of the directories in it, before, during and after the life of their inboxes.
+/// The directory `inboxes`: names of the inbox directories before, during and after the life of their inboxes.
 ///
-/// `D` belongs to an inbox; `D.gone` to one that was destroyed on purpose, until it is removed; `D.lost-T` to no key page,
-/// since the time T.
+/// `D` belongs to an inbox. `D.gone` belonged to an inbox destroyed on purpose and is being removed. `D.lost-T` has had
+/// no key page since the time T.
 final class InboxDirectories {
-    /// How long a directory is kept that belongs to no key page, in milliseconds: seven days.
+    /// How long a directory without a key page is kept, in milliseconds: seven days.
     static let lostInterval: Int64 = 7 * 24 * 3_600_000
     private static let goneSuffix = ".gone"
     private static let lostSuffix = ".lost-"
 
-    /// What is left of destroyed inboxes and buckets on the disk.
     private enum Remains: Sendable {
-        /// Renamed already.
+        /// Already renamed.
         case directory(String)
         case segment(directory: String, stem: String)
     }
@@ -25,17 +24,15 @@ final class InboxDirectories {
     private let isReadOnly: Bool
     private let damage: DamageList
     private let sweeper: Sweeper
-    /// Directories whose files may be in the kernel's cache only.
     let unsettled = UnsettledDirectories()
-    /// Something was renamed since the names were last synchronised.
+    /// A directory was renamed since the names were last synchronised.
     private var hasAbandoned = false
     /// A directory could not be renamed.
     private var hasStrays = false
-    /// Named by pages that were destroyed.
     private var destroyed: Set<String> = []
-    /// Those that belong to no key page, and until when they are kept.
+    /// Directories without a key page, and until when they are kept.
     private var lost: [String: Int64] = [:]
-    /// The directory of an inbox may have another name: that of one that was set aside.
+    /// The directory of a live inbox may still carry the name `D.lost-T`.
     private(set) var mayBeSetAside = false
     private var remains: Deque<Remains> = []
 
@@ -62,12 +59,12 @@ final class InboxDirectories {
 
     var hasRemains: Bool { !remains.isEmpty }
 
-    /// Has a segment and its sidecar removed, whose key is gone.
+    /// Queues a segment whose key is destroyed, and its sidecar, for removal.
     func discard(segment stem: String, of directory: String) {
         remains.append(.segment(directory: directory, stem: stem))
     }
 
-    /// Removes the next of what is left, when the commits under way have ended: a checkpoint among them may make the file.
+    /// Removes the next item, after the commits under way: a checkpoint among them may still create the file.
     func collectNext(after committer: Committer) {
         guard let next = remains.popFirst() else { return }
         committer.whenFinished { [sweeper, descriptor] in
@@ -78,8 +75,7 @@ final class InboxDirectories {
         }
     }
 
-    /// Marks the directory of an inbox whose page is destroyed, so that it is not taken for one whose page is damaged; its
-    /// files go later.
+    /// Renames the directory of a destroyed inbox, to tell it from one with a damaged page. Removal follows later.
     func abandon(_ directory: String) {
         unsettled[directory] = nil
         let gone = directory + Self.goneSuffix
@@ -94,8 +90,7 @@ final class InboxDirectories {
         }
     }
 
-    /// Makes the new names of destroyed inboxes' directories durable.
-    /// - Returns: false when they are not; to be tried again.
+    /// Makes the names `D.gone` durable. False when that fails; the caller retries.
     func settleAbandoned() -> Bool {
         if hasStrays { return false }
         if hasAbandoned, (try? disk.synchronize(descriptor, dataOnly: false)) == nil { return false }
@@ -105,24 +100,21 @@ final class InboxDirectories {
 
     // MARK: - Orphans
 
-    /// An unlock begins to look at the pages.
     func forgetNames() {
         destroyed = []
         hasStrays = false
     }
 
-    /// A destroyed page names this directory.
     func noteDestroyed(_ directory: String) { destroyed.insert(directory) }
 
-    /// Pages of destroyed inboxes were found: an earlier process may have renamed or removed their directories without a
-    /// barrier.
+    /// Pages of destroyed inboxes exist: an earlier process may have renamed their directories without a barrier.
     func noteAbandoned() { hasAbandoned = true }
 
-    /// Looks at the names, once.
+    /// Classifies the directories, once per unlock.
     /// - Parameters:
     ///   - known: directories of inboxes.
-    ///   - isComplete: every row page could be read, so that a directory without one has none.
-    ///   - burntCount: how many inboxes were destroyed while their directories could not be named.
+    ///   - isComplete: every row page could be read, so a directory without one has none.
+    ///   - burntCount: number of inboxes destroyed while locked, when their directories could not be named.
     func sort(known: Set<String>, isComplete: Bool, burntCount: Int, now: Int64) {
         lost = [:]
         mayBeSetAside = false
@@ -136,7 +128,7 @@ final class InboxDirectories {
         }
     }
 
-    /// Directories that were set aside and whose key pages open again.
+    /// Renames directories back that were set aside and whose key pages open again.
     private func bringBack(_ names: [String], _ known: Set<String>) {
         let present = Set(names)
         for name in names {
@@ -155,8 +147,8 @@ final class InboxDirectories {
         damage.report("\(path)/\(name): its key page could be read again; the inbox is back")
     }
 
-    /// Before a directory is taken for one that was never made.
-    /// - Throws: when it could not be found out, or its name not be given back; nothing of the inbox is served then.
+    /// Renames the inbox's directory back if it was set aside. Call it before the directory counts as never made.
+    /// - Throws: when the names cannot be read or the rename fails. The inbox must not be served then.
     func bringBack(_ directory: String) throws(StoreError) {
         guard mayBeSetAside else { return }
         try onDisk(path(of: directory)) { () throws(SystemError) in
@@ -166,19 +158,19 @@ final class InboxDirectories {
         }
     }
 
-    /// Whether there is a directory under a name that it was given when its inbox's page could not be opened.
+    /// Whether the directory exists under a name `D.lost-T`, set aside because its page did not open.
     func isSetAside(_ directory: String) throws(SystemError) -> Bool {
         try disk.list(descriptor).contains { lostMoment($0, directory) != nil }
     }
 
     private func stem(of name: String) -> String { String(name.prefix { $0 != "." }) }
 
-    /// Directories that belong to no row. What was destroyed on purpose is marked and goes; another one may be an inbox
-    /// whose page was read wrongly or is damaged: it is set aside, said to be so, and kept for seven days.
+    /// Handles directories without a row. One destroyed on purpose is marked and removed. Any other may be an inbox
+    /// whose page is damaged or was misread: it is set aside, reported, and kept for seven days.
     private func sortOrphans(_ names: [String], _ known: Set<String>, _ burntCount: Int, _ now: Int64) {
         let present = Set(names)
         let orphans = Set(names.filter { !known.contains($0) && Hex.decode($0)?.count == 16 })
-        // No more directories than rows that have burnt while nobody could name theirs.
+        // Unnamed directories are explained if there are at most as many as rows destroyed while locked.
         let isExplained = orphans.subtracting(destroyed).count <= burntCount
         for name in names where !known.contains(name) {
             let path = path(of: name)
@@ -220,7 +212,6 @@ final class InboxDirectories {
                 + "destroyed when the node was stopped; it cannot be opened and is removed after seven days")
     }
 
-    /// The ends of those that belong to no key page.
     var lostEnds: Dictionary<String, Int64>.Values { lost.values }
 
     func reapLost(_ destroy: Int64) {
@@ -232,7 +223,7 @@ final class InboxDirectories {
 
     // MARK: - After a run that was cut off
 
-    /// Makes durable what an earlier run has left in the cache, of every inbox.
+    /// Makes durable what an earlier run left in the cache, for every inbox.
     func settleAll(_ doubt: Doubt) throws(StoreError) {
         try onDisk(path) { () throws(SystemError) in
             for name in try disk.list(descriptor) where Hex.decode(name)?.count == 16 {
@@ -242,7 +233,7 @@ final class InboxDirectories {
         }
     }
 
-    /// The same of one inbox that the disk has refused before.
+    /// The same for one inbox whose data the disk refused before.
     func settle(_ directory: String, _ doubt: Doubt) throws(StoreError) {
         try onDisk(path(of: directory)) { () throws(SystemError) in
             try settle(directory: directory, doubt)
@@ -254,7 +245,7 @@ final class InboxDirectories {
     private func settle(directory name: String, _ doubt: Doubt) throws(SystemError) {
         let directory: FileDescriptor
         do throws(SystemError) { directory = try open(name) } catch {
-            // Removed meanwhile, or what does not belong there.
+            // Removed meanwhile, or a foreign file.
             if [ENOENT, ENOTDIR, ELOOP].contains(error.code) { return }
             throw error
         }

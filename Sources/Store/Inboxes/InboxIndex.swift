@@ -1,9 +1,8 @@
 import Crypto
 import Glibc
 
-/// Finding segments on the disk and their records: lazily, at the first use of an inbox.
+/// Indexes segments and their records lazily, at the first use of an inbox.
 final class InboxIndex {
-    /// Most rows that one reap asks again for what the disk has refused.
     private static let retryLimit = 128
 
     private let services: StoreServices
@@ -31,7 +30,7 @@ final class InboxIndex {
         self.recovery = recovery
     }
 
-    /// Makes the newest messages of a row known: reads its sidecars, and of each segment the end.
+    /// Indexes the newest messages of a row: reads its sidecars and the tail of each segment.
     func index(_ row: Row) throws(StoreError) {
         services.commits.absorb()
         row.isAsleep = false
@@ -49,7 +48,7 @@ final class InboxIndex {
         olderVersions.eraseLeftBehind(row)
     }
 
-    /// Tries again what the disk has refused to read of a row, unless it was asked a moment ago.
+    /// Retries the refused reads of a row, unless its retry pause is still running.
     private func readAgain(_ row: Row) {
         guard row.isOpen, let refusal = row.refusal, refusal.end(at: services.latestHide) <= services.latestHide else {
             return
@@ -71,16 +70,15 @@ final class InboxIndex {
         refused.remove(row)
     }
 
-    /// What is due in them is destroyed at its time, or as soon as the disk reads it; and what has ended is removed.
+    /// Due records are destroyed at their time, or as soon as the disk reads them. Expired segments are removed.
     func readRefusedRows() { for row in refused.due.prefix(Self.retryLimit) { readAgain(row) } }
 
-    /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
-    /// and removed.
+    /// Reads a row's sidecars. A segment with a missing, foreign or altered sidecar is overwritten and removed.
     func scan(_ row: Row) throws(StoreError) {
         if case .resting = row.contents { resting.open(row) }
         guard !row.isOpen else { return }
         try recovery.settle(row)
-        // Segments that only the journal has are found, too.
+        // Includes segments that exist only in the journal.
         let unwritten = services.commits.backlog.lazy.map(\.place).filter {
             $0.kind == .segment && $0.directory == row.names.directory.name
         }.map(\.fileName)
@@ -104,13 +102,13 @@ final class InboxIndex {
             } else if name.hasSuffix(".expiry"), present.contains(stem + ".seg") {
                 continue
             } else if name != row.logName, let directory {
-                // A sidecar whose segment is gone, or a log that was being rewritten.
+                // A sidecar without a segment, or a log whose rewrite was interrupted.
                 try? services.disk.remove(name, in: directory, isDirectory: false)
             }
         }
     }
 
-    /// - Parameter directory: `nil` when there is none, and only the journal has the segment.
+    /// - Parameter directory: `nil` when it does not exist and the segment is only in the journal.
     private func find(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor?) {
         let path = services.inboxPath("\(row.directory)/\(name)")
         let segmentID = Hex.decode(stem).flatMap { $0.count == 16 ? $0 : nil }
@@ -127,7 +125,7 @@ final class InboxIndex {
             }
         } catch {
             if error.code != ENOENT && error.code != ELOOP {
-                // The disk's fault and perhaps a passing one: not served, not removed.
+                // The disk failed, perhaps temporarily: do not serve the segment, and do not remove it.
                 services.report("\(path): its sidecar cannot be read")
                 row.refused(sidecar: stem)
                 return refused.note(row)
@@ -149,12 +147,12 @@ final class InboxIndex {
         guard let column = grid.columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,
             column.header.bucket == sidecar.bucket, column.header.notAfter == sidecar.notAfter
         else {
-            // Normal when the bucket has ended and only the unlinking was missed.
+            // Normal when the bucket has ended and only the unlink was missed.
             let isDue = sidecar.notAfter <= services.latestHide
             if !isDue, !pages.columns.isComplete { return row.lackSegment() }
             if !isDue { services.report("\(path): its key page is gone, so it has expired") }
             guard !pages.columns.isComplete || pages.hasDoomed else {
-                // Nothing opens it any more: it is removed unread.
+                // No key opens the segment any more: remove it unread.
                 return services.directories.discard(segment: stem, of: row.directory)
             }
             dispose(stem, in: directory)
@@ -163,8 +161,7 @@ final class InboxIndex {
         segments.enter(segments.make(row: row, column: column, sidecar: sidecar))
     }
 
-    /// Overwrites and removes a segment that counts as expired, as far as that goes; its keys are not there or not to be
-    /// used.
+    /// Best effort: overwrites and removes a segment that counts as expired. Its keys are missing or must not be used.
     private func dispose(_ stem: String, in directory: FileDescriptor?, reporting: String? = nil) {
         guard let directory, !services.isReadOnly else { return }
         let name = stem + ".seg"
@@ -190,7 +187,6 @@ final class InboxIndex {
 
     // MARK: - Messages
 
-    /// Where the newest version of a message is.
     func find(_ id: Bytes16, in row: Row) throws(StoreError) -> Row.Place? {
         try index(row)
         while true {
@@ -202,7 +198,6 @@ final class InboxIndex {
         }
     }
 
-    /// Makes every message of a row known.
     func indexAll(_ row: Row) throws(StoreError) {
         try index(row)
         while reader.readMore(of: row) {}

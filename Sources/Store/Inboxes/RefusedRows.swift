@@ -1,4 +1,4 @@
-/// Rows with something that the disk has refused to read.
+/// Rows with segments or sidecars that the disk refused to read.
 final class RefusedRows {
     private let services: StoreServices
     private(set) var all: [Row] = []
@@ -14,6 +14,5 @@ final class RefusedRows {
     func remove(_ row: Row) { all.removeAll { $0 === row } }
     func removeAll() { all = [] }
 
-    /// Those that are to be tried again.
     var due: [Row] { all.filter { $0.refusal.map { $0.end(at: services.latestHide) <= services.latestHide } ?? false } }
 }

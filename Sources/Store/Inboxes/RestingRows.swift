@@ -1,13 +1,13 @@
 import Crypto
 
-/// Rows at rest: of an inbox that nobody uses only the earliest expiry of each segment stays in memory.
+/// Resting rows: of an unused inbox, memory keeps only the earliest expiry of each segment.
 final class RestingRows {
     private let services: StoreServices
     private let grid: Grid
     private let deadlines: DeadlineQueue
     private let segments: SegmentTable
     private let refused: RefusedRows
-    /// Rows that go to rest as soon as nothing of them is on its way to the disk.
+    /// Rows that go to rest once no write of theirs is pending.
     private var drowsyRows: Set<RowID> = []
 
     init(_ services: StoreServices, grid: Grid, deadlines: DeadlineQueue, segments: SegmentTable, refused: RefusedRows)
@@ -19,7 +19,7 @@ final class RestingRows {
         self.refused = refused
     }
 
-    /// Drops what is in memory of an inbox that goes to sleep; what is not durable yet stays until it is.
+    /// Releases the memory of an inbox that goes to sleep. Data that is not durable stays until it is.
     func release(_ id: RowID) {
         guard !services.isLocked, let row = grid.rows[id] else { return }
         services.commits.absorb()
@@ -27,17 +27,14 @@ final class RestingRows {
         if !rest(row) { drowsyRows.insert(id) }
     }
 
-    /// The row was read while nobody uses it.
+    /// The row was read while unused.
     func noteDrowsy(_ row: Row) { drowsyRows.insert(row.id) }
-    /// The row is destroyed.
     func forget(_ row: Row) { drowsyRows.remove(row.id) }
-    /// The store is locked.
     func end() { drowsyRows = [] }
 
-    /// Tries again what could not rest while it was written.
     func restDrowsyRows() {
         let commits = services.commits
-        // What only the journal has keeps an inbox awake.
+        // Data that only the journal has keeps an inbox awake.
         if !drowsyRows.isEmpty, commits.hasUnwritten, !commits.isDeferred {
             let isWaiting = drowsyRows.contains { id in
                 grid.rows[id].map { row in
@@ -55,15 +52,15 @@ final class RestingRows {
         }
     }
 
-    /// - Returns: false when something of the row is not finished yet, or not read: what rests is only what is known.
+    /// - Returns: false when writes are pending or segments unread. Only a fully known row can rest.
     private func rest(_ row: Row) -> Bool {
         let commits = services.commits
         let files = row.segments.values.map(\.file) + [row.log?.file].compactMap { $0 }
-        // A file that has failed is remembered as such: opened anew it would take appends, and may not even have the sidecar
-        // without which a start finds it expired.
+        // Keep a row with a failed file in memory. Reopened, the file would accept appends although its sidecar may be
+        // missing, and the next start would treat it as expired.
         guard files.allSatisfy({ !$0.isClosed && commits.isAtRest($0) }), row.halfMoved.isEmpty, !row.isRefused,
             !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds }),
-            // A segment with due records is read to its end first, a part of it with each reap.
+            // A segment with due records is first read to its end, a part with each reap.
             row.segments.values.allSatisfy({ !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(services.latestHide) })
         else { return false }
         var resting: [Row.RestingSegment] = []
@@ -84,17 +81,17 @@ final class RestingRows {
         if row.refusal != nil { refused.remove(row) }
         let lacksSegments = row.lacksSegments
         row.forgetContents()
-        // The list of a row at rest has no segment of theirs, and no sidecar is read again.
+        // The resting list omits the missing segments, and sidecars are not read again.
         if lacksSegments { row.lackSegment() }
         return true
     }
 
-    /// Enters the segments of a row at rest. Their records stay unread.
+    /// Enters the segments of a resting row. Their records stay unread.
     func open(_ row: Row) {
         guard case .resting(let resting) = row.contents else { return }
         row.contents = .open
         for part in resting {
-            // A bucket that has ended took its segments along.
+            // The column has ended, and its segments with it.
             guard let column = grid.columns[part.column] else { continue }
             let sidecar = ExpirySidecar(
                 segmentID: part.id.bytes, header: column.header, columnTag: column.tag, inboxTag: row.names.tag,
@@ -106,7 +103,7 @@ final class RestingRows {
         if row.isAsleep { noteDrowsy(row) }
     }
 
-    /// Of rows at rest: forgets the segments of buckets that have ended, and leaves their files to be removed.
+    /// Forgets resting segments whose buckets have ended, and queues their files for removal.
     func dropResting(columns ended: Set<Int>) {
         guard !ended.isEmpty else { return }
         for row in grid.rows.values {
@@ -122,7 +119,7 @@ final class RestingRows {
 }
 
 extension Row {
-    /// While it rests: when its first record expires.
+    /// When the first record of a resting row expires.
     var restingMoment: Int64? {
         guard case .resting(let segments) = contents, let first = segments.lazy.map(\.moment).min(), first < .max else {
             return nil

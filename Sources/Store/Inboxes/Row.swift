@@ -1,7 +1,6 @@
 import Crypto
 
-/// Names an inbox's row: the slot of its key page and which page that was, so that a reused slot is never taken for the
-/// row before.
+/// The slot of an inbox's key page and the page's generation, so that a reused slot is another row.
 package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
     package let slot: UInt32
     package let generation: UInt64
@@ -18,16 +17,16 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
     package var description: String { "\(slot)-\(String(generation, radix: 16))" }
 }
 
-/// An inbox's row while the store is unlocked. Everything of the inbox hangs on `secret` and dies with it.
+/// An inbox's row while the store is unlocked. All keys of the inbox derive from `secret` and are lost with it.
 ///
 ///     unknown ── first use, or its turn of the scan ──▶ open ── release ──▶ resting ── use, or a record is due ──▶ open
 ///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
 ///
-/// Of the rows of a large home most are unknown or resting: a few hundred bytes each.
+/// Most rows of a large home are unknown or resting: a few hundred bytes each.
 package final class Row {
-    /// Where a live version of a message is: plain bytes, so that letting go of a million of them takes no time.
+    /// The position of a live version. A trivial type, so that freeing a million of them takes no time.
     struct Place {
-        /// Number of the segment's file; 32 bits outlast any process.
+        /// Number of the segment's file. 32 bits outlast any process.
         let file: UInt32
         private var bits: UInt32
         private static let olderBit: UInt32 = 1 << 31
@@ -37,32 +36,27 @@ package final class Row {
             bits = UInt32(truncatingIfNeeded: position) & ~Self.olderBit | (hasOlder ? Self.olderBit : 0)
         }
 
-        /// The position among the segment's records.
         var record: Int { Int(bits & ~Self.olderBit) }
-        /// Older versions lie around somewhere.
+        /// Older versions may exist in other places.
         var hasOlder: Bool { bits & Self.olderBit != 0 }
         mutating func noteOlder() { bits |= Self.olderBit }
     }
 
-    /// What is kept of a segment while the row rests.
     struct RestingSegment {
         let id: Bytes16
-        /// Slot of its column.
         let column: Int
-        /// No record in it expires before this moment.
+        /// No record expires before this moment.
         let moment: Int64
     }
 
     enum Contents {
-        /// The directory has not been looked at since the unlock.
+        /// The directory was not read since the unlock.
         case unknown
         case resting([RestingSegment])
-        /// Every segment is in `segments`.
         case open
     }
 
-    /// The disk has refused to read something: when that was last tried, and how long nobody asks again. At first a second,
-    /// then more and more, because a disk may take its time to say no.
+    /// When the disk last refused a read, and the pause before the next attempt: 1 s, doubling to 64 s.
     struct Refusal {
         private static let longestPause: Int64 = 64_000
         private var moment: Int64
@@ -75,11 +69,11 @@ package final class Row {
             pause = min(2 * pause, Self.longestPause)
         }
 
-        /// When it is to be tried again. A clock that was wrong may have been corrected since.
+        /// When to retry. At once if the clock was set back behind `moment`.
         func end(at now: Int64) -> Int64 { now < moment ? now : moment + pause }
     }
 
-    /// What follows from the secret. 16 random-looking bytes each: nothing on the disk ties a name to a slot.
+    /// Names derived from the secret: 16 random-looking bytes each, so nothing on the disk ties a name to a slot.
     final class Names {
         let directory: InboxDirectory
         let log: Bytes16
@@ -105,38 +99,35 @@ package final class Row {
     }
 
     package let id: RowID
-    /// S_i.
+    /// S in Store.md, "Keys".
     let secret: SharedSecret
     private var loadedNames: Names?
 
-    /// When the row is to be destroyed, in milliseconds since the epoch.
+    /// When to destroy the row, in milliseconds since the epoch.
     var fuse: Int64?
-    /// Its page is destroyed, or about to be: only files and memory are left to remove.
+    /// The page is destroyed or about to be. Only files and memory remain to be removed.
     var isGone = false
-    /// Nobody uses its messages: what the reaper reads of them is let go again.
+    /// The inbox is unused: the reaper releases what it reads.
     var isAsleep = true
     var contents = Contents.unknown
-    /// By number of their file.
     var segments: [Int: Segment] = [:]
-    /// By the number of their file: what is done to each may reach the disk.
+    /// By file number, a fixed order: each segment's operations may reach the disk.
     var orderedSegments: [Segment] { segments.values.sorted { $0.file.number < $1.file.number } }
-    /// The segment that took the last append, by the slot of its column.
+    /// The segment that took the last append, by column slot.
     var appending: [Int: Segment] = [:]
-    /// The last of them.
     var lastAppended: Segment?
     var index: [Bytes16: Place] = [:]
-    /// Live messages in append order; entries of messages gone since are skipped and swept now and then.
+    /// Live messages in append order. Entries of removed messages are skipped and swept from time to time.
     var timeline: [(order: UInt64, id: Bytes16)] = []
     var timelineIsSorted = true
-    /// Status records in memory; those of segments that are gone are removed with the segment.
+    /// Status records in memory. They are removed with their segment.
     private var statuses: [(order: UInt64, place: Place)] = []
     private var statusesAreSorted = true
     var nextOrder: UInt64 = 0
-    /// Live messages that are listed.
     private(set) var visibleCount = 0
-    /// Sealed bytes of what is live.
+    /// Sealed bytes of the live messages.
     private(set) var storedByteCount: Int64 = 0
-    /// Messages found twice with different expiries: moving them was interrupted.
+    /// Messages found twice with different expiries: their move was interrupted.
     var halfMoved: Set<Bytes16> = []
     var log: StateLog?
     var logIsLoaded = false
@@ -156,10 +147,9 @@ package final class Row {
     var directory: String { Hex.encode(names.directory.name.bytes) }
     var logName: String { FilePlace(kind: .log, directory: names.directory.name, file: names.log).fileName }
 
-    /// The directory's name, without keeping the others in memory.
+    /// The directory's name, without keeping the other names in memory.
     var directoryOnce: String { Hex.encode((loadedNames?.directory.name ?? Names.directory(secret)).bytes) }
 
-    /// A secret of the layers above, in a domain of its own.
     func derive(label: String) -> SecretBytes {
         BLAKE2b.derive(key: secret.bytes, Array("mayfly row use: \(label)".utf8))
     }
@@ -176,22 +166,20 @@ package final class Row {
 
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
-    /// The end of every segment was read, but for those that the disk has refused to read.
+    /// The tail of every segment was read, except of refused ones.
     var isProbed = false
-    /// Segments that nobody can read before the next unlock, if then. A rest keeps this.
+    /// Some segments cannot be read before the next unlock, if ever. Resting keeps this flag.
     private(set) var lacksSegments = false
-    /// The disk has refused to read one or more of these.
     var refusal: Refusal?
-    /// Numbers of the files.
     private(set) var refusedSegments: Set<Int> = []
-    /// File names up to the dot.
+    /// File names without their extension.
     private(set) var refusedSidecars: Set<String> = []
-    /// Messages that were erased since: what the refused segments have of them is not served any more.
+    /// Messages erased meanwhile. Their versions in refused segments must not be served later.
     var erasedMeanwhile: Set<Bytes16> = []
     var isRefused: Bool { !refusedSegments.isEmpty || !refusedSidecars.isEmpty }
     var hasUnreadSegments: Bool { lacksSegments || isRefused }
 
-    /// Wipes the row's secret and what follows from it. Its files keep their names.
+    /// Wipes the row's secret and the keys derived from it. Its file names remain.
     func wipe() {
         secret.wipe()
         loadedNames?.sidecarKey.wipe()
@@ -203,7 +191,6 @@ package final class Row {
         }
     }
 
-    /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]
         isProbed = false
@@ -243,13 +230,13 @@ package final class Row {
     func noteRead(segment number: Int) { refusedSegments.remove(number) }
     func noteRead(sidecar stem: String) { refusedSidecars.remove(stem) }
 
-    /// A segment cannot be read: what comes now comes after whatever is in it.
+    /// An unreadable segment may hold higher orders, so new records skip 2^32 of them.
     private func leaveRoom() {
         let (order, isTooLarge) = nextOrder.addingReportingOverflow(1 << 32)
         if !isTooLarge { nextOrder = order }
     }
 
-    /// Records may be on the disk that are in no index: their commit has failed.
+    /// A commit failed, so the disk may hold records that are in no index.
     var hasFailures = false
 
     /// All versions of a message, the oldest first.
@@ -263,7 +250,7 @@ package final class Row {
 
     func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }
 
-    /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.
+    /// Indexes a record. The highest (order, version) of an identifier is the live one.
     func insert(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
         if record.kind != .hidden { nextOrder = max(nextOrder, record.order + 1) }
@@ -288,7 +275,7 @@ package final class Row {
         if other.order != record.order { enterTimeline(record) }
     }
 
-    /// What the end of a segment says of all its records.
+    /// Takes the bounds of all records of a segment from its last record.
     func expect(_ bounds: MessageRecord.Bounds) { nextOrder = max(nextOrder, bounds.ceiling) }
 
     // MARK: - Statuses
@@ -299,13 +286,12 @@ package final class Row {
         statuses.append((order, Place(segment, position, hasOlder: false)))
     }
 
-    /// The status records in memory that concern one of `places`, in the order in which they were appended.
     func statuses(concerning places: ClosedRange<UInt64>) -> [Place] {
         if !statusesAreSorted {
             statuses.sort { $0.order < $1.order }
             statusesAreSorted = true
         }
-        // A status is appended after the messages that it concerns.
+        // A status record follows the messages that it concerns.
         return statuses[statuses.partitioningIndex { $0.order >= places.lowerBound }...].lazy.map(\.place).filter {
             place in
             guard let record = self.record(at: place), record.state == .live else { return false }
@@ -331,7 +317,7 @@ package final class Row {
         storedByteCount += Int64(step) * Int64(record.length)
     }
 
-    /// Takes a version out of service that cannot be relied on; the one before it is served again.
+    /// Withdraws an unreliable version and serves the previous one again.
     func withdraw(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
         guard let place = index[record.id], Int(place.file) == segment.file.number, place.record == position else {
@@ -352,7 +338,7 @@ package final class Row {
         }
     }
 
-    /// Takes a message out of service and sweeps the timeline when it is mostly gaps.
+    /// Removes a message from the index and sweeps the timeline when most of it is gaps.
     func removeFromIndex(_ id: Bytes16) {
         guard let place = index.removeValue(forKey: id) else { return }
         if let record = record(at: place) { count(record, -1) }
@@ -362,7 +348,7 @@ package final class Row {
     func sortTimeline() {
         guard !timelineIsSorted else { return }
         timeline.sort { $0.order < $1.order }
-        // A message whose older version came back has two entries; an order belongs to one message.
+        // A message whose older version came back has two entries. An order belongs to one message.
         var last: UInt64?
         timeline.removeAll { entry in
             defer { last = entry.order }

@@ -1,6 +1,5 @@
 import Crypto
 
-/// Makes rows and destroys them, at once or at a moment.
 final class RowLifecycle {
     private let services: StoreServices
     private let pages: KeyPages
@@ -21,7 +20,7 @@ final class RowLifecycle {
         self.destroyed = destroyed
     }
 
-    /// A new row: its page is on the disk when this returns.
+    /// Creates a row. Its page is durable on return.
     func create() throws(StoreError) -> RowID {
         let (slot, secret) = try pages.rows.make(services.unlockedKeys())
         let row = Row(slot: slot, secret: secret)
@@ -32,7 +31,7 @@ final class RowLifecycle {
         return row.id
     }
 
-    /// Overwrites a row's page and reads it back; memory and files are left to ``DestroyedRows``.
+    /// Overwrites a row's page and reads it back. ``DestroyedRows`` frees memory and files.
     func destroy(_ id: RowID) throws(StoreError) {
         if services.isLocked { return try destroyLocked(id) }
         guard let row = grid.rows[id] else { throw .unknownRow }
@@ -41,8 +40,7 @@ final class RowLifecycle {
         pages.rows.retire(slot)
         let directory = row.directory
         do throws(StoreError) { try pages.rows.destroy(slot, directory: directory) } catch {
-            // If the process ends before the page is destroyed, the next start finds the inbox. It must find with it what
-            // only the journal has now.
+            // If the process ends before the page is destroyed, the next start needs the journal's records.
             services.commitUntold(withCheckpoint: true)
             services.commits.committer.drain()
             services.commits.absorb()
@@ -72,7 +70,7 @@ final class RowLifecycle {
         pages.extinguishFuses(of: id.slot)
     }
 
-    /// Lets the reaper destroy the row at a moment, unless it does so earlier.
+    /// The reaper destroys the row at `moment`, unless an earlier moment is scheduled.
     func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
         let keys = try services.unlockedKeys()
         let row = try grid.row(id)
@@ -84,13 +82,13 @@ final class RowLifecycle {
         row.fuse = moment
     }
 
-    /// Takes a row out of service and its keys out of memory: as much work as it has segments, not messages.
+    /// Withdraws a row and wipes its keys. The cost depends on the number of segments, not of messages.
     private func withdraw(_ row: Row) {
         grid.remove(row)
         row.isGone = true
         let (gate, directory) = (services.writer.gate, row.names.directory.name)
         row.wipe()
-        // No later commit knows the directory; those under way must not make it again. The gate may wait for the disk.
+        // Commits under way must not create the directory again. Closing the gate may wait for the disk.
         gate.close(directory)
         services.commits.settled(directory)
         services.commits.committer.whenFinished { gate.forget(directory) }

@@ -1,7 +1,6 @@
 import Crypto
 import Glibc
 
-/// Saves and loads the states of inboxes, which lie in their logs. ``Store`` documents the calls.
 final class StateLogs {
     private let services: StoreServices
     private let grid: Grid
@@ -22,14 +21,14 @@ final class StateLogs {
         guard state.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
         var log: StateLog?
         do throws(StoreError) { log = try stateLog(row) } catch .damaged {
-            // Whoever saves over a damaged log has decided to.
+            // Saving over a damaged log is the caller's decision.
         }
         if let previous = log?.takePrevious() { services.discard(previous.file) }
         if let log, !log.file.isClosed, !log.needsReplacement(for: state) {
             log.append(state, nonces: &services.nonces)
             return services.commits.note(log.file)
         }
-        // The one before stays as it is until this one has its name.
+        // Keep the previous log until the new one has its name.
         let new = StateLog(
             row: row, fileID: randomBytes(16), number: services.takeFileNumber(), replacing: log, isNew: true)
         new.append(state, nonces: &services.nonces)
@@ -89,7 +88,7 @@ final class StateLogs {
         guard let fileID = StateLog.fileID(bytes) else {
             if let opened { services.disk.close(opened) }
             if StateLog.isNewer(bytes) { throw .newerFormat(path: path) }
-            // Zeros are a file whose first write was lost; anything else was a state once.
+            // Zeros: the first write of the file was lost. Anything else was a state once.
             if bytes.contains(where: { $0 != 0 }) {
                 services.report("\(path) has no valid beginning")
                 throw .damaged(what: path)
@@ -123,7 +122,6 @@ final class StateLogs {
         return log
     }
 
-    /// - Returns: `nil` when there is no log.
     private func open(_ row: Row, _ path: String) throws(StoreError) -> FileDescriptor? {
         do throws(SystemError) {
             let directory = try services.directories.open(row.directory)
@@ -135,7 +133,7 @@ final class StateLogs {
         }
     }
 
-    /// Whether anything was ever stored in the inbox: a state, readable or not, or a message.
+    /// Whether the inbox ever stored anything: a state, readable or not, or a message.
     func isUsed(_ id: RowID) throws(StoreError) -> Bool {
         let row = try grid.row(id)
         try index.index(row)

@@ -1,9 +1,8 @@
 import DequeModule
 
-/// Rows whose directories nobody has looked at since the unlock: they are read once a bucket has begun to fall due, a
-/// bounded number at a time, so that a home with ten thousand inboxes answers meanwhile.
+/// Rows whose directories were not read since the unlock. The reaper reads them once a bucket starts to fall due, a
+/// bounded number at a time, so that a home with ten thousand inboxes stays responsive.
 final class UnreadDirectories {
-    /// Most directories looked through in one reap.
     static let scanLimit = 128
 
     private let services: StoreServices
@@ -12,10 +11,8 @@ final class UnreadDirectories {
     private let resting: RestingRows
     /// In slot order.
     private(set) var unknownRows: Deque<RowID> = []
-    /// When the first of the buckets that the unlock has found begins to fall due: rows that are unknown may have records
-    /// in it.
+    /// When the first bucket found at the unlock starts to fall due: unknown rows may have records in it.
     private var firstColumnStart: Int64?
-    /// No directory of the last scan could be read.
     private var scanFailed = false
 
     init(_ services: StoreServices, grid: Grid, index: InboxIndex, resting: RestingRows) {
@@ -25,13 +22,11 @@ final class UnreadDirectories {
         self.resting = resting
     }
 
-    /// The store is unlocked: every row is unknown.
     func begin() {
         unknownRows = Deque(grid.rows.keys.sorted())
         firstColumnStart = grid.columns.values.lazy.map(\.start).min()
     }
 
-    /// The store is locked.
     func end() {
         unknownRows = []
         firstColumnStart = nil
@@ -39,13 +34,12 @@ final class UnreadDirectories {
 
     private var hasUnknownRows: Bool { !unknownRows.isEmpty || grid.controlRow.map { !$0.isOpen } ?? false }
 
-    /// When the next rows are to be looked at. A scan in which every directory failed is not repeated at once.
+    /// When to read the next rows. After a scan in which every directory failed, the next one waits.
     var nextScan: Int64? {
         guard hasUnknownRows, let firstColumnStart else { return nil }
         return max(firstColumnStart, services.latestHide + (scanFailed ? Retry.interval - 1 : 0)) + 1
     }
 
-    /// Looks through the next directories.
     func scan(_ hide: Int64) {
         guard hasUnknownRows, let firstColumnStart, firstColumnStart < hide else { return }
         var failed: [RowID] = []

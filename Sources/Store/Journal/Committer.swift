@@ -1,75 +1,69 @@
 import Dispatch
 import Synchronization
 
-/// Where commits run.
 package enum CommitThread: Sendable {
-    /// A thread of the store's own, so that the event loop does not wait for the disk.
+    /// A thread of the store, so that the event loop does not wait for the disk.
     case own
-    /// The caller's, before `commit` returns: for tests and short-lived commands.
+    /// The caller's thread, before `commit` returns: for tests and short-lived commands.
     case caller
-    /// The caller's, but later: whoever is handed the work runs it once, when its time has come (the simulator).
+    /// The caller's thread, later: the simulator receives the work and runs it once at its simulated time.
     case later(@Sendable (_ work: @escaping @Sendable () -> Void) -> Void)
 }
 
-/// What a commit makes durable and destroys.
+/// The data that one commit makes durable, and the spans that it destroys.
 struct CommitJob: Sendable {
     let sequence: UInt64
-    /// How many failed commits, and failed checkpoints, the store knew of: a job that was made before a failure rests on
-    /// bytes that are not there, and fails as well.
+    /// Failures known when the job was made. A job made before a failure builds on missing bytes and fails as well.
     let failures: Int
     let checkpointFailures: Int
     let key: JournalKey
     let batch: JournalBatch
-    /// Everything that record files lack and no checkpoint before it writes, what this job has included.
+    /// Everything that record files lack, including this job's data, except what earlier checkpoints write.
     let checkpoint: [FileTask]?
-    /// The batch is not written to the journal: the checkpoint makes it durable.
+    /// The checkpoint makes the batch durable, without the journal.
     let isDirect: Bool
     let erasures: [ErasureTask]
-    /// There is something new in the batch: without it, a failure was told before.
+    /// The batch has new data. Without it, the failure was already reported.
     let hasNews: Bool
-    /// Somebody has asked for them: whoever commits next is told of a failure.
+    /// A caller asked for the erasures: the next commit with a completion reports their failure.
     let tellsErasures: Bool
-    /// Spans that the journal may still have.
+    /// The journal may still have some of the erased spans.
     let hasJournaledErasures: Bool
-    /// Files of which something may be in the kernel's cache only: durable before the erasures.
+    /// Files that may be partly only in the kernel's cache. They are made durable before the erasures.
     let synchronizes: [FilePlace]
-    /// `nil` when the store commits for itself: a failure is told to the next one that has a completion.
+    /// `nil` for an internal commit: the next commit with a completion reports its failure.
     let completion: (@Sendable (Result<Void, StoreError>) -> Void)?
 
-    /// Nothing but a batch for the journal.
     var isPlain: Bool { checkpoint == nil && erasures.isEmpty && synchronizes.isEmpty }
 }
 
-/// What has become of a commit.
 struct CommitOutcome: Sendable {
     enum Checkpoint: Sendable {
         case none
         case done
-        /// The journal has all that it must keep, and no more of what was to be erased.
+        /// The checkpoint failed, but the journal moved: it keeps what it needs, without the spans to erase.
         case moved(StoreError)
         case failed(StoreError, directories: [FilePlace])
     }
 
     let sequence: UInt64
-    /// Nothing of it may be on the disk.
+    /// If not `nil`, possibly none of the commit is on the disk.
     let failure: StoreError?
     let checkpoint: Checkpoint
-    /// Of files in which something could not be overwritten.
+    /// By file number: files with a span that could not be overwritten.
     let erasureFailures: [Int: StoreError]
 }
 
-/// The group commit: jobs that arrive while one runs are written together, with one write and one barrier.
+/// The group commit: jobs that arrive while another runs are written together, with one write and one barrier.
 final class Committer: Sendable {
     private struct State {
         var queue: [CommitJob] = []
         var isRunning = false
         var outcomes: [CommitOutcome] = []
-        /// The last job that was submitted, and the last that has ended.
         var submitted: UInt64 = 0
         var finished: UInt64 = 0
-        /// What waits for the end of a job.
         var waiting: [(sequence: UInt64, body: @Sendable () -> Void)] = []
-        /// The failure of a job that had nobody to tell it to, and may have been about what the next one answers for.
+        /// Error of an internal commit. It may concern a caller, so the next commit with a completion reports it.
         var untold: StoreError?
         var failures = 0
         var checkpointFailures = 0
@@ -103,7 +97,7 @@ final class Committer: Sendable {
         }
     }
 
-    /// Runs `body` when everything submitted before is on the disk or has failed.
+    /// Runs `body` when every earlier job is durable or has failed.
     func whenFinished(_ body: @escaping @Sendable () -> Void) {
         let isIdle = state.withLock { state in
             let isIdle = state.finished == state.submitted
@@ -113,10 +107,10 @@ final class Committer: Sendable {
         if isIdle { body() }
     }
 
-    /// Does at once what waits for a thread that is the caller's; a thread of our own is at it already.
+    /// Runs work queued for the caller's thread now. The store's own thread is already working.
     func hurry() { if case .later = thread { run() } }
 
-    /// Returns when everything submitted before is on the disk or has failed.
+    /// Returns when every earlier job is durable or has failed.
     func drain() {
         switch thread {
         case .own: queue.sync {}
@@ -125,7 +119,6 @@ final class Committer: Sendable {
         }
     }
 
-    /// What has finished since the last call.
     func takeOutcomes() -> [CommitOutcome] {
         guard hasOutcomes.load(ordering: .acquiring) else { return [] }
         return state.withLock { state in
@@ -138,7 +131,7 @@ final class Committer: Sendable {
     private func run() {
         while true {
             let batch = state.withLock { state in
-                // Nothing after a checkpoint may be in the journal when that is overwritten.
+                // Jobs after a checkpoint must not be in the journal when the checkpoint overwrites it.
                 let end = state.queue.firstIndex { !$0.isPlain }
                 let batch = Array(state.queue[...(end ?? state.queue.count - 1)])
                 state.queue.removeFirst(batch.count)
@@ -152,20 +145,20 @@ final class Committer: Sendable {
 
     // MARK: - One group
 
-    /// - Parameter group: of these only the last has a checkpoint or erasures.
+    /// - Parameter group: only the last job may have a checkpoint or erasures.
     private func perform(_ group: [CommitJob]) {
         let counts = state.withLock { ($0.failures, $0.checkpointFailures) }
         let stale = StoreError.io(path: journal.path, operation: "commit", code: 5)
         var sound = group.filter { $0.failures == counts.0 }
         if let last = sound.last, last.isDirect, last.checkpointFailures != counts.1 { sound.removeLast() }
         var failure: StoreError?
-        // What a direct job writes into the files itself.
+        // The checkpoint of a direct job writes its data into the files.
         let batches = sound.filter { !$0.isDirect && !$0.batch.isEmpty }.map(\.batch)
         if !batches.isEmpty, let key = sound.first?.key {
             do throws(StoreError) { try journal.append(batches, key) } catch { failure = error }
         }
         guard failure == nil, let last = group.last, sound.last?.sequence == last.sequence else {
-            // Whatever comes after a job that is not sound is not sound.
+            // All jobs after an unsound one are unsound.
             return finish(
                 group.map { job in
                     let isSound = failure == nil && sound.contains { $0.sequence == job.sequence }
@@ -187,7 +180,7 @@ final class Committer: Sendable {
             erasureFailures: erasureFailures)
     }
 
-    /// Checkpoint and erasures of a job whose batch is in the journal, or is to be written by the checkpoint.
+    /// Performs the checkpoint and erasures of a job. Its batch is in the journal, or the checkpoint writes it.
     private func complete(_ job: CommitJob, isCurrent: Bool) -> CommitOutcome {
         var checkpoint = CommitOutcome.Checkpoint.none
         var failures: [Int: StoreError] = [:]
@@ -202,7 +195,7 @@ final class Committer: Sendable {
                 checkpoint = .failed(error, directories: isCurrent ? tasks.map(\.place) : [])
                 if job.isDirect { return fail(job, error, checkpoint) }
                 if job.hasJournaledErasures, isCurrent {
-                    // The older versions first, which may be in the files already.
+                    // Erase the older versions first: they may already be in the files.
                     early = writer.perform(job.erasures, isLast: false)
                     do throws(StoreError) {
                         guard early?.isEmpty ?? true else { throw error }
@@ -243,7 +236,7 @@ final class Committer: Sendable {
         if let worst = failures.first(where: { $0.kind != .full }) ?? failures.first { throw worst }
     }
 
-    /// What the journal has to keep of files that could not be written.
+    /// The data of unwritten files that the journal must keep.
     private static func remaining(_ tasks: [FileTask], without erasures: [ErasureTask]) -> [JournalBatch] {
         let spans = Dictionary(erasures.map { ($0.place, $0.spans + $0.lastSpans) }, uniquingKeysWith: +)
         return tasks.map { $0.batch(without: spans[$0.place] ?? []) }

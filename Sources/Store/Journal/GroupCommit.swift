@@ -1,33 +1,29 @@
 import Crypto
 import DequeModule
 
-/// The store's side of the group commit: what record files have in memory, and what is under way to the disk.
+/// The store's side of the group commit: unwritten data of record files in memory, and data on its way to the disk.
 ///
-/// A commit copies what is new into the journal. A checkpoint writes everything that only memory and the journal have into
-/// the record files, apart from what the checkpoints before it in the queue write, and overwrites the journal. It comes
-/// when half a journal is used, a few seconds after the first commit, before a record is erased that the journal still
-/// has, and before an inbox rests or the store is locked. A commit that is large is a checkpoint itself, and does without
-/// the journal.
+/// A commit copies new data into the journal. A checkpoint writes everything that only memory and the journal have into
+/// the record files, except what earlier checkpoints in the queue write. Then it overwrites the journal. A checkpoint
+/// is due when half a journal is used, or 3 s after the first commit. It also precedes the erasure of a record that the
+/// journal still has, the rest of an inbox, and the lock. A large commit is itself a checkpoint and skips the journal.
 final class GroupCommit {
-    /// From so many bytes for each file on, a commit writes into the files at once.
+    /// At this many bytes per file or more, a commit writes into the files directly.
     private static let directByteCount = 128 << 10
-    /// A checkpoint follows a commit after so many milliseconds.
+    /// Milliseconds from a commit to its checkpoint.
     static let checkpointDelay: Int64 = 3_000
-    /// An entry without its bodies is no longer.
+    /// Upper bound of an entry without its bodies.
     private static let entryByteCount = 256
 
-    /// What a commit has covered.
     private struct Submission {
         let sequence: UInt64
         let covered: [(file: RecordFile, range: Range<Int64>)]
         let checkpoint: [(file: RecordFile, end: Int64)]?
         let hasBacklog: Bool
         let erasures: [(file: RecordFile, erasures: [RecordFile.Erasure])]
-        /// Bytes of the journal.
         let usage: Int
     }
 
-    /// Ciphertext whose overwriting failed.
     private struct PendingErasure {
         let file: RecordFile
         let span: RecordFile.Span
@@ -44,19 +40,18 @@ final class GroupCommit {
     private var nextSequence: UInt64 = 1
     private var failures = 0
     private var checkpointFailures = 0
-    /// The latest time known, and the one of the last checkpoint that failed.
+    /// The latest known time, and the time of the last failed checkpoint.
     private var now: Int64 = 0
     private var failedAt: Int64?
-    /// Bytes of the journal that are in use, or will be when all that was submitted is done.
+    /// Journal bytes in use once all submitted jobs are done.
     private var usage = 0
-    /// Pages of the journal could not be read: nothing may be added before a checkpoint.
+    /// Pages of the journal were unreadable: a checkpoint must come before the next append.
     private var isBlocked = false
     /// The journal has records of an earlier run, of any file.
     private var holdsEarlierRun = false
-    /// What an earlier run has left in the journal and the disk has not taken.
+    /// Journal data of an earlier run that is not in the files yet.
     private(set) var backlog: [FileTask] = []
     private var pendingErasures: [PendingErasure] = []
-    /// When the next checkpoint is due.
     private(set) var checkpointAt: Int64?
     private let damage: DamageList
     private let unsettled: UnsettledDirectories
@@ -70,7 +65,6 @@ final class GroupCommit {
 
     // MARK: - What there is to do
 
-    /// The file has something for the next commit.
     func note(_ file: RecordFile) {
         if !file.isListed {
             file.isListed = true
@@ -84,20 +78,20 @@ final class GroupCommit {
 
     var hasChanges: Bool { !dirty.isEmpty }
     var hasUnwritten: Bool { !unwritten.isEmpty }
-    /// A checkpoint has failed a moment ago.
+    /// A checkpoint failed less than `Retry.interval` ago.
     var isDeferred: Bool { failedAt.map { now < $0 + Retry.interval } ?? false }
     var hasPendingErasures: Bool { !pendingErasures.isEmpty }
 
-    /// Nothing of the file is on its way to the disk.
+    /// No data of the file is on its way to the disk.
     func isAtRest(_ file: RecordFile) -> Bool {
         !file.isDirty && !file.isUnwritten && !pendingErasures.contains { $0.file === file }
             && !submissions.contains { $0.erasures.contains { $0.file === file } }
     }
 
-    /// All that was appended is durable, in the journal or in the file.
+    /// All appended data is durable, in the journal or in the file.
     func isDurable(_ file: RecordFile) -> Bool { file.durable == file.end }
 
-    /// Drops what no commit has taken; nobody reads the file again.
+    /// Drops uncommitted data of a file that is not read again.
     func forget(_ file: RecordFile) {
         file.discard()
         if file.isListed { dirty.removeAll { $0 === file } }
@@ -111,8 +105,8 @@ final class GroupCommit {
 
     /// - Parameters:
     ///   - now: the latest time known.
-    ///   - withCheckpoint: everything goes into the record files too.
-    ///   - completion: `nil` when the store commits for itself.
+    ///   - withCheckpoint: also writes everything into the record files.
+    ///   - completion: `nil` for an internal commit.
     func commit(now: Int64, withCheckpoint: Bool = false, _ completion: (@Sendable (Result<Void, StoreError>) -> Void)?)
     {
         self.now = now
@@ -165,7 +159,7 @@ final class GroupCommit {
                 hasBacklog: hasCheckpoint && !backlog.isEmpty, erasures: erasures,
                 usage: batch.pageCount * JournalBlock.pageByteCount))
         usage += batch.pageCount * JournalBlock.pageByteCount
-        // A commit with a checkpoint leaves nothing for a later one. Neither does a checkpoint that finds nothing to write.
+        // A commit with a checkpoint leaves nothing for a later one, even if it found nothing to write.
         if hasCheckpoint || withCheckpoint {
             checkpointAt = nil
         } else if !batch.isEmpty {
@@ -216,7 +210,6 @@ final class GroupCommit {
 
     // MARK: - Outcomes
 
-    /// Takes note of commits that have finished.
     func absorb() {
         var hasFailed = false
         while true {
@@ -230,7 +223,7 @@ final class GroupCommit {
                 }
                 hasFailed = hasFailed || outcome.failure != nil
             }
-            // Whatever was submitted meanwhile fails as well, and must have before anything is made good.
+            // Jobs submitted meanwhile fail as well. Wait for that before repairing anything.
             if hasFailed { committer.drain() }
         }
     }
@@ -240,7 +233,7 @@ final class GroupCommit {
             failures += 1
             damage.report(journal.path, of: failure)
             for (file, range) in submission.covered { fail(file, range) }
-            // What was under way is in pages of the journal that nothing else takes away.
+            // The failed write may have left pages in the journal that only a checkpoint removes.
             checkpointAt = now
         } else {
             for (file, range) in submission.covered {
@@ -286,7 +279,7 @@ final class GroupCommit {
             for (file, erasures) in submission.erasures {
                 for erasure in erasures where erasure.span.offset >= file.written { file.zero(erasure.span) }
             }
-            // The other half holds the backlog of the earlier run again.
+            // The other half again holds the backlog of the earlier run.
             holdsEarlierRun = submission.hasBacklog
             let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
             let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
@@ -314,10 +307,8 @@ final class GroupCommit {
 
     // MARK: - Reaping
 
-    /// A checkpoint is due, or what failed is to be tried again.
     func isDue(_ now: Int64) -> Bool { checkpointAt.map { $0 <= now } ?? false }
 
-    /// Overwrites again what an earlier attempt left in doubt, with the next commit.
     func retryErasures() {
         let pending = pendingErasures
         pendingErasures = []
@@ -328,10 +319,9 @@ final class GroupCommit {
         }
     }
 
-    /// Why something is still to be overwritten.
     var erasureErrors: [StoreError] { pendingErasures.map(\.error) }
 
-    /// The keys of columns are destroyed: what an earlier run has left for their segments is not written any more.
+    /// Drops the backlog of segments whose column keys are destroyed.
     func ended(columns tags: [[UInt8]]) {
         backlog.removeAll { task in
             guard case .withSidecar(let sidecar) = task.making else { return false }
@@ -343,8 +333,8 @@ final class GroupCommit {
 
     /// Takes over the journal of an earlier run.
     /// - Parameters:
-    ///   - backlog: what of it the disk has not taken.
-    ///   - isReset: the journal was overwritten. Otherwise the next blocks follow those of the earlier run.
+    ///   - backlog: data of it that is not in the files yet.
+    ///   - isReset: the journal was overwritten. Otherwise new blocks follow those of the earlier run.
     func begin(_ key: JournalKey, backlog: [FileTask], isReset: Bool) {
         self.key = key
         self.backlog = backlog
@@ -355,19 +345,18 @@ final class GroupCommit {
         checkpointAt = isReset ? nil : 0
     }
 
-    /// The disk has taken what the journal had of a directory, or its inbox is destroyed.
+    /// The journal data of this directory is in its files, or the inbox is destroyed.
     func settled(_ directory: Bytes16) { backlog.removeAll { $0.place.directory == directory } }
 
-    /// Bytes of a file that an earlier run has left in the journal and the disk has not taken.
+    /// Bytes of a file that only the journal of an earlier run has.
     func backlog(of place: FilePlace) -> FileTask? { backlog.first { $0.place == place } }
 
-    /// The file has in memory what the journal has of it, and the next checkpoint writes that.
+    /// The file in memory now has its journal data, and the next checkpoint writes it.
     func restored(_ file: RecordFile) {
         backlog.removeAll { $0.place == file.place }
         note(file)
     }
 
-    /// Waits for everything, and forgets the keys.
     func end() {
         committer.drain()
         absorb()

@@ -1,42 +1,37 @@
 import Crypto
 import Glibc
 
-/// The home's journal: one file, written ahead to its full length, so that a commit for all inboxes is one write and one
-/// barrier and changes no metadata.
+/// The home's journal: one file of fixed, preallocated length, so a commit for all inboxes is one write and one barrier
+/// and changes no metadata.
 ///
-/// The file has two halves. Blocks follow each other in one of them until a checkpoint has written what they hold into
-/// the record files; then the journal is overwritten with zeros and begins anew. When the disk has no room for a
-/// checkpoint and something must be erased all the same, what is still needed moves to the other half without it.
+/// The file has two halves. Blocks follow each other in one half until a checkpoint has written their data into the
+/// record files. Then zeros overwrite the journal and it begins anew. If a checkpoint finds the disk full but a record
+/// must be erased, the other records move to the other half.
 ///
 /// One thread at a time uses a journal: the commit thread, or the store's while no commit is under way.
 final class Journal: @unchecked Sendable {
-    // @unchecked: see above.
     static let name = "journal"
-    /// More is never read: a longer file is not ours.
+    /// A longer file is not ours and is never read further.
     static let maximumByteCount: Int64 = 64 << 20
     private static let pageByteCount = JournalBlock.pageByteCount
 
     private let disk: any FileSystem
     private let file: FileDescriptor?
     let path: String
-    /// Pages of each half.
     let halfPageCount: Int
     private var half = 0
-    /// The page for the next block.
     private var position = 0
-    /// The number of the next block. No block is given the number of one whose write has failed, which may be on
-    /// the disk all the same.
+    /// The number of the next block. Never reuse the number of a failed write: its block may be on the disk.
     private var sequence: UInt64 = 1
-    /// The number of the last block that is known to be durable.
     private var previous: UInt64 = 0
     private var first: UInt64 = 1
-    /// Before this page of each half something may be written; the first page of the half for none.
+    /// Upper bound of the pages written in each half; the half's first page if there are none.
     private var used: [Int]
     /// No block with entries was written since the last reset, not even in part.
     private var isClean = true
-    /// Pages could not be read, or are in the kernel's cache only: nothing is written before all of them are overwritten.
+    /// Pages are unreadable or only in the kernel's cache: all must be overwritten before the next write.
     var needsReset = false
-    /// Makes the file with zeros, durable; its directory entry is the caller's to synchronise.
+    /// Creates the file with zeros, durable. The caller synchronises its directory.
     static func create(in home: HomeDirectory, byteCount: Int) throws(StoreError) {
         let disk = home.disk
         try onDisk(home.path(name)) { () throws(SystemError) in
@@ -50,7 +45,7 @@ final class Journal: @unchecked Sendable {
         }
     }
 
-    /// Opens the journal of a home; one that is missing, or is no such file, is reported and does without.
+    /// Opens the journal of a home. If it is missing or malformed, reports that and works without a journal.
     init(in home: HomeDirectory, damage: DamageList) {
         disk = home.disk
         let path = home.path(Self.name)
@@ -71,14 +66,13 @@ final class Journal: @unchecked Sendable {
 
     func close() { if let file { disk.close(file) } }
 
-    /// Bytes of blocks that one half takes; its last page is for a marker.
+    /// Bytes for blocks in one half. Its last page is for a marker.
     var halfByteCount: Int { max(0, halfPageCount - 1) * Self.pageByteCount }
-    /// Bytes of the half before the next block.
     var usedByteCount: Int { (position - half * halfPageCount) * Self.pageByteCount }
 
     // MARK: - Writing
 
-    /// Writes one block for all batches; durable when this returns.
+    /// Writes one block for all batches. It is durable on return.
     func append(_ batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
@@ -102,11 +96,11 @@ final class Journal: @unchecked Sendable {
         previous = number
     }
 
-    /// Everything is in the record files: zeros over all blocks, durable when this returns.
+    /// Overwrites all blocks with zeros once their data is in the record files. Durable on return.
     ///
-    /// A marker comes first, a block without entries in the last page of the half, and stays: while the zeros are on their
-    /// way, any of the blocks before it may be gone, and none of them counts any more. Only another marker is written over
-    /// it, in one sector: when the zeros have failed, no later block that is torn can take it away.
+    /// First writes a marker, a block without entries, into the last page of the half. It invalidates the blocks before
+    /// it while the zeros are being written in any order. Only another marker, a single-sector write, overwrites its
+    /// page. So even if zeroing failed, a torn block cannot destroy the marker.
     func reset(_ key: JournalKey) throws(StoreError) {
         guard file != nil, !isClean || needsReset else { return }
         if needsReset { try zero([0..<used[0], halfPageCount..<used[1]]) }
@@ -129,7 +123,7 @@ final class Journal: @unchecked Sendable {
 
     private func markerPage(of half: Int) -> Int { (half + 1) * halfPageCount - 1 }
 
-    /// Moves to the other half with nothing but these batches, and overwrites the half before.
+    /// Writes only these batches into the other half, then overwrites the old one.
     func move(to batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
@@ -166,7 +160,7 @@ final class Journal: @unchecked Sendable {
         }
     }
 
-    /// The whole file once more, as it is: see ``Doubt/refused``.
+    /// Writes the whole file again: see ``Doubt/refused``.
     func rewrite() throws(StoreError) {
         guard let file else { return }
         try onDisk(path) { () throws(SystemError) in
@@ -182,7 +176,7 @@ final class Journal: @unchecked Sendable {
 
     // MARK: - Recovery
 
-    /// The blocks that count, in order; and what is wrong with the rest.
+    /// The valid blocks in order. Reports damage in the rest.
     func recover(_ key: JournalKey, _ damage: DamageList) -> [JournalBlock] {
         let bytes = read(damage)
         var found: [JournalBlock] = []
@@ -207,7 +201,7 @@ final class Journal: @unchecked Sendable {
         }
         let blocks = counted(found, damage)
         if isTorn { damage.report("\(path): its end makes no commit: a write that was interrupted, or damage") }
-        // Pages that cannot be read may have the numbers that this process has given before a lock.
+        // Unreadable pages may hold numbers that this process used before a lock.
         sequence = max(sequence, (found.map(\.sequence).max() ?? 0) + 1)
         (half, position, previous, first) = (0, 0, sequence - 1, sequence)
         if let last = blocks.last {
@@ -222,7 +216,7 @@ final class Journal: @unchecked Sendable {
         return blocks
     }
 
-    /// Compares with a page of zeros in one call: most pages of a journal are zeros.
+    /// Compares a page in one call: most pages of a journal are zeros.
     private static func isZero(_ bytes: [UInt8], page: Int) -> Bool {
         let range = (page * pageByteCount)..<((page + 1) * pageByteCount)
         return bytes.withUnsafeBytes { bytes in
@@ -232,11 +226,10 @@ final class Journal: @unchecked Sendable {
 
     private static let zeros = [UInt8](repeating: 0, count: pageByteCount)
 
-    /// The block with the highest number; before it in its half the one that it names as the last durable one, and so on
-    /// back to `first`.
+    /// The block with the highest number, then the predecessor that each block names as durable, back to `first`.
     ///
-    /// A number that no block names is that of a write that failed: its block is not acknowledged, may be there or not, and
-    /// does not count. Only the last block may be one of those, for nobody knows it yet.
+    /// A block that no later block names belongs to a failed, unacknowledged write and does not count. Only the last
+    /// block may be such a one, because no block follows that could name it.
     private func counted(_ found: [JournalBlock], _ damage: DamageList) -> [JournalBlock] {
         guard let head = found.max(by: { $0.sequence < $1.sequence }) else { return [] }
         var counted = [head]

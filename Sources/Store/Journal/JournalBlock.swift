@@ -1,13 +1,11 @@
 import Crypto
 
-/// What one commit adds to one record file.
 struct JournalEntry: Equatable, Sendable {
     let place: FilePlace
-    /// Of a segment whose sidecar may not be on the disk.
+    /// Set for a segment whose sidecar may not be on the disk.
     let sidecar: [UInt8]?
-    /// Of a log: which one it is.
+    /// Set for a log.
     let fileID: [UInt8]?
-    /// Where in the file the bytes go.
     let offset: Int64
     let byteCount: Int
 
@@ -27,7 +25,7 @@ struct JournalEntry: Equatable, Sendable {
         table += sidecar ?? fileID ?? []
     }
 
-    /// All entries of a table; `nil` for a table that no program of ours has made.
+    /// All entries of a table; `nil` if it is malformed.
     static func decode(_ table: [UInt8]) -> [JournalEntry]? {
         var entries: [JournalEntry] = []
         var position = 0
@@ -61,34 +59,34 @@ struct JournalEntry: Equatable, Sendable {
     }
 }
 
-/// One commit, or several that were written together.
+/// One commit, or several written together.
 ///
 ///     magic (8) ‖ page (8) ‖ sequence (8) ‖ previous (8) ‖ first (8) ‖ bytes of bodies (4) ‖ bytes of the table (4)
 ///     ‖ bodies ‖ table, sealed by KJ, AAD = everything before ‖ zeros up to the next page
 ///
-/// The bodies are what the record files are to hold, sealed under their own keys: the journal has no key that opens them.
+/// The bodies are bytes of record files, sealed under the files' own keys; the journal's key does not open them.
 struct JournalBlock {
     static let pageByteCount = 4_096
     static let headerByteCount = 48
     static let magic = Magic("MFJRNL1")
 
-    /// The page of the file at which the block begins: a block that was moved does not open.
+    /// The file page at which the block begins. A moved block does not open.
     let page: Int
     let sequence: UInt64
-    /// The number of the last block that was durable when this one was written; writes with numbers in between have failed.
+    /// The last block durable when this one was written. Numbers in between belong to failed writes.
     let previous: UInt64
-    /// Blocks before this number do not count any more.
+    /// Blocks before this number are invalid.
     let first: UInt64
     let entries: [JournalEntry]
     let bodies: [UInt8]
     let pageCount: Int
 
-    /// The blocks before it are in the record files.
+    /// A marker says that the blocks before it are in the record files.
     var isMarker: Bool { entries.isEmpty }
 
     static func pageCount(byteCount: Int) -> Int { (byteCount + pageByteCount - 1) / pageByteCount }
 
-    /// Pages of a block with so many bytes of bodies and of entries.
+    /// Pages of a block, from the byte counts of its bodies and its table.
     static func pageCount(bodies: Int, table: Int) -> Int {
         pageCount(byteCount: headerByteCount + bodies + table + XChaChaPoly.overheadByteCount)
     }
@@ -120,7 +118,7 @@ struct JournalBlock {
         return block
     }
 
-    /// The block at a page of a journal's bytes; `nil` for anything that is not whole and ours.
+    /// Decodes the block at a page of the journal; `nil` unless it is whole and authentic.
     init?(_ journal: [UInt8], page: Int, key: JournalKey) {
         let start = page * Self.pageByteCount
         guard start >= 0, start <= journal.count - Self.pageByteCount, Self.magic.begins(journal[start...]),
@@ -133,7 +131,7 @@ struct JournalBlock {
         else { return nil }
         let covered = start + Self.headerByteCount + Int(bodyCount)
         let end = covered + Int(tableCount)
-        // Sums of the file's own size, so that none of them overflows.
+        // Both counts are bounded by the file's size, so these sums do not overflow.
         guard end <= journal.count, sequence < .max else { return nil }
         let opened = journal.withUnsafeBytes { bytes in
             try? XChaChaPoly.open(
@@ -153,9 +151,7 @@ struct JournalBlock {
     }
 }
 
-/// What one commit hands to the journal.
 struct JournalBatch: Sendable {
-    /// Entries, encoded.
     var table: [UInt8] = []
     let bodies = RecordBuffer(capacity: 16_384)
     var isEmpty: Bool { table.isEmpty }

@@ -1,14 +1,13 @@
 import Crypto
 
-/// The pages of `columns.slots`, one for each expiry bucket and each fuse: their headers without the passphrase.
+/// The pages of `columns.slots`, one per expiry bucket and fuse. Their headers need no passphrase.
 final class ColumnPages {
     private let services: StoreServices
     private let doomed: DoomedPages
     let file: SlotFile
     private var slots = SlotMap()
-    /// Clear headers, by slot: known without the passphrase.
     private(set) var headers: [Int: ColumnHeader] = [:]
-    /// Every page could be read, so that a segment without one has really expired.
+    /// Every page could be read, so a segment without a column has really expired.
     private(set) var isComplete = true
 
     init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
@@ -17,8 +16,7 @@ final class ColumnPages {
         self.doomed = doomed
     }
 
-    /// What can be known without the passphrase. A page that says it is a column and is damaged is destroyed: its end is no
-    /// longer known.
+    /// Reads the clear headers. A damaged column page is destroyed: its end is no longer known.
     func readHeaders() {
         slots.extend(to: file.pageCount)
         file.forEachPage { slot, page in
@@ -40,12 +38,11 @@ final class ColumnPages {
 
     enum Opened {
         case column(Column)
-        /// What the page is was changed on the disk.
+        /// The page on the disk is not authentic.
         case changed
         case unreadable
     }
 
-    /// Opens the page that has this header.
     func open(_ slot: Int, _ header: ColumnHeader, _ keys: GridKeys) -> Opened {
         guard let page = try? file.read(slot) else {
             services.report("page \(slot) of \(file.path) cannot be read")
@@ -61,14 +58,14 @@ final class ColumnPages {
         return .column(Column(slot: slot, header: header, secret: secret))
     }
 
-    /// A new page, on the disk when this returns.
+    /// Creates a page. It is durable on return.
     func make(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
         if services.isReadOnly { throw .readOnly(path: file.path) }
         let slot = try slots.take(growing: file)
         let page = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
         do throws(StoreError) {
-            // The header last: a page of which a power cut has left only the header would be taken for one that was changed,
-            // and a changed fuse takes its row along.
+            // Header last: after a power cut, a header without its page would count as altered and destroy a fuse's
+            // row.
             try file.write(slot, randomBytes(header.encoded.count) + page[header.encoded.count...])
             try file.write(slot, page)
         } catch {
@@ -89,7 +86,7 @@ final class ColumnPages {
 
     // MARK: - Destroying
 
-    /// The bucket or fuse has ended: forgets the header and marks the page.
+    /// The bucket or fuse has ended: forgets the header and marks the page for destruction.
     func end(_ slot: Int) {
         headers[slot] = nil
         doom(slot)
@@ -100,8 +97,8 @@ final class ColumnPages {
         slots[slot] = .unreadable
     }
 
-    /// Overwrites a page that is marked and reads it back. Of a fuse the header goes first: half a fuse would be taken for
-    /// one that was changed, and take its row along. The mark is the caller's to remove.
+    /// Overwrites a marked page and reads it back. The header of a fuse goes first: half a fuse would count as altered
+    /// and destroy its row. The caller removes the mark.
     func destroyDoomed(_ slot: Int) throws(StoreError) {
         if let page = try? file.read(slot), ColumnHeader(page: page)?.tier == .fuse {
             try file.write(slot, randomBytes(ColumnHeader.byteCount) + page[ColumnHeader.byteCount...])

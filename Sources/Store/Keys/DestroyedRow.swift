@@ -1,7 +1,8 @@
 import Crypto
 
-/// What the noise over a destroyed row's page begins with: word for the next unlock that the row's directory is rubbish and
-/// not an inbox whose page is damaged. It is in the one write that destroys the key, so no power cut comes in between.
+/// The note at the start of a destroyed row's page. It tells the next unlock that the row's directory is garbage, not
+/// an inbox with a damaged page. It is part of the single write that destroys the key, so no power cut comes in
+/// between.
 ///
 ///     unlocked: nonce (24) ‖ directory (16), sealed by KT, AAD = file ‖ index ‖ "destroyed" ‖ tag (16)
 ///     locked: "MFBURN1" ‖ 0, until the next unlock has removed a directory for it
@@ -13,14 +14,14 @@ enum DestroyedRow {
         KeyPage.associatedData(file: SlotFile.rowsName, index: slot, header: Array("destroyed".utf8))
     }
 
-    /// Nothing ties it to a row without the passphrase: it looks like the noise after it.
+    /// Without the passphrase the note looks like the noise after it.
     static func note(directory: String, slot: Int, keys: GridKeys) -> [UInt8] {
         XChaChaPoly.seal(
             Hex.decode(directory) ?? [], key: keys.tombstones, nonce: randomBytes(XChaChaPoly.nonceByteCount),
             authenticating: associatedData(slot))
     }
 
-    /// The directory that a destroyed page names; `nil` for every other page.
+    /// The directory named by a destroyed page; `nil` for every other page.
     static func directory(_ page: [UInt8], slot: Int, keys: GridKeys) -> String? {
         guard page.count == SlotFile.pageByteCount else { return nil }
         let name = try? XChaChaPoly.open(page[..<byteCount], key: keys.tombstones, authenticating: associatedData(slot))

@@ -1,12 +1,11 @@
-/// A page whose destruction failed and is tried again at every reap.
+/// A page whose destruction failed. Every reap retries it.
 struct DoomedPage: Equatable {
     enum File { case rows, columns }
     let file: File
     let slot: Int
 }
 
-/// Pages of rows and columns that could not be destroyed yet, in the order in which they were marked. Nothing is served
-/// from them.
+/// Pages of rows and columns that await destruction, in the order in which they were marked. They serve no data.
 final class DoomedPages {
     private(set) var all: [DoomedPage] = []
 

@@ -1,10 +1,10 @@
 import Crypto
 
-/// The keys under the root: KS seals key pages, KX mixes a page into its secret, KT seals tombstones, KC is the secret
-/// of the pseudo-row that fan-out lists belong to, KJ seals the headers in the journal.
+/// The keys under the root. KS seals key pages, KX mixes a page into its secret, KT seals tombstones, KJ seals the
+/// tables of the journal. KC is the secret of the control row, which owns the fan-out lists.
 ///
-/// A class, so that rows and columns share it and its end is one assignment: the keys are wiped with the last reference.
-/// Commits have a reference to KJ alone: `lock` does not wait for them to wipe the others.
+/// A class, so that its holders share it: the last reference wipes the keys. Commits hold only KJ, so `lock` need not
+/// wait for them to wipe the others.
 final class GridKeys: Sendable {
     let sealing: SecretBytes
     let mixing: SecretBytes
@@ -28,17 +28,16 @@ final class JournalKey: Sendable {
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 }
 
-/// A secret with a reference, so that dropping the last one wipes it.
+/// A shared secret, wiped with the last reference.
 final class SharedSecret {
     private(set) var bytes: SecretBytes
 
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 
-    /// Zeros from here on, whoever still has a reference.
     func wipe() { bytes = SecretBytes(byteCount: bytes.byteCount) { _ in } }
 }
 
-/// One 4 KiB page whose random payload is mixed into a 32-byte secret: overwrite any sector of it and the secret is gone.
+/// A 4 KiB page whose random payload is mixed into a 32-byte secret. Overwriting any sector destroys the secret.
 ///
 ///     header ‖ nonce (24) ‖ payload ‖ tag (16)        sealed by KS, AAD = file ‖ index ‖ header
 ///     secret = BLAKE2b(KX, AAD ‖ payload)
@@ -47,7 +46,6 @@ enum KeyPage {
         Array("mayfly \(file)\0".utf8) + UInt64(index).littleEndianBytes + header
     }
 
-    /// A fresh page; its secret is had by opening it.
     static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> [UInt8] {
         var payload = randomBytes(SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
         defer { wipe(&payload) }
@@ -57,7 +55,7 @@ enum KeyPage {
                 authenticating: associatedData(file: file, index: index, header: header))
     }
 
-    /// `nil` for a free, destroyed, changed or moved page.
+    /// `nil` for a free, destroyed, altered or moved page.
     static func open(_ page: [UInt8], file: String, index: Int, headerByteCount: Int, keys: GridKeys) -> SharedSecret? {
         guard page.count == SlotFile.pageByteCount else { return nil }
         let data = associatedData(file: file, index: index, header: Array(page[..<headerByteCount]))
@@ -67,11 +65,11 @@ enum KeyPage {
         return SharedSecret(BLAKE2b.derive(key: keys.mixing, data, payload))
     }
 
-    /// Names a page's present content without opening it: fuses use it, so that they never burn a reused slot.
+    /// Identifies a page's current content without opening it, so that a fuse never destroys a reused slot.
     static func fingerprint(_ page: [UInt8]) -> [UInt8] { BLAKE2b.hash(Array("mayfly page".utf8), page, byteCount: 16) }
 }
 
-/// The clear 64 bytes before a column page: what the reaper must know without a passphrase.
+/// The clear 64 bytes of a column page, which the reaper reads without a passphrase.
 ///
 ///     magic (8) ‖ tier (1) ‖ zeros (3) ‖ row slot (4) ‖ bucket (8) ‖ notAfter (8) ‖ row fingerprint (16) ‖ check (16)
 struct ColumnHeader: Equatable {
@@ -80,9 +78,8 @@ struct ColumnHeader: Equatable {
 
     let tier: Tier
     let bucket: Int64
-    /// Milliseconds since the epoch: from then on the page must not exist.
+    /// Milliseconds since the epoch: the page must not exist from then on.
     let notAfter: Int64
-    /// Of a fuse: the row it destroys.
     let rowSlot: UInt32
     let rowFingerprint: [UInt8]
 
@@ -94,7 +91,7 @@ struct ColumnHeader: Equatable {
         self.rowFingerprint = rowFingerprint ?? [UInt8](repeating: 0, count: 16)
     }
 
-    /// `nil` unless the page begins with a header whose check holds and whose bucket and end agree.
+    /// `nil` unless the check holds and bucket and end agree.
     init?(page: [UInt8]) {
         guard page.count >= Self.byteCount, Self.hasMagic(page), Array(page[48..<64]) == Self.check(page[..<48]),
             let tier = Tier(rawValue: page[8]), page[9] == 0, page[10] == 0, page[11] == 0,
@@ -109,7 +106,7 @@ struct ColumnHeader: Equatable {
         rowFingerprint = Array(page[32..<48])
     }
 
-    /// Whether the page was meant to be a column, though its header may be damaged.
+    /// Whether the page is a column, even one with a damaged header.
     static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
 
     var encoded: [UInt8] {

@@ -1,4 +1,4 @@
-/// The key pages of a home: rows, columns and tombstones, when they end, and which could not be destroyed yet.
+/// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {
     private let services: StoreServices
     private let doomed = DoomedPages()
@@ -17,8 +17,7 @@ final class KeyPages {
         self.tombstones = TombstoneTable(tombstones, isReadOnly: services.isReadOnly, damage: services.damage)
     }
 
-    /// What can be known without the passphrase. A page that says it is a column or a tombstone and is damaged is
-    /// destroyed: its end is no longer known.
+    /// Reads the clear headers. A damaged column or tombstone page is destroyed: its end is no longer known.
     func readClearHeaders() {
         columns.readHeaders()
         tombstones.readHeaders()
@@ -29,17 +28,15 @@ final class KeyPages {
 
     // MARK: - After a run that was cut off
 
-    /// Every page once more, as it is: see ``Doubt/refused``.
+    /// Writes every page again: see ``Doubt/refused``.
     func rewrite() throws(StoreError) { for file in files { try file.rewrite() } }
 
     func synchronize() throws(StoreError) { for file in files { try file.synchronize() } }
 
     // MARK: - Ends
 
-    /// The earliest end of a page, due or not.
     func noteEnd(_ moment: Int64) { earliestEnd = min(earliestEnd ?? moment, moment) }
 
-    /// Finds the earliest end of a page again.
     func settleEnds() {
         let ends = [
             columns.headers.values.lazy.map(\.notAfter).min(), tombstones.ends.min(),
@@ -48,13 +45,11 @@ final class KeyPages {
         earliestEnd = ends.compactMap { $0 }.min()
     }
 
-    /// Whether a page exists that should not, by the clear headers.
     func hasOverdue(at moment: Int64) -> Bool {
         columns.headers.values.contains { $0.notAfter <= moment } || tombstones.ends.contains { $0 <= moment }
             || hasDoomed
     }
 
-    /// The page of a column, durable when this returns.
     func makeColumn(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
         let column = try columns.make(header, keys)
         noteEnd(header.notAfter)
@@ -66,8 +61,7 @@ final class KeyPages {
     var hasDoomed: Bool { !doomed.all.isEmpty || tombstones.doomedCount > 0 }
     var doomedColumnCount: Int { doomed.all.count { $0.file == .columns } }
 
-    /// Overwrites and reads back what is marked.
-    /// - Returns: the failures; those pages stay marked.
+    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
     @discardableResult func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
         guard !services.isReadOnly else { return [] }
         var failures: [StoreError] = []
@@ -86,7 +80,6 @@ final class KeyPages {
         return failures
     }
 
-    /// Whatever page the fuses of a slot were made for is gone now.
     func extinguishFuses(of slot: UInt32) {
         for (fuse, _) in columns.fuses(of: slot) { columns.end(fuse) }
         destroyDoomed()
@@ -94,7 +87,7 @@ final class KeyPages {
 
     // MARK: - Fuses
 
-    /// Has a page destroyed at a moment, without a passphrase; a later fuse of the same page goes.
+    /// Arms a fuse, which needs no passphrase to destroy the page. Removes later fuses of the same page.
     func light(_ fuse: ColumnHeader, _ keys: GridKeys) throws(StoreError) {
         _ = try makeColumn(fuse, keys)
         for (slot, other) in columns.fuses(of: fuse.rowSlot)

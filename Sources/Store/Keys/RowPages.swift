@@ -1,16 +1,13 @@
 import Crypto
 
-/// The pages of `rows.slots`, one for each inbox.
 final class RowPages {
     private let services: StoreServices
     private let doomed: DoomedPages
     let file: SlotFile
     private var slots = SlotMap()
-    /// Directories of inboxes whose pages are doomed, by slot.
     private(set) var doomedDirectories: [Int: String] = [:]
-    /// Slots of rows that were destroyed while the store was locked.
     private(set) var burntSlots: [Int] = []
-    /// Slots whose pages say what has become of a directory, until that is durable: they are not used again before.
+    /// Slots whose pages name destroyed directories. They are not reused until the directories' new names are durable.
     private var reservedSlots: [Int] = []
 
     init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
@@ -21,12 +18,11 @@ final class RowPages {
 
     // MARK: - Opening
 
-    /// Opens the pages.
     /// - Parameters:
-    ///   - fused: slots that fuses name.
-    ///   - enter: given each row.
-    /// - Returns: false when a page could not be read, so that a directory may belong to a row we do not see; and the
-    ///   fingerprints of pages that a fuse may name.
+    ///   - fused: slots that fuses refer to.
+    ///   - enter: called with each row.
+    /// - Returns: `isComplete` is false when a page could not be read, because then a directory may belong to an unseen
+    ///   row. `fingerprints` are of the pages in `fused`.
     func open(_ keys: GridKeys, fused: Set<UInt32>, _ enter: (UInt32, SharedSecret) -> Void) -> (
         isComplete: Bool, fingerprints: [UInt32: [UInt8]]
     ) {
@@ -39,7 +35,7 @@ final class RowPages {
         slots = SlotMap()
         slots.extend(to: file.pageCount)
         if file.pageCount < SlotFile.growth {
-            // It was longer when it was made: what it lost may belong to the directories that no page names.
+            // The file was longer once: lost pages may have named the directories that have none now.
             services.report("\(file.path) was cut off")
             isComplete = false
         }
@@ -76,7 +72,7 @@ final class RowPages {
 
     // MARK: - Making
 
-    /// A new page, on the disk when this returns.
+    /// Creates a page. It is durable on return.
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
         if services.isReadOnly { throw .readOnly(path: file.path) }
         settleAbandoned()
@@ -84,7 +80,7 @@ final class RowPages {
         guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: file.path) }
         let page = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
         do throws(StoreError) { try file.write(slot, page) } catch {
-            // It may have arrived after all: the slot is not used again before it is destroyed.
+            // The write may have succeeded all the same: the slot is not reused before it is destroyed.
             doom(slot)
             throw error
         }
@@ -94,24 +90,21 @@ final class RowPages {
         return (number, secret)
     }
 
-    /// Names the page's present content.
     func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }
 
     // MARK: - Destroying
 
-    /// Marks a page for destruction; nothing is served from it from here on.
-    /// - Parameter directory: the row's, if anybody knows.
+    /// Marks a page for destruction. It serves no data from here on. `directory`: the row's, if known.
     func doom(_ slot: Int, directory: String? = nil) {
         doomed.insert(DoomedPage(file: .rows, slot: slot))
         slots[slot] = .unreadable
         if let directory { doomedDirectories[slot] = directory }
     }
 
-    /// The page is about to be destroyed: its slot is not used again before that has been read back.
+    /// The page is about to be destroyed. Its slot is not reused before the read-back.
     func retire(_ slot: Int) { slots[slot] = .unreadable }
 
-    /// Overwrites a row's page and reads it back.
-    /// - Parameter directory: the row's, if anybody knows.
+    /// Overwrites a row's page and reads it back. `directory`: the row's, if known.
     func destroy(_ slot: Int, directory: String?) throws(StoreError) {
         let beginning: [UInt8]
         if let keys = services.keys, let directory {
@@ -122,7 +115,7 @@ final class RowPages {
         try file.destroy(slot, beginning: beginning)
     }
 
-    /// Destroys a page that is marked. The mark is the caller's to remove.
+    /// Destroys a marked page. The caller removes the mark.
     func destroyDoomed(_ slot: Int) throws(StoreError) {
         let directory = doomedDirectories[slot]
         try destroy(slot, directory: directory)
@@ -131,8 +124,7 @@ final class RowPages {
         if let directory { services.directories.abandon(directory) }
     }
 
-    /// Destroys the page that a fuse was made for, and not one that has its slot now.
-    /// - Returns: false when that page is gone already.
+    /// Destroys the page of the fuse, not a later one in its slot. False when the page is gone already.
     func destroy(namedBy fuse: ColumnHeader) throws(StoreError) -> Bool {
         let slot = Int(fuse.rowSlot)
         guard slot < file.pageCount, try fingerprint(fuse.rowSlot) == fuse.rowFingerprint else { return false }
@@ -143,16 +135,15 @@ final class RowPages {
         return true
     }
 
-    /// The page is destroyed, and says what has become of the directory.
+    /// Reserves the slot of a destroyed page that names a directory.
     func reserve(_ slot: Int) {
         slots[slot] = .unreadable
         reservedSlots.append(slot)
     }
 
-    /// Makes it durable that the directories of destroyed inboxes have other names, so that the pages that name them may be
-    /// written over.
+    /// Makes the new names of destroyed directories durable. Then the pages that name them may be overwritten.
     func settleAbandoned() {
-        // If it fails, the next time: until then the slots wait.
+        // After a failure the slots stay reserved until the next attempt.
         guard !reservedSlots.isEmpty, !services.isReadOnly, !services.isLocked, services.directories.settleAbandoned()
         else { return }
         for slot in reservedSlots where slots[slot] == .unreadable {

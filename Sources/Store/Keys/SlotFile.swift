@@ -1,11 +1,10 @@
 import Crypto
 import Glibc
 
-/// A file of 4 KiB pages that are written, and destroyed, in place. Free pages are random, so that without the
-/// passphrase a row page cannot be told from a free one.
+/// 4 KiB pages, written and destroyed in place. Free pages are random, like row pages without the passphrase.
 final class SlotFile {
     static let pageByteCount = 4_096
-    /// A new file has this many pages, and grows by as many.
+    /// Pages of a new file, and of each growth step.
     static let growth = 64
     static let rowsName = "rows.slots"
     static let columnsName = "columns.slots"
@@ -17,7 +16,7 @@ final class SlotFile {
     private let file: FileDescriptor
     private(set) var pageCount: Int
 
-    /// Makes the file with random pages, durable; its directory entry is the caller's to synchronise.
+    /// Creates the file with random pages, durable. The caller synchronises its directory.
     static func create(_ name: String, in home: HomeDirectory) throws(StoreError) {
         let disk = home.disk
         try onDisk(home.path(name)) { () throws(SystemError) in
@@ -43,7 +42,7 @@ final class SlotFile {
         }
     }
 
-    /// O_DIRECT where the file system has it, so that reading back reads the disk and not the cache.
+    /// Uses O_DIRECT if the file system has it, so that read-back reads the disk and not the cache.
     private static func openDirect(_ name: String, _ base: FileAccess, in home: HomeDirectory) throws(StoreError)
         -> FileDescriptor
     {
@@ -67,7 +66,7 @@ final class SlotFile {
 
     func close() { disk.close(file) }
 
-    /// Every page once more, as it is: see ``Doubt/refused``.
+    /// Writes every page again: see ``Doubt/refused``.
     func rewrite() throws(StoreError) {
         try onDisk(path) { () throws(SystemError) in
             try disk.rewrite(file, byteCount: Int64(pageCount) * Int64(Self.pageByteCount))
@@ -84,7 +83,7 @@ final class SlotFile {
         }
     }
 
-    /// Every page in order; `nil` for one the disk cannot read.
+    /// Passes `nil` for a page that the disk cannot read.
     func forEachPage(_ body: (Int, [UInt8]?) -> Void) {
         let run = Self.growth
         for start in stride(from: 0, to: pageCount, by: run) {
@@ -101,7 +100,6 @@ final class SlotFile {
         }
     }
 
-    /// One durable 4 KiB write in place.
     func write(_ index: Int, _ page: [UInt8]) throws(StoreError) {
         precondition(page.count == Self.pageByteCount && index < pageCount)
         try onDisk(path) { () throws(SystemError) in
@@ -110,13 +108,12 @@ final class SlotFile {
     }
 
     /// Overwrites a page with random bytes and reads them back.
-    /// - Parameter beginning: what the first of the bytes are instead.
-    /// - Throws: when the page may still be there. It then has to be destroyed again, not merely synchronised again.
+    /// - Parameter beginning: replaces the first random bytes.
+    /// - Throws: when the page may still exist. The caller must then destroy it again; another fsync is not enough.
     func destroy(_ index: Int, beginning: [UInt8] = []) throws(StoreError) {
         try replace(index, beginning + randomBytes(Self.pageByteCount - beginning.count))
     }
 
-    /// ``write(_:_:)``, and reads the page back.
     func replace(_ index: Int, _ page: [UInt8]) throws(StoreError) {
         try write(index, page)
         guard try read(index) == page else { throw .io(path: path, operation: "read back", code: EIO) }
@@ -133,7 +130,7 @@ final class SlotFile {
     }
 }
 
-/// Which pages of a slot file are free, in use, or not to be trusted.
+/// The state of each page in a slot file. An unreadable slot is not reused.
 struct SlotMap {
     enum State { case free, used, unreadable }
 
@@ -159,8 +156,7 @@ struct SlotMap {
 
     mutating func extend(to count: Int) { if count > states.count { self[count - 1] = .free } }
 
-    /// The lowest free page, growing the file when none is left, and ahead of time so that a disk that has filled up
-    /// meanwhile still has pages to spare.
+    /// Takes the lowest free page. Grows the file ahead of time, so that a full disk still has spare pages.
     mutating func take(growing file: SlotFile) throws(StoreError) -> Int {
         extend(to: file.pageCount)
         if freeCount == 0 {

@@ -1,6 +1,6 @@
 import Crypto
 
-/// Names a tombstone, across updates.
+/// Stays the same across updates.
 package struct TombstoneID: Hashable, Sendable {
     /// 16 random bytes.
     package let bytes: [UInt8]
@@ -8,12 +8,12 @@ package struct TombstoneID: Hashable, Sendable {
 
 package struct Tombstone: Equatable, Sendable {
     package let id: TombstoneID
-    /// Milliseconds since the epoch; from then on the page is destroyed.
+    /// Milliseconds since the epoch; the page is destroyed then.
     package let keepUntil: Int64
     package let payload: [UInt8]
 }
 
-/// A page of `tombstones.slots`: what a node remembers of an inbox it has destroyed.
+/// A page of `tombstones.slots`: a node's record of an inbox that it destroyed.
 ///
 ///     magic (8) ‖ keepUntil (8) ‖ check (16) ‖ sealed by KT: id (16) ‖ version (4) ‖ length (2) ‖ payload ‖ zeros
 struct TombstonePage {
@@ -51,7 +51,7 @@ struct TombstonePage {
             payload: Array(plaintext[fixedByteCount..<(fixedByteCount + Int(count))]))
     }
 
-    /// What the reaper needs: the clear time, or `nil` for a free or damaged page.
+    /// The clear time, for the reaper; `nil` for a free or damaged page.
     static func keepUntil(_ page: [UInt8]) -> Int64? {
         guard page.count == SlotFile.pageByteCount, let time = page.integer(Int64.self, at: 8),
             page.starts(with: header(time))

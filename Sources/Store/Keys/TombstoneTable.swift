@@ -1,16 +1,15 @@
-/// The pages of `tombstones.slots`: their ends without the passphrase, what they say with it.
+/// The pages of `tombstones.slots`: their ends are readable without the passphrase, their payloads with it.
 final class TombstoneTable {
     private let file: SlotFile
     private let isReadOnly: Bool
     private let damage: DamageList
     private var slots = SlotMap()
-    /// Clear keep-until times, by slot.
     private var keepUntil: [Int: Int64] = [:]
     /// By slot; empty while the store is locked.
     private var pages: [Int: TombstonePage] = [:]
-    /// Where they were when the store was locked.
+    /// Slots by tombstone id, as of the lock.
     private var slotsAtLock: [[UInt8]: Int] = [:]
-    /// Slots of pages that could not be destroyed yet. Nothing is served from them.
+    /// Slots of pages that await destruction. They serve no data.
     private var doomed: [Int] = []
 
     init(_ file: SlotFile, isReadOnly: Bool, damage: DamageList) {
@@ -39,7 +38,7 @@ final class TombstoneTable {
         }
     }
 
-    /// Opens the pages. What was changed, and the older version of what an interrupted update has left twice, is destroyed.
+    /// Opens the pages. Destroys altered pages, and the older version that an interrupted update left.
     func open(_ keys: GridKeys) {
         slotsAtLock = [:]
         var newest: [[UInt8]: Int] = [:]
@@ -65,7 +64,6 @@ final class TombstoneTable {
         destroyDoomed()
     }
 
-    /// The store is locked.
     func forgetPages() {
         slotsAtLock = Dictionary(pages.map { ($1.id, $0) }) { first, _ in first }
         pages = [:]
@@ -80,7 +78,7 @@ final class TombstoneTable {
         }
     }
 
-    /// Durable when this returns.
+    /// Durable on return.
     func write(_ tombstone: TombstonePage, _ keys: GridKeys) throws(StoreError) {
         if isReadOnly { throw .readOnly(path: file.path) }
         guard tombstone.payload.count <= TombstonePage.maximumPayload else {
@@ -97,7 +95,7 @@ final class TombstoneTable {
         pages[slot] = tombstone
     }
 
-    /// Replaces the payload, durably and at no moment without either version; the old page is destroyed.
+    /// Replaces the payload durably: one of the two versions exists at every moment. Then destroys the old page.
     func update(_ id: TombstoneID, payload: [UInt8], _ keys: GridKeys) throws(StoreError) {
         let (slot, old) = try find(id)
         try write(
@@ -106,8 +104,7 @@ final class TombstoneTable {
         destroyDoomed()
     }
 
-    /// Destroys the page.
-    /// - Throws: when it may still be there; the next reap tries again.
+    /// - Throws: when the page may still exist; the next reap retries.
     func remove(_ id: TombstoneID) throws(StoreError) {
         let slot: Int
         if let known = slotsAtLock[id.bytes] { slot = known } else { slot = try find(id).slot }
@@ -124,12 +121,10 @@ final class TombstoneTable {
 
     // MARK: - Ends
 
-    /// When the pages are to be destroyed.
     var ends: Dictionary<Int, Int64>.Values { keepUntil.values }
     var doomedCount: Int { doomed.count }
 
-    /// Marks what is due for destruction.
-    /// - Returns: how many pages.
+    /// Marks due pages for destruction and returns their number.
     func reap(_ destroy: Int64) -> Int {
         let due = keepUntil.keys.sorted().filter { keepUntil[$0].map { $0 <= destroy } ?? false }
         for slot in due { drop(slot) }
@@ -147,8 +142,7 @@ final class TombstoneTable {
         slots[slot] = .unreadable
     }
 
-    /// Overwrites and reads back what is marked.
-    /// - Returns: the failures; those pages stay marked.
+    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
     @discardableResult func destroyDoomed() -> [StoreError] {
         guard !isReadOnly else { return [] }
         var failures: [StoreError] = []

@@ -1,8 +1,7 @@
 import Crypto
 import Glibc
 
-/// The file `key`: 32 random bytes that open the root of a home without a passphrase. Its bytes are wiped from memory with the
-/// last reference.
+/// The file `key`: 32 random bytes that open the root without a passphrase. The last reference wipes them.
 final class KeyFile: Sendable {
     static let name = "key"
     private static let byteCount = 32
@@ -10,7 +9,6 @@ final class KeyFile: Sendable {
     let path: String
     private let bytes: SecretBytes
 
-    /// A new one, in memory alone.
     init(in home: HomeDirectory) {
         path = home.path(Self.name)
         bytes = SecretBytes(randomByteCount: Self.byteCount)
@@ -31,7 +29,7 @@ final class KeyFile: Sendable {
 
     func wrappingKey(salt: [UInt8]) -> SecretBytes { BLAKE2b.derive(key: bytes, Array("mayfly key file".utf8), salt) }
 
-    /// Durable when this returns, but for its name, which is the caller's to synchronise.
+    /// Durable on return, except for the name: the caller synchronises the directory.
     func write(in home: HomeDirectory) throws(StoreError) {
         let disk = home.disk
         var copy = bytes.withBytes { Array($0) }
@@ -44,7 +42,7 @@ final class KeyFile: Sendable {
         }
     }
 
-    /// Overwrites the file in place, reads that back, and removes it, durably. An absent one is no failure.
+    /// Overwrites the file in place, reads it back, and removes it durably. A missing file is not an error.
     static func destroy(in home: HomeDirectory) throws(StoreError) {
         let disk = home.disk
         let path = home.path(name)

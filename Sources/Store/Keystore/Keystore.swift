@@ -1,18 +1,16 @@
 import Crypto
 import Glibc
 
-/// How the root key is protected on disk.
 package enum Protection: UInt8, Sendable {
-    /// A 0600 file `key` in the home: whoever can read the home can read everything in it.
+    /// A 0600 file `key` in the home: any user who can read the home can decrypt all of it.
     case keyFile = 1
     /// Argon2id of a passphrase.
     case passphrase = 2
 }
 
-/// What the passphrase is stretched with (RFC 9106; one lane).
+/// Parameters of Argon2id (RFC 9106) with one lane.
 package struct Argon2Parameters: Hashable, Sendable {
     package var iterations: UInt64
-    /// Bytes of memory.
     package var memoryByteCount: UInt64
 
     package init(iterations: UInt64, memoryByteCount: UInt64) {
@@ -20,34 +18,33 @@ package struct Argon2Parameters: Hashable, Sendable {
         self.memoryByteCount = memoryByteCount
     }
 
-    /// 256 MiB, three passes: half a second to a second.
+    /// Three passes over 256 MiB: half a second to a second.
     package static let standard = Argon2Parameters(iterations: 3, memoryByteCount: 256 << 20)
-    /// Above this a changed keystore only wants our memory.
+    /// Parameters above this are an attack that only exhausts our memory.
     static let ceiling = Argon2Parameters(iterations: 64, memoryByteCount: 4 << 30)
 }
 
-/// The file `keystore`: two copies of the wrapped root, 4 KiB apart. Any one of them is enough; the higher generation is
+/// The file `keystore`: two copies of the wrapped root, 4 KiB apart. Either copy is enough; the higher generation is
 /// tried first.
 ///
-/// The two differ only while a change of the protection is unfinished, or when one is damaged: the copy that opens is then
-/// written over the other at the unlock.
+/// The copies differ only while a change of the protection is unfinished or when one is damaged. The unlock then
+/// overwrites the other copy with the one that opened.
 struct Keystore: Sendable {
     static let name = "keystore"
     static let temporaryName = "keystore.new"
 
     /// Readable copies, the newest first; never empty.
     let copies: [KeystoreCopy]
-    /// A later version of the program has written one of the copies.
+    /// A later version of the program wrote one of the copies.
     private let hasNewerCopy: Bool
 
-    /// A home that one of the copies opens without a passphrase is not protected by one.
+    /// A home counts as protected by a key file if any copy is.
     var protection: Protection { copies.contains { $0.protection == .keyFile } ? .keyFile : .passphrase }
-    /// How many of the two copies can be read.
     var readableCopyCount: Int { copies.count }
 
     // MARK: - Creating
 
-    /// Writes `key` if wanted, then both copies; the rename to `keystore` is what makes the directory a home.
+    /// Writes `key` if needed, then both copies. The rename to `keystore` turns the directory into a home.
     static func create(
         in home: HomeDirectory, protection: Protection, passphrase: borrowing SecretBytes?, parameters: Argon2Parameters
     ) throws(StoreError) {
@@ -104,8 +101,8 @@ struct Keystore: Sendable {
         self.hasNewerCopy = hasNewerCopy
     }
 
-    /// The key file, if a copy is sealed by one.
-    /// - Parameter isNeeded: without it nothing opens; otherwise one that cannot be read is passed over.
+    /// The key file, if a copy is sealed by it.
+    /// - Parameter isNeeded: no other secret can open the home. Otherwise an unreadable key file is ignored.
     func keyFile(in home: HomeDirectory, isNeeded: Bool) throws(StoreError) -> KeyFile? {
         guard protection == .keyFile else { return nil }
         do throws(StoreError) { return try KeyFile(reading: home) } catch {
@@ -114,8 +111,8 @@ struct Keystore: Sendable {
         }
     }
 
-    /// Opens the root by whatever is given. Copies that want something else are passed over.
-    /// - Parameter floor: stored parameters below it are refused.
+    /// Opens the root with the given secrets. Skips copies that need another kind of secret.
+    /// - Parameter floor: weaker stored parameters are refused.
     func open(passphrase: borrowing SecretBytes?, keyFile: KeyFile?, floor: Argon2Parameters) throws(StoreError)
         -> OpenedRoot
     {
@@ -140,27 +137,27 @@ struct Keystore: Sendable {
 
     // MARK: - Writing
 
-    /// Both copies say the same, and neither is lost.
+    /// Both copies are readable and equal.
     var isSettled: Bool { copies.count == 2 && copies[0].bytes == copies[1].bytes }
 
-    /// Writes a copy over both, in place, each durable and read back before the next. At every moment one of the two is on
-    /// the disk that opens by the secret of before, or by that of the new copy.
+    /// Overwrites both copies in place, each durable and read back before the next. So at every moment the disk has a
+    /// copy that opens by the old secret or by the new one.
     /// - Parameters:
-    ///   - opened: of this keystore, and opened just now.
-    ///   - new: takes its place; or `opened` itself, for a keystore that is not settled.
-    /// - Throws: after which either of the two may be on the disk, or both.
+    ///   - opened: a copy of this keystore that has just been opened.
+    ///   - new: the new copy, or `opened` to repair a keystore that is not settled.
+    /// - Throws: afterwards the disk may have either copy or both.
     func write(_ new: KeystoreCopy, over opened: KeystoreCopy, in home: HomeDirectory) throws(StoreError) {
         guard !hasNewerCopy else { throw .newerFormat(path: home.path(Self.name)) }
         let file = try SlotFile(Self.name, in: home)
         defer { file.close() }
         guard file.pageCount >= 2 else { throw .damaged(what: file.path) }
-        // It may be in the kernel's cache alone, of a run that was cut off.
+        // The copy may be only in the kernel's cache, left by an interrupted run.
         try file.replace(opened.index, opened.page)
         try file.replace(1 - opened.index, new.page)
         if new.bytes != opened.bytes { try file.replace(opened.index, new.page) }
     }
 
-    /// Both pages once more, as they are: see ``Doubt/refused``.
+    /// Writes both pages again: see ``Doubt/refused``.
     static func rewrite(in home: HomeDirectory) throws(StoreError) {
         let file = try SlotFile(name, in: home)
         defer { file.close() }
@@ -175,7 +172,6 @@ func isGiven(_ secret: borrowing SecretBytes?) -> Bool {
     }
 }
 
-/// The root of a home, and the copy that it is from.
 struct OpenedRoot: ~Copyable {
     let root: SecretBytes
     let copy: KeystoreCopy

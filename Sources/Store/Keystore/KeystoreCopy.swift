@@ -12,19 +12,16 @@ struct KeystoreCopy: Hashable, Sendable {
     private static let checkByteCount = 16
     private static let byteCount = headerByteCount + 72 + checkByteCount
 
-    /// Which of the two it was read from.
     let index: Int
     let generation: UInt64
     let protection: Protection
     let parameters: Argon2Parameters
     let salt: [UInt8]
-    /// Header, sealed root and check.
     let bytes: [UInt8]
 
-    /// The rest of its page is random.
+    /// The rest of the page is random.
     var page: [UInt8] { bytes + randomBytes(SlotFile.pageByteCount - bytes.count) }
 
-    /// Seals a root.
     init(
         sealing root: borrowing SecretBytes, by wrapping: borrowing SecretBytes, generation: UInt64,
         protection: Protection, parameters: Argon2Parameters, salt: [UInt8]
@@ -44,7 +41,7 @@ struct KeystoreCopy: Hashable, Sendable {
         bytes = header + sealed + Self.check(header + sealed)
     }
 
-    /// `nil` unless the page begins with a copy whose check holds.
+    /// `nil` unless the check holds.
     init?(page: [UInt8], index: Int) {
         let covered = Self.byteCount - Self.checkByteCount
         guard page.count >= Self.byteCount, Self.magic.begins(page),
@@ -62,7 +59,7 @@ struct KeystoreCopy: Hashable, Sendable {
 
     static func isNewer(_ page: [UInt8]) -> Bool { magic.isLater(page) }
 
-    /// The root, if this is the key that it is sealed by.
+    /// The root, or `nil` if the key is wrong.
     func open(_ wrapping: borrowing SecretBytes) -> SecretBytes? {
         guard
             var opened = try? XChaChaPoly.open(
@@ -73,7 +70,7 @@ struct KeystoreCopy: Hashable, Sendable {
         return opened.count == 32 ? SecretBytes(copying: opened) : nil
     }
 
-    /// - Returns: `false` when the parameters are above what is ever written: they only want our memory.
+    /// - Returns: `false` when the parameters exceed the ceiling, which only an attacker writes to exhaust our memory.
     /// - Throws: ``StoreError/weakKeystore(iterations:memoryByteCount:)``.
     func isAcceptable(floor: Argon2Parameters) throws(StoreError) -> Bool {
         guard parameters.iterations >= floor.iterations, parameters.memoryByteCount >= floor.memoryByteCount else {

@@ -1,7 +1,6 @@
 import Crypto
 
-/// The work that makes a passphrase slow to guess: it takes a second and 256 MiB, and nothing of the store but its
-/// keystore, so that it can be done beside everything else.
+/// Argon2id takes a second and 256 MiB. It needs only the keystore, so it can run on any thread.
 package struct PassphraseStretching: Sendable {
     let keystore: Keystore
     let floor: Argon2Parameters
@@ -13,7 +12,7 @@ package struct PassphraseStretching: Sendable {
     }
 }
 
-/// The keys of a home, for ``Store/unlock(with:)``. They are wiped with the last reference.
+/// The keys of a home, for ``Store/unlock(with:)``. The last reference wipes them.
 package struct StretchedKeys: Sendable {
     let keys: GridKeys
     let copy: KeystoreCopy

@@ -1,16 +1,16 @@
 import Crypto
 
-/// The part of a change of the protection that takes time: opens the root by what protects it now and seals it by something
-/// else. Needs nothing of the store but this, so that it can be done beside everything else.
+/// The slow part of a change of the protection: opens the root with the old secret and seals it with the new one. It
+/// uses only the keystore, so it can run on any thread.
 package struct Rewrapping: Sendable {
     let keystore: Keystore
     let floor: Argon2Parameters
     let keyFile: KeyFile?
-    /// Is written when a key file is wanted.
+    /// Used only for a change to a key file.
     let newKeyFile: KeyFile
 
     /// - Parameters:
-    ///   - old: not needed, and ignored, for a home with a key file.
+    ///   - old: ignored for a home with a key file.
     ///   - new: `nil` for a key file.
     /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/passphraseNeeded``,
     ///   ``StoreError/weakKeystore(iterations:memoryByteCount:)``, ``StoreError/outOfMemory(byteCount:)``.
@@ -40,7 +40,7 @@ package struct Rewrapping: Sendable {
     }
 }
 
-/// The root sealed anew, for ``Store/protect(by:)``.
+/// The root under its new protection, for ``Store/protect(by:)``.
 package struct RewrappedRoot: Sendable {
     let opened: KeystoreCopy
     let copy: KeystoreCopy

@@ -1,7 +1,6 @@
 import Crypto
 
-/// Sealed bags that die with a seven-day bucket and belong to no inbox: the lists of members that still have to learn of an
-/// explosion.
+/// Members who still have to learn of an explosion. The lists belong to no inbox and expire with a seven-day bucket.
 final class FanOutLists {
     private let services: StoreServices
     private let grid: Grid
@@ -51,7 +50,7 @@ final class FanOutLists {
         guard row.index[messageID] == nil else { return try writer.erase(in: row, messageID) }
         if services.isReadOnly { throw .readOnly(path: services.home.path) }
         if row.hasUnreadSegments { throw .damaged(what: services.inboxPath(row.directory)) }
-        // One whose commit has failed may be on the disk all the same.
+        // A version whose commit failed may be on the disk.
         for (segment, position) in row.versions(of: messageID) { segments.overwrite(segment, position) }
     }
 

@@ -1,9 +1,8 @@
 import Crypto
 
-/// The messages of an inbox in the order of their arrival, one at a time: whoever looks through an inbox holds no more of
-/// it in memory than what is wanted of it.
+/// Visits the messages of an inbox one at a time in arrival order, so that memory need not hold the whole inbox.
 ///
-/// A message's place is a number that it keeps, through new versions and new expiries; what came later has a higher one.
+/// A message keeps its place across new versions and expiries. Later messages have higher places.
 extension MessageReader {
     func visit(
         _ id: RowID, from place: UInt64 = 0, now: Int64,
@@ -21,7 +20,7 @@ extension MessageReader {
         guard !grid.isDue(row, now) else { return }
         segments.read(row, downTo: place)
         row.sortTimeline()
-        // What the body changes is not seen before the next visit, except that what is gone is not opened.
+        // Changes made by the body show at the next visit, but removed messages are skipped at once.
         let timeline = row.timeline
         for entry in timeline[row.firstEntry(from: place)...] {
             guard let record = served(entry, row, now), let message = try open(record, row, now) else { continue }
@@ -41,7 +40,7 @@ extension MessageReader {
         guard !grid.isDue(row, now) else { return }
         var end = row.nextOrder
         var count: UInt64 = 128
-        // A stretch at a time, from the end, each twice as long as the one before.
+        // Goes back from the end in stretches, each twice as long as the previous one.
         while end > place {
             let begin = end - place > count ? end - count : place
             segments.read(row, downTo: begin)
@@ -86,7 +85,7 @@ extension MessageReader {
         return found
     }
 
-    /// Where the message of a timeline's entry is, if it is still there and not due.
+    /// The position of the entry's message, unless it was removed or is due.
     private func served(_ entry: (order: UInt64, id: Bytes16), _ row: Row, _ now: Int64) -> Row.Place? {
         guard let place = row.index[entry.id], let segment = row.segments[Int(place.file)],
             segment.records[place.record].order == entry.order,
@@ -110,7 +109,7 @@ extension MessageReader {
         let row = try grid.row(id)
         try index.index(row)
         segments.read(row, downTo: place)
-        // What the body reads may bring more records into memory.
+        // The body may read further records into memory.
         let found = row.segments.values.flatMap { segment in
             segment.records.all.filter { $0.kind == .hidden && $0.state == .live && $0.order >= place }
         }
@@ -119,11 +118,11 @@ extension MessageReader {
 }
 
 extension Row {
-    /// The first of the timeline, which must be sorted, with this place or a higher one.
+    /// Requires a sorted timeline.
     fileprivate func firstEntry(from place: UInt64) -> Int { timeline.partitioningIndex { $0.order >= place } }
 }
 
 extension MessageRecord {
-    /// Of the sealed bytes all but the frame and what is sealed with the payload.
+    /// The sealed length without nonce, tag and record header.
     fileprivate var payloadByteCount: Int { max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount) }
 }

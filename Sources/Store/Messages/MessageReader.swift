@@ -1,6 +1,5 @@
 import Crypto
 
-/// Reads messages: one, the last of an inbox, or all of it. ``Store`` documents the calls.
 final class MessageReader {
     let services: StoreServices
     let grid: Grid
@@ -61,7 +60,7 @@ final class MessageReader {
         try index.indexAll(row)
         guard !grid.isDue(row, now) else { return 0 }
         let moment = max(now, services.latestHide)
-        // What is due and not reaped yet is in the segments whose first expiry has come.
+        // Due messages that are not reaped yet: only segments whose first expiry has passed can have them.
         var due = 0
         for segment in row.segments.values where segment.earliest <= moment || segment.withholds {
             for position in segment.records.indices where segment.expiry(of: position) <= moment {
@@ -84,7 +83,7 @@ final class MessageReader {
         return amount
     }
 
-    /// What is due at `now`, or was at the last reap, is not served.
+    /// `nil` for a message that is due at `now`, or was due at the last reap.
     func open(_ place: Row.Place, _ row: Row, _ now: Int64) throws(StoreError) -> StoredMessage? {
         guard let segment = row.segments[Int(place.file)],
             segment.expiry(of: place.record) > max(now, services.latestHide)

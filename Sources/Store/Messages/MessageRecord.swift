@@ -4,47 +4,44 @@ import Crypto
 struct MessageRecord {
     enum State: UInt8 {
         case live
-        /// A later version was stored.
         case superseded
-        /// The same, and a commit under way overwrites it.
+        /// Superseded, and a commit under way overwrites it.
         case moving
-        /// Its commit failed: it may or may not be on the disk, and is not served.
+        /// Its commit failed: it may be on the disk, and is not served.
         case failed
         case erased
     }
 
     let id: Bytes16
-    /// Milliseconds since the epoch; at it the message is gone.
+    /// Milliseconds since the epoch.
     let expiresAt: Int64
-    /// Place of the message among all of its row.
     let order: UInt64
     let version: UInt32
     let number: UInt32
     let length: UInt32
-    /// Of the sealed bytes; a file has at most 128 MiB.
+    /// Offset of the sealed bytes; a file has at most 128 MiB.
     let offset: UInt32
     let kind: Kind
     var state: State
-    /// Whether a reap has told the node.
+    /// A reap has reported it to the node.
     var isReported = false
 
-    /// How a record is found.
     package enum Kind: UInt8, Sendable {
         /// By its id and in lists.
         case listed = 0
-        /// By its id only: in no list, in no count, and no reap names it.
+        /// By its id only. No list, count or reap report includes it.
         case hidden = 1
-        /// With the messages before it, to whoever reads them: in no list and no count, without an id.
+        /// Together with the messages before it. It has no id, and no list or count includes it.
         case status = 2
     }
 
     var span: RecordFile.Span { RecordFile.Span(offset: Int64(offset), length: Int(length)) }
     var isListed: Bool { kind == .listed }
 
-    /// A status has no message's id, whatever its bytes.
+    /// The id field of a status holds two places, so it never matches a message.
     func isVersion(of message: Bytes16) -> Bool { id == message && kind != .status }
 
-    /// Of a status: the places of the messages that it concerns. Its id has the first and the last.
+    /// The places that a status concerns: its id field holds the first and the last.
     var concerned: ClosedRange<UInt64>? {
         guard kind == .status, id.first <= id.second else { return nil }
         return id.first...id.second
@@ -52,20 +49,19 @@ struct MessageRecord {
 
     static let headerByteCount = 52
 
-    /// Set in the stored version of a hidden record.
+    /// In the version field: the record is hidden.
     private static let hiddenBit: UInt32 = 1 << 31
-    /// Set in that of a status.
+    /// In the version field: the record is a status.
     private static let statusBit: UInt32 = 1 << 30
-    /// Set when a hidden record lies before this one in its segment.
+    /// In the version field: an earlier record of the segment is hidden.
     private static let afterHiddenBit: UInt32 = 1 << 29
-    /// Versions end here.
+    /// The bits above are flags.
     static let maximumVersion: UInt32 = (1 << 29) - 1
 
-    /// What every record says of those before it in its segment, so that a segment can be read from its end.
+    /// Bounds of all earlier records, stored in every record, so that a segment can be read from its end.
     struct Bounds: Equatable {
-        /// One more than the highest order; zero for none.
+        /// The highest order plus one; zero for none.
         var ceiling: UInt64 = 0
-        /// The earliest expiry.
         var floor: Int64 = .max
         var hasHidden = false
 
@@ -76,7 +72,6 @@ struct MessageRecord {
         }
     }
 
-    /// Writes what comes before the payload.
     static func writeHeader(
         id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds,
         to target: UnsafeMutableRawBufferPointer
@@ -104,7 +99,7 @@ struct MessageRecord {
         return header + payload
     }
 
-    /// `nil` for a plaintext that is not one of ours: too short, or with a time that no record has.
+    /// `nil` for a malformed plaintext: too short, or with a time outside `Tier.times`.
     init?(_ plaintext: [UInt8], number: UInt32, span: RecordFile.Span) {
         guard plaintext.count >= Self.headerByteCount, let expiresAt = plaintext.integer(Int64.self, at: 0),
             let order = plaintext.integer(UInt64.self, at: 8), let bits = plaintext.integer(UInt32.self, at: 16),
@@ -119,7 +114,6 @@ struct MessageRecord {
             length: length, offset: offset, kind: isStatus ? .status : isHidden ? .hidden : .listed, state: .live)
     }
 
-    /// What the record says of those before it.
     static func bounds(_ plaintext: [UInt8]) -> Bounds? {
         guard let bits = plaintext.integer(UInt32.self, at: 16), let ceiling = plaintext.integer(UInt64.self, at: 36),
             let floor = plaintext.integer(Int64.self, at: 44)
@@ -127,7 +121,6 @@ struct MessageRecord {
         return Bounds(ceiling: ceiling, floor: floor, hasHidden: bits & afterHiddenBit != 0)
     }
 
-    /// A record whose sealed part is zeros.
     init(erased number: UInt32, _ span: RecordFile.Span) {
         self.init(
             id: Bytes16(0, 0), expiresAt: 0, order: 0, version: 0, number: number,

@@ -1,6 +1,5 @@
 import Crypto
 
-/// Appends, updates, moves and erases messages. ``Store`` documents the calls.
 final class MessageWriter {
     private let services: StoreServices
     private let grid: Grid
@@ -68,7 +67,6 @@ final class MessageWriter {
         ) { $0.copyBytes(from: payload) }
     }
 
-    /// Seals a record into memory and enters it.
     private func write(
         _ id: Bytes16, _ expiresAt: Int64, order: UInt64, version: UInt32, kind: MessageRecord.Kind, byteCount: Int,
         to segment: Segment, _ write: (UnsafeMutableRawBufferPointer) -> Void
@@ -103,8 +101,8 @@ final class MessageWriter {
         row.removeFromIndex(id)
         if row.isRefused { row.erasedMeanwhile.insert(id) }
         let versions = place.hasOlder || row.hasFailures ? row.versions(of: id) : [(holder, place.record)]
-        // A power cut must not leave an older version where a newer one was on the disk: that would be served. So the zeros
-        // over the newest that is there for certain, and over what may or may not be there by now, come last.
+        // A power cut must not leave an older version where the disk had a newer one: the older one would be served. So
+        // the newest version that is surely on the disk, and versions that may be on it, are zeroed last.
         let newest =
             versions.lastIndex { segment, position in Int64(segment.records[position].offset) < segment.file.durable }
             ?? versions.endIndex
@@ -127,7 +125,7 @@ final class MessageWriter {
         let segment = try segments.segment(for: row, tier, expiresAt: expiresAt)
         self.write(
             Bytes16(places.lowerBound, places.upperBound), expiresAt,
-            // After all that it concerns: a hidden record has the place of the next message.
+            // After all concerned messages: a hidden record has the place of the next message.
             order: max(row.nextOrder, places.upperBound), version: 0, kind: .status, byteCount: byteCount, to: segment,
             write)
     }
@@ -162,9 +160,9 @@ final class MessageWriter {
             messageID, expiresAt, order: old.order, version: old.version + 1, kind: old.kind, byteCount: payload.count,
             to: segment
         ) { $0.copyBytes(from: payload) }
-        // The new one may have come back to an expiry that an older version had.
+        // The new version may have returned to an expiry of an older version.
         row.halfMoved.remove(messageID)
-        // Versions of before have the expiry of the old one, and so its column.
+        // Older versions have the old expiry, and so the old column.
         let holders = place.hasOlder ? row.orderedSegments.filter { $0.column === holder.column } : [holder]
         olderVersions.erase(messageID, in: holders)
     }

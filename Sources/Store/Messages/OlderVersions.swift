@@ -1,14 +1,14 @@
 import Crypto
 
-/// Overwrites the versions of a message that were left behind under another expiry.
+/// Overwrites versions of a message that remain under another expiry.
 final class OlderVersions {
     private let services: StoreServices
-    /// A commit is wanted for moves that were interrupted earlier.
+    /// Interrupted moves need a commit.
     var areWaiting = false
 
     init(_ services: StoreServices) { self.services = services }
 
-    /// Has every superseded version with another expiry overwritten, once the live one is durable.
+    /// Overwrites every superseded version with another expiry, once the live one is durable.
     func erase(_ id: Bytes16, in holders: [Segment]) {
         guard let row = holders.first?.row, let live = row.index[id].flatMap({ row.record(at: $0) }) else { return }
         for holder in holders {
@@ -24,7 +24,7 @@ final class OlderVersions {
         }
     }
 
-    /// What an interrupted move has left twice: the newer version is made durable, and the older one overwritten.
+    /// Completes interrupted moves: makes the newer version durable and overwrites the older one.
     func eraseLeftBehind(_ row: Row) {
         guard !row.halfMoved.isEmpty, !services.isReadOnly else { return }
         for id in row.halfMoved.sorted(by: { $0.bytes.lexicographicallyPrecedes($1.bytes) }) {

@@ -1,6 +1,6 @@
-/// The records of a segment that are in memory, by positions that they keep while older ones come before them.
+/// The records of a segment in memory. Their positions stay valid when older records are prepended.
 struct RecordList {
-    /// The position of the first record that a new list takes: room for more than any file holds.
+    /// First position of a new list: leaves room for more older records than any file holds.
     private static let beginning = 1 << 28
     private var storage: [MessageRecord] = []
     private var base = Self.beginning

@@ -1,7 +1,7 @@
 import Crypto
 
-/// Status records: what is learned about messages after they were stored, for instance that members have them. A small
-/// record is appended in place of new versions of all of them, and read together with them.
+/// Status records hold facts learned after messages were stored, such as their delivery. One small record replaces new
+/// versions of many messages, and is read together with them.
 extension MessageReader {
     func locate(_ id: RowID, _ message: Bytes16) throws(StoreError) -> MessagePlace? {
         let row = try grid.row(id)

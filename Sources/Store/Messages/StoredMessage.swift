@@ -1,6 +1,5 @@
 import Crypto
 
-/// A stored message, opened.
 package struct StoredMessage: Equatable, Sendable {
     package let id: Bytes16
     /// Milliseconds since the epoch.
@@ -8,7 +7,7 @@ package struct StoredMessage: Equatable, Sendable {
     package let payload: [UInt8]
 }
 
-/// Where a message or a hidden record lies, and how long it is kept: what a status of it needs.
+/// A record's order and lifetime, for appending a status of it.
 package struct MessagePlace: Equatable, Sendable {
     package let order: UInt64
     package let tier: Tier

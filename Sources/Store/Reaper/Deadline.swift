@@ -1,7 +1,6 @@
-/// When a segment, or a row at rest, has its next record to expire.
 struct Deadline: Comparable {
     let moment: Int64
-    /// Number of the segment's file; for a row -1 - slot.
+    /// The segment's file number, or -1 - slot for a row.
     private let number: Int
 
     init(_ segment: Segment) {

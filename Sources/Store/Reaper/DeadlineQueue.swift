@@ -1,21 +1,21 @@
 import HeapModule
 
-/// Segments, and rows at rest, by their next expiry. An entry that is out of date is skipped.
+/// Segments and resting rows by their next expiry. Stale entries are skipped.
 final class DeadlineQueue {
-    /// So many entries may be out of date, and as many as are not.
+    /// Stale entries allowed, besides one for each valid entry.
     static let staleLimit = 1_024
 
     private let grid: Grid
     private var deadlines = Heap<Deadline>()
-    /// Segments with records that expired, are hidden, and are not yet to be destroyed.
+    /// Segments with records that are expired and hidden but must not be destroyed yet.
     private var withholding: Set<Int> = []
 
     init(grid: Grid) { self.grid = grid }
 
-    /// Entries, with what is out of date.
+    /// Includes stale entries.
     var count: Int { deadlines.count }
 
-    /// Enters a segment's earliest expiry, unless it is there.
+    /// Enqueues a segment's earliest expiry, unless that or an earlier one is enqueued.
     func announce(_ segment: Segment) {
         guard segment.earliest < segment.announced else { return }
         segment.announced = segment.earliest
@@ -29,8 +29,7 @@ final class DeadlineQueue {
         if count > 2 * (grid.segments.count + grid.rows.count) + Self.staleLimit { sweep() }
     }
 
-    /// Makes the queue anew: an inbox that wakes and sleeps leaves entries that are out of date, and may lie there for as
-    /// long as a message may live.
+    /// Rebuilds the queue: sleeping inboxes leave stale entries for as long as a message may live.
     private func sweep() {
         var current: [Deadline] = []
         for segment in grid.segments.values where !segment.row.isGone {
@@ -49,7 +48,6 @@ final class DeadlineQueue {
         return grid.rowOfSlot[deadline.slot]?.restingMoment == deadline.moment
     }
 
-    /// The first that is not out of date.
     func nextMoment() -> Int64? {
         while let next = deadlines.min {
             if isValid(next) { return next.moment }
@@ -60,11 +58,10 @@ final class DeadlineQueue {
 
     enum Due {
         case segment(Segment)
-        /// A row at rest, to be opened.
         case row(Row)
     }
 
-    /// Takes the next segment with a record that expires at or before `moment`, or the row at rest that has one.
+    /// Takes the next segment or resting row with a record that expires at or before `moment`.
     func takeDue(_ moment: Int64) -> Due? {
         while let next = deadlines.min, next.moment <= moment {
             deadlines.removeMin()
@@ -85,7 +82,6 @@ final class DeadlineQueue {
     func noteWithholding(_ segment: Segment) { withholding.insert(segment.file.number) }
     func forgetWithholding(_ segment: Segment) { withholding.remove(segment.file.number) }
 
-    /// What was withheld is due once more.
     func reconsiderWithheld() {
         for number in withholding.sorted() {
             guard let segment = grid.segments[number] else { continue }
@@ -95,7 +91,6 @@ final class DeadlineQueue {
         withholding = []
     }
 
-    /// The store is locked.
     func end() {
         deadlines = []
         withholding = []

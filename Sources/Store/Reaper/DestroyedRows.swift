@@ -1,15 +1,13 @@
 import DequeModule
 
-/// What is left in memory and on the disk of inboxes that were destroyed. The key pages are gone before anything comes here:
-/// memory and files are removed a little at a time, because nothing depends on when.
+/// Memory and files of destroyed inboxes, removed a little at a time, because their keys are already destroyed.
 final class DestroyedRows {
-    /// What is left in memory of one of them.
     private struct Remains {
         let row: Row
         var segments: [Segment]
     }
 
-    /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
+    /// Default limit of ``collect(limit:)``, in files: a millisecond or two.
     static let collectLimit = 64
 
     private let services: StoreServices
@@ -21,14 +19,11 @@ final class DestroyedRows {
         self.segments = segments
     }
 
-    /// Whether there is something left to remove.
     var hasRemains: Bool { !remains.isEmpty || services.directories.hasRemains }
 
-    /// Leaves the memory of a row whose keys are wiped.
     func append(_ row: Row) { remains.append(Remains(row: row, segments: row.orderedSegments)) }
 
-    /// Removes a bounded part.
-    /// - Parameter limit: how much, in files.
+    /// - Parameter limit: in files.
     func collect(limit: Int = collectLimit) {
         guard !services.isReadOnly, !services.isClosed else { return }
         var budget = limit

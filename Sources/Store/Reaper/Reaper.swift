@@ -1,8 +1,7 @@
 import Crypto
 
-/// Expiry: first nothing due is served, then keys leave memory, pages are overwritten and read back, and files go last.
+/// Order: stop serving due records, wipe keys, overwrite pages and read them back, remove files.
 final class Reaper {
-    /// How much of segments with something due one reap reads, in bytes.
     private static let dueByteCount = 4 << 20
 
     private let services: StoreServices
@@ -18,7 +17,7 @@ final class Reaper {
     private let unread: UnreadDirectories
     private let destroyed: DestroyedRows
     private let rows: RowLifecycle
-    /// A reap has left segments in which something is due, or may be.
+    /// A reap left segments that may have due records.
     private var hasUnreadDue = false
 
     init(
@@ -55,7 +54,7 @@ final class Reaper {
         if let earliestEnd = pages.earliestEnd, earliestEnd <= destroy { reapPages(destroy, &report) }
         let failures = pages.destroyDoomed() + pages.tombstones.destroyDoomed()
         if !failures.isEmpty {
-            // Only pages that were read back count.
+            // Count only pages that were read back.
             report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - pages.tombstones.doomedCount)
             report.columnsDestroyed = max(0, report.columnsDestroyed - pages.doomedColumnCount)
         }
@@ -88,7 +87,7 @@ final class Reaper {
         while let segment = takeDueSegment(hide) {
             if segment.hasUnreadDue(hide), !segment.row.refusedSegments.contains(segment.file.number) {
                 if budget <= 0 {
-                    // The next reap goes on; what is due is hidden meanwhile.
+                    // Due records are hidden; the next reap continues.
                     hasUnreadDue = true
                     deadlines.announce(segment)
                     break
@@ -109,7 +108,7 @@ final class Reaper {
             .map(\.3)
     }
 
-    /// Takes the next segment with a record that expires at or before `moment`; a row at rest is opened for it.
+    /// Takes the next segment with a record that expires at or before `moment`. Opens a resting row for it.
     private func takeDueSegment(_ moment: Int64) -> Segment? {
         while let due = deadlines.takeDue(moment) {
             switch due {
@@ -136,13 +135,13 @@ final class Reaper {
         if let place = segment.row.index[record.id], Int(place.file) == segment.file.number, place.record == position {
             segment.row.removeFromIndex(record.id)
         }
-        // A bucket that ends now needs no overwriting: its key goes.
+        // A bucket that ends now needs no overwriting: its key is destroyed.
         guard segment.column.header.notAfter > destroy else { return }
         segments.overwrite(segment, position, .due)
         report.recordsOverwritten += 1
     }
 
-    /// What this reap has overwritten, what an earlier one could not, and the journal when its time has come.
+    /// Commits this reap's erasures, retries of earlier ones, and a due checkpoint.
     private func commitOverdue(_ report: ReapReport) {
         guard !services.isLocked else { return }
         let commits = services.commits
@@ -174,7 +173,7 @@ final class Reaper {
                 }
                 pages.columns.end(slot)
             } catch {
-                // The fuse stays lit.
+                // The fuse stays armed.
                 report.failures.append(error)
             }
         }
@@ -209,10 +208,8 @@ final class Reaper {
 
     // MARK: - The next reap
 
-    /// When a message expires.
     var nextExpiry: Int64? { deadlines.nextMoment().flatMap { $0 > services.latestHide ? $0 : nil } }
 
-    /// When something that is kept is destroyed.
     var nextDestruction: Int64? {
         let columns = pages.columns.headers.values.lazy
         let ends = [
@@ -223,7 +220,6 @@ final class Reaper {
         return ends.compactMap { $0 }.filter { $0 > services.latestHide }.min()
     }
 
-    /// When there is anything else to do.
     var nextTask: Int64? {
         var next: Int64?
         func consider(_ moment: Int64) { if moment > services.latestHide { next = min(next ?? moment, moment) } }

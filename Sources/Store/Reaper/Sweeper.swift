@@ -14,17 +14,16 @@ final class Sweeper: Sendable {
             }
     }
 
-    /// Returns when everything asked for is done.
     func drain() { queue?.sync {} }
 
     private func run(_ body: @escaping @Sendable () -> Void) {
         if let queue { queue.async(execute: body) } else { body() }
     }
 
-    /// Lets go of large values elsewhere: giving back a hundred megabytes takes a while too.
+    /// Frees large values on its thread: releasing a hundred megabytes is slow.
     func free(_ values: some Sendable) { run { withExtendedLifetime(values) {} } }
 
-    /// Removes a directory with its files, or a file in its place. Errors do not matter: unlocking removes it later.
+    /// Removes a directory with its files, or a file of that name. Ignores errors: the next unlock removes it.
     func remove(directory name: String, in parent: FileDescriptor) {
         run { [disk] in
             guard let directory = try? disk.open(name, in: parent, .directory) else {
@@ -37,7 +36,6 @@ final class Sweeper: Sendable {
         }
     }
 
-    /// Removes a segment and its sidecar.
     func remove(segment stem: String, _ directory: String, in parent: FileDescriptor) {
         run { [disk] in
             guard let opened = try? disk.open(directory, in: parent, .directory) else { return }

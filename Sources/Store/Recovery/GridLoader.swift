@@ -1,6 +1,5 @@
 import Crypto
 
-/// Loads the grid of keys from the key pages when the store is unlocked, and wipes it when the store is locked.
 final class GridLoader {
     private let services: StoreServices
     private let pages: KeyPages
@@ -30,14 +29,13 @@ final class GridLoader {
         self.rows = rows
     }
 
-    /// - Throws: when something overdue cannot be destroyed, because the home cannot be written.
+    /// - Throws: when overdue data exists in a read-only home.
     func checkOverdue() throws(StoreError) {
         if services.isReadOnly, pages.hasOverdue(at: services.latestHide) {
             throw .overdueOnReadOnly(path: services.home.path)
         }
     }
 
-    /// Makes the inboxes readable.
     func unlock(with keys: GridKeys) {
         services.keys = keys
         let controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))
@@ -55,8 +53,8 @@ final class GridLoader {
         destroyed.collect()
     }
 
-    /// Opens the column pages. One that does not open was changed: it is destroyed, and with a changed fuse its row, so
-    /// that a changed header can only shorten.
+    /// Opens the column pages. A page that does not open was altered: it is destroyed, and with an altered fuse its
+    /// row. So altering a header can only shorten a lifetime.
     private func openColumns(_ keys: GridKeys, _ fingerprints: [UInt32: [UInt8]]) {
         func row(of fuse: ColumnHeader) -> Row? {
             fingerprints[fuse.rowSlot] == fuse.rowFingerprint ? grid.rowOfSlot[fuse.rowSlot] : nil
@@ -79,12 +77,11 @@ final class GridLoader {
         }
     }
 
-    /// Looks at the names in `inboxes`, once.
-    /// - Parameter isComplete: every row page could be read, so that a directory without one has none.
+    /// Classifies the names in `inboxes`, once. `isComplete`: every row page could be read.
     private func sortDirectories(isComplete: Bool) {
         var known = Set(grid.rows.values.map(\.directoryOnce))
         if let controlRow = grid.controlRow { known.insert(controlRow.directory) }
-        // Their pages are still to be destroyed, and then they are.
+        // Keep the directories of rows that await destruction.
         known.formUnion(pages.rows.doomedDirectories.values)
         services.directories.sort(
             known: known, isComplete: isComplete, burntCount: pages.rows.burntSlots.count, now: services.latestHide)
@@ -92,10 +89,9 @@ final class GridLoader {
         pages.settleEnds()
     }
 
-    /// Commits what was appended, and wipes every key from memory.
     func lock() {
         guard !services.isLocked else { return }
-        // Before anything waits for the disk, which may hang: what it is given is sealed.
+        // First, because the disk may hang. The data still to be written is sealed.
         grid.wipe()
         pages.tombstones.forgetPages()
         services.keys = nil

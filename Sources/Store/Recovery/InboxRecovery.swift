@@ -1,7 +1,6 @@
 import Crypto
 
-/// What an earlier run has left in the journal goes into the record files, and what it has left in the cache to the disk,
-/// before anything is read of them.
+/// Makes the journal and the cached data of an earlier run durable before the files are read.
 final class InboxRecovery {
     private let services: StoreServices
     private let pages: KeyPages
@@ -19,7 +18,7 @@ final class InboxRecovery {
         var backlog = tasks(of: blocks)
         guard !services.isReadOnly else { return commits.begin(key, backlog: backlog, isReset: false) }
         var isReset = false
-        // A directory that still has another name must not be made a second time: its inbox does this when it is used.
+        // A directory set aside under another name must not be created again. Its inbox recovers at its first use.
         if !directories.mayBeSetAside {
             let failures = services.writer.perform(backlog)
             for index in failures.keys.sorted() {
@@ -38,21 +37,20 @@ final class InboxRecovery {
         commits.begin(key, backlog: backlog, isReset: isReset)
     }
 
-    /// Before files of an inbox are read for the first time.
-    /// - Throws: when the disk does not take them; nothing is served from them then.
+    /// Call before the first read of an inbox's files. If it throws, the inbox must not be served.
     func settle(_ row: Row) throws(StoreError) {
         let directories = services.directories
         try directories.bringBack(row.directory)
         try writeOut(row)
         guard let doubt = directories.unsettled[row.directory], !services.isReadOnly else { return }
-        // Nothing is written between the reading and the writing.
+        // No write may come between reading the files and writing them back.
         services.commits.committer.drain()
         try directories.settle(row.directory, doubt)
     }
 
-    /// Before an inbox's files are read for the first time. A full disk may refuse: the backlog has then what the reader of
-    /// each file adds to it.
-    /// - Throws: when the disk does not take what the journal has of the inbox; nothing is served from it then.
+    /// Writes the inbox's journal data into its files. If the disk is full, the readers of the files add the backlog
+    /// instead.
+    /// - Throws: when the disk fails otherwise. The inbox must not be served then.
     private func writeOut(_ row: Row) throws(StoreError) {
         let commits = services.commits
         guard !commits.backlog.isEmpty else { return }
@@ -67,7 +65,7 @@ final class InboxRecovery {
         } catch { guard error.kind == .full else { throw error } }
     }
 
-    /// What each file is to have. Inboxes that are destroyed, and buckets that have ended, get nothing.
+    /// The data for each file. Destroyed inboxes and ended buckets get none.
     private func tasks(of blocks: [JournalBlock]) -> [FileTask] {
         guard blocks.contains(where: { !$0.entries.isEmpty }) else { return [] }
         var known = Set(grid.rows.values.map { Row.Names.directory($0.secret) })
@@ -87,13 +85,11 @@ final class InboxRecovery {
         return order.compactMap { place in found[place]?.task(place, isKnown: known.contains(place.directory)) }
     }
 
-    /// The bucket's key page is gone.
     private func hasEnded(_ sidecar: [UInt8]) -> Bool {
         pages.columns.isComplete && ExpirySidecar.columnTag(in: sidecar).map { grid.columnOfTag[$0] == nil } ?? false
     }
 }
 
-/// What a journal has of one record file.
 private struct FoundFile {
     private var sidecar: [UInt8]?
     private var fileID: [UInt8]?
@@ -103,7 +99,6 @@ private struct FoundFile {
     mutating func add(_ entry: JournalEntry, _ bytes: ArraySlice<UInt8>) {
         if let bytes = entry.sidecar { sidecar = bytes }
         if entry.fileID != fileID {
-            // A log that takes the place of the one before.
             fileID = entry.fileID
             pieces = []
             hasBeginning = false
@@ -114,8 +109,8 @@ private struct FoundFile {
         pieces.append(FilePiece(offset: entry.offset, buffer: buffer))
     }
 
-    /// - Parameter isKnown: the directory is that of an inbox; another one is written to if it is there, for its page may
-    ///   not have been readable.
+    /// - Parameter isKnown: the directory belongs to a readable row. Otherwise it is only written to if it exists,
+    ///   because its row page may have been unreadable.
     func task(_ place: FilePlace, isKnown: Bool) -> FileTask {
         var making = FileTask.Making.exists
         if place.kind == .log { making = hasBeginning ? .replacing : .onlyIfSame }

@@ -1,8 +1,7 @@
 import Crypto
 
-/// What is known of inboxes without opening them: a cache beside the state logs, so that a start with thousands of
-/// inboxes reads one file. Each entry is sealed under its row and dies with it; it counts only while the state log is
-/// what it was when the entry was written.
+/// A cache of inbox summaries beside the state logs, so that a start with thousands of inboxes reads one file. Each
+/// entry is sealed under its row and dies with it. It is valid only while the state log is unchanged.
 ///
 ///     magic (8) ‖ salt (16) ‖ { tag (16) ‖ length (4) ‖ sealed: log's file id (16) ‖ log's length (8) ‖ payload }
 ///
@@ -10,7 +9,7 @@ import Crypto
 struct SummaryFile {
     private static let name = "summaries"
     private static let magic = Array("MFSUMS1\0".utf8)
-    /// Most bytes of the file that are ever read.
+    /// A longer file is never read.
     private static let maximumByteCount: Int64 = 256 << 20
     private static let tagByteCount = 16
 
@@ -24,7 +23,7 @@ struct SummaryFile {
         let salt = randomBytes(16)
         var bytes = Self.magic + salt
         for (id, payload) in entries {
-            // The next start may find in a log what it was refused.
+            // Skip an undurable state: the next start may find another one in the log.
             guard let row = grid.rows[id], row.log.map({ services.commits.isDurable($0.file) }) ?? true,
                 let fingerprint = logFingerprint(row)
             else { continue }
@@ -87,7 +86,7 @@ struct SummaryFile {
         BLAKE2b.derive(key: row.secret.bytes, Array("mayfly row summary".utf8), salt)
     }
 
-    /// Which file the row's state log is and how long: both change with every state that is saved.
+    /// The file id and the length of the row's state log: every saved state changes the pair.
     private func logFingerprint(_ row: Row) -> [UInt8]? {
         if let log = row.log { return log.id + UInt64(clamping: log.file.end).littleEndianBytes }
         // The journal has a state that the log on the disk lacks.

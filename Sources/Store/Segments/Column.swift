@@ -1,13 +1,12 @@
 import Crypto
 
-/// An expiry bucket that is open: its page, and the secret the page mixes into.
+/// An open expiry bucket: its page, and the secret from that page.
 final class Column {
     let slot: Int
     let header: ColumnHeader
     let secret: SharedSecret
-    /// Names the page in sidecars: a bucket may have had another page before.
+    /// Identifies the page in sidecars: the bucket may have had an earlier page.
     let tag: [UInt8]
-    /// Those that are in memory, by number of their file.
     var segments: [Int: Segment] = [:]
 
     init(slot: Int, header: ColumnHeader, secret: SharedSecret) {

@@ -5,8 +5,8 @@ import Crypto
 ///     magic (8) ‖ segment id (16) ‖ tier (1) ‖ zeros (7) ‖ bucket (8) ‖ notAfter (8) ‖ inbox tag (16) ‖ column tag (16)
 ///     ‖ zeros (16) ‖ MAC (32) under a key derived from the row
 ///
-/// It is the associated data of every record of its segment, so no byte of it can change without losing them all:
-/// tampering shortens, never extends.
+/// It is the associated data of every record in its segment. Altering a byte loses all records, so tampering can
+/// shorten a lifetime but not extend it.
 struct ExpirySidecar: Equatable {
     static let byteCount = 128
     private static let magic = Magic("MFEXP1")
@@ -18,12 +18,8 @@ struct ExpirySidecar: Equatable {
     let notAfter: Int64
     let inboxTag: [UInt8]
     let columnTag: [UInt8]
-    /// All 128 bytes.
     let encoded: [UInt8]
 
-    /// - Parameters:
-    ///   - header: of the column's page.
-    ///   - columnTag: names that page.
     init(segmentID: [UInt8], header: ColumnHeader, columnTag: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
         self.segmentID = segmentID
         tier = header.tier
@@ -37,10 +33,9 @@ struct ExpirySidecar: Equatable {
         encoded = bytes + Self.authenticate(bytes, key)
     }
 
-    /// What an encoded sidecar has in the place of the column's tag; `nil` when it has not the length of one.
     static func columnTag(in bytes: [UInt8]) -> [UInt8]? { bytes.count == byteCount ? Array(bytes[64..<80]) : nil }
 
-    /// `nil` for anything but an unchanged sidecar of this inbox and this segment.
+    /// `nil` unless it is the authentic sidecar of this inbox and segment.
     init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
         guard bytes.count == Self.byteCount, Self.magic.begins(bytes),
             equalInConstantTime(Array(bytes[96...]), Self.authenticate(Array(bytes[..<96]), key)),

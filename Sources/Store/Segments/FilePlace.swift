@@ -1,6 +1,6 @@
 import Crypto
 
-/// Where a record file lies: 16 bytes name its directory in `inboxes`, 16 the file.
+/// The location of a record file: 16 bytes for its directory in `inboxes`, 16 for the file.
 struct FilePlace: Hashable, Sendable {
     enum Kind: UInt8, Sendable {
         case segment = 1
@@ -9,7 +9,7 @@ struct FilePlace: Hashable, Sendable {
 
     let kind: Kind
     let directory: Bytes16
-    /// Of a segment its id, of a log the name that its row gives it.
+    /// A segment's id, or a log's name derived from the row.
     let file: Bytes16
 
     var directoryName: String { Hex.encode(directory.bytes) }
@@ -18,16 +18,14 @@ struct FilePlace: Hashable, Sendable {
     var path: String { directoryName + "/" + fileName }
 }
 
-/// Bytes for a place in a record file.
 struct FilePiece: Sendable {
     let offset: Int64
     let buffer: RecordBuffer
 }
 
-/// The directory of an inbox's files in `inboxes`.
 final class InboxDirectory {
     let name: Bytes16
-    /// The directory is there, and its entry is durable.
+    /// The directory exists and its entry is durable.
     var isDurable = false
 
     init(_ name: Bytes16) { self.name = name }

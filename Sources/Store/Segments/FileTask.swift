@@ -2,41 +2,39 @@ import Crypto
 import Glibc
 import Synchronization
 
-/// What a checkpoint writes into one file, so that the journal need not keep it.
+/// Data that a checkpoint writes into one file, so that the journal need not keep it.
 struct FileTask: Sendable {
-    /// How the file comes to be; what is durable is written only.
     enum Making: Sendable {
         case exists
-        /// A segment: its sidecar is made first.
+        /// A segment: create its sidecar first.
         case withSidecar([UInt8])
-        /// A log: written under another name, and renamed over the one before when it is durable.
+        /// A log: write it under another name, then rename it over the previous log once it is durable.
         case replacing
-        /// A log that a journal names: only when it has the task's file id, for another one may have replaced it.
+        /// A log from the journal: write only if the file id matches, because another log may have replaced it.
         case onlyIfSame
     }
 
-    /// Within this process; -1 for a file that only the journal knows.
+    /// Number within this process; -1 for a file that only the journal knows.
     let file: Int
     let place: FilePlace
     let making: Making
-    /// Of a log: which one it is.
+    /// Set for a log.
     let fileID: [UInt8]?
-    /// The directory may not be there, and its name not durable.
+    /// The directory may not exist, or its name may not be durable.
     let isDirectoryNew: Bool
     let pieces: [FilePiece]
 
     var byteCount: Int { pieces.reduce(0) { $0 + $1.buffer.count } }
 
-    /// Of a segment whose sidecar may not be on the disk.
+    /// Set for a segment whose sidecar may not be on the disk.
     var sidecar: [UInt8]? {
         if case .withSidecar(let bytes) = making { return bytes }
         return nil
     }
 
-    /// The first byte that it writes.
     var offset: Int64 { pieces.map(\.offset).min() ?? 0 }
 
-    /// The file has its name on the disk before it.
+    /// The file already has its name on the disk.
     var isPlaced: Bool {
         switch making {
         case .exists, .onlyIfSame: true
@@ -44,8 +42,7 @@ struct FileTask: Sendable {
         }
     }
 
-    /// The file as it is to be.
-    /// - Parameter found: as the disk has it.
+    /// The file's contents after the task, from the contents `found` on the disk.
     func applied(to found: [UInt8]) -> [UInt8] {
         var bytes = found
         if case .replacing = making { bytes = [] }
@@ -60,7 +57,7 @@ struct FileTask: Sendable {
         return bytes
     }
 
-    /// The same for the journal, with zeros in place of some records.
+    /// The task as a journal batch, with zeros in place of `spans`.
     func batch(without spans: [RecordFile.Span]) -> JournalBatch {
         var batch = JournalBatch()
         for piece in pieces {
@@ -80,19 +77,17 @@ struct FileTask: Sendable {
     }
 }
 
-/// The directories of inboxes, as the commit thread may use them: none is made again after its inbox was destroyed.
+/// Guards the creation of inbox directories by the commit thread: none is created again after its inbox was destroyed.
 final class DirectoryGate: Sendable {
     private let gone = Mutex<Set<Bytes16>>([])
 
-    /// No directory of this name is made from here on.
     func close(_ directory: Bytes16) { gone.withLock { _ = $0.insert(directory) } }
 
-    /// Every commit that may make the directory has ended.
+    /// No commit that could create the directory is left.
     func forget(_ directory: Bytes16) { gone.withLock { _ = $0.remove(directory) } }
 
     var count: Int { gone.withLock { $0.count } }
 
-    /// Makes a directory, unless its inbox is destroyed.
     func make(_ directory: Bytes16, _ body: () throws(SystemError) -> Void) throws(SystemError) {
         let result = gone.withLock { gone -> SystemError? in
             if gone.contains(directory) { return nil }
@@ -103,25 +98,23 @@ final class DirectoryGate: Sendable {
     }
 }
 
-/// Zeros over records of one file.
 struct ErasureTask: Sendable {
     let file: Int
     let place: FilePlace
     let spans: [RecordFile.Span]
     /// Written once all other zeros of the commit are durable.
     let lastSpans: [RecordFile.Span]
-    /// Reads back what was written: an earlier attempt has failed.
+    /// Read back, because an earlier attempt failed.
     let isVerified: Bool
 }
 
-/// Writes record files in place. Runs on the commit thread, or on the caller's while nothing is under way.
+/// Writes record files in place. Runs on the commit thread, or on the caller's while no commit is under way.
 struct FileWriter: Sendable {
     let disk: any FileSystem
     let inboxes: FileDescriptor
     let gate: DirectoryGate
 
-    /// Writes everything and makes it durable, or says why not; the other files are written all the same.
-    /// - Returns: what failed, by its index in `tasks`.
+    /// Makes every task durable, even if others fail. Returns the failures, by index in `tasks`.
     func perform(_ tasks: [FileTask]) -> [Int: StoreError] {
         var failures: [Int: StoreError] = [:]
         var isDirectoryNew = false
@@ -156,7 +149,7 @@ struct FileWriter: Sendable {
         return try open(place)
     }
 
-    /// What was read of the file is durable when this returns.
+    /// Makes data that was read from the kernel's cache durable.
     func synchronize(_ place: FilePlace) throws(StoreError) {
         try onDisk(place.path) { () throws(SystemError) in
             guard let directory = try open(place) else { return }
@@ -197,7 +190,7 @@ struct FileWriter: Sendable {
         do throws(SystemError) {
             file = try disk.open(task.place.fileName, in: directory, isNew ? [.write, .createIfMissing] : .write)
         } catch {
-            // Its bucket has ended meanwhile, or the log was never there.
+            // Its bucket has ended meanwhile, or the log never existed.
             if error.code == ENOENT, task.place.kind == .segment || isChecked { return }
             throw error
         }
@@ -223,8 +216,8 @@ struct FileWriter: Sendable {
 
     // MARK: - Erasing
 
-    /// - Parameter isLast: the spans that come last, or the others.
-    /// - Returns: the failures by file.
+    /// - Parameter isLast: writes the last spans instead of the others.
+    /// - Returns: the failures, by file number.
     func perform(_ tasks: [ErasureTask], isLast: Bool) -> [Int: StoreError] {
         var failures: [Int: StoreError] = [:]
         for task in tasks {
@@ -246,7 +239,7 @@ struct FileWriter: Sendable {
             throw error
         }
         defer { disk.close(file) }
-        // Never beyond the end: what was not written need not be overwritten.
+        // Never past the end: unwritten bytes need no overwriting.
         let end = try disk.status(file).byteCount
         for span in spans {
             let length = Int(clamping: min(Int64(span.length), end - span.offset))

@@ -1,6 +1,6 @@
 import DequeModule
 
-/// Descriptors of segments and logs for reading. A bounded number is kept open between commits.
+/// Descriptors of segments and logs for reading. A bounded number stays open between commits.
 final class OpenFiles {
     private static let limit = 256
     private let disk: any FileSystem

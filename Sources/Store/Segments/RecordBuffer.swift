@@ -1,11 +1,10 @@
 import Crypto
 
-/// Sealed bytes on their way to the disk: grows at its end, and is given to the commit thread as it is.
+/// Sealed bytes on their way to the disk.
 ///
-/// The commit thread reads a buffer only after the store has handed it over, and the store does not change it until the
-/// commit thread has answered.
+/// @unchecked Sendable: the commit thread reads a buffer only between its handover and the commit's outcome. Meanwhile
+/// the store does not change it.
 final class RecordBuffer: @unchecked Sendable {
-    // @unchecked: see above.
     private var memory: UnsafeMutableRawBufferPointer
     private(set) var count = 0
 
@@ -15,7 +14,7 @@ final class RecordBuffer: @unchecked Sendable {
 
     var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[..<count]) }
 
-    /// Makes room at the end; what is there is not initialised.
+    /// Uninitialised room at the end.
     func extend(by byteCount: Int) -> UnsafeMutableRawBufferPointer {
         if count + byteCount > memory.count {
             let larger = UnsafeMutableRawBufferPointer.allocate(
@@ -32,20 +31,19 @@ final class RecordBuffer: @unchecked Sendable {
 
     func append(_ bytes: [UInt8]) { bytes.withUnsafeBytes { append($0) } }
 
-    /// - Precondition: nobody else reads the buffer.
+    /// - Precondition: no other thread reads the buffer.
     func zero(_ range: Range<Int>) {
         UnsafeMutableRawBufferPointer(rebasing: memory[range]).initializeMemory(as: UInt8.self, repeating: 0)
     }
 }
 
-/// Random nonces, taken from the operating system's generator 100 at a time: a system call for each would cost as much as
-/// the sealing.
+/// Random nonces, 100 per system call: one call for each would cost as much as the sealing.
 struct NoncePool {
     private static let byteCount = 100 * 24
     private var pool = [UInt8](repeating: 0, count: Self.byteCount)
     private var used = Self.byteCount
 
-    /// Fills `target`, at most 2,400 bytes, with random bytes that nothing else gets.
+    /// - Parameter target: at most 2,400 bytes.
     mutating func take(into target: UnsafeMutableRawBufferPointer) {
         if used + target.count > pool.count {
             pool.withUnsafeMutableBytes { fillRandomly($0) }

@@ -1,54 +1,52 @@
 import Crypto
 
-/// What a record file holds, as its inbox knows it.
+/// The segment or state log that a record file belongs to.
 protocol RecordFileOwner: AnyObject {
     /// The inbox is destroyed, or the bucket has ended.
     var isGone: Bool { get }
     var directory: InboxDirectory { get }
-    /// Of a segment: what is written before its first record.
+    /// A segment's sidecar, written before its first record.
     var sidecarBytes: [UInt8]? { get }
-    /// Of a log: which one it is.
+    /// Set for a log.
     var fileID: [UInt8]? { get }
-    /// A commit has failed: records that begin in the range may or may not be on the disk, and are not served.
+    /// A commit failed: records that begin in the range may be on the disk, and must not be served.
     func commitFailed(in range: Range<Int64>)
-    /// A commit has completed.
     func committed()
-    /// A version that moved to another file is overwritten, or it stays.
+    /// `isErased`: the version that moved to another file is overwritten. Otherwise it stays.
     func moveEnded(_ span: RecordFile.Span, isErased: Bool)
 }
 
-/// An append-only file of sealed records, each with its number in the associated data, so that no record can be moved,
+/// An append-only file of sealed records. Each record's number is in its associated data, so records cannot be moved,
 /// repeated or taken from another file.
 ///
-/// Erasing a record writes zeros over the sealed part; frame and trailer stay, so that the records after and before it
-/// are found (see ``RecordFrames``). Records are sealed into memory. A commit copies them into the journal; a checkpoint
-/// writes them into the file, and only then does the memory go: `written <= durable <= submitted <= end`.
+/// Erasing a record zeroes its sealed part. Frame and trailer stay, so that the neighbouring records can be found (see
+/// ``RecordFrames``). Records are sealed into memory. A commit copies them into the journal. A checkpoint writes them
+/// into the file and then frees the memory: `written <= durable <= submitted <= end`.
 final class RecordFile {
-    /// Most bytes of one payload: above what a message or an inbox's state may have.
+    /// Largest payload in bytes: above the limits of messages and inbox states.
     static let maximumPlaintext = 16 << 20
-    /// Most bytes of a file that are ever read into memory.
+    /// Most bytes of a file that are read into memory.
     static let maximumByteCount = 128 << 20
 
     struct Span: Sendable {
-        /// Of the sealed bytes, after the frame.
+        /// Offset of the sealed bytes, after the frame.
         let offset: Int64
         let length: Int
         var end: Int64 { offset + Int64(length) }
     }
 
-    /// Zeros over a record.
     struct Erasure {
         enum Kind {
             case first
-            /// Once the others of the same commit are durable.
+            /// Zeroed once the other erasures of the commit are durable.
             case last
-            /// Of a version that has moved to another file: not when the new one cannot be stored.
+            /// A version that moved to another file: not erased if the new version cannot be stored.
             case moved
-            /// The record's time has come: a failure is the reaper's to report.
+            /// The record has expired: the reaper reports a failure.
             case due
-            /// An earlier attempt has failed and was told: what is written is read back.
+            /// A retry after a reported failure, with read-back.
             case again
-            /// The same, once the others of the same commit are durable.
+            /// A retry with read-back, once the other erasures of the commit are durable.
             case lastAgain
 
             var isLast: Bool { self == .last || self == .lastAgain }
@@ -58,7 +56,7 @@ final class RecordFile {
         let kind: Kind
     }
 
-    /// Bytes that only memory has, and perhaps the journal.
+    /// Bytes that are only in memory, and perhaps in the journal.
     final class Chunk {
         let offset: Int64
         let buffer: RecordBuffer
@@ -72,43 +70,38 @@ final class RecordFile {
         }
     }
 
-    /// Names the file within this process, for the commit thread.
     let number: Int
     let place: FilePlace
     let frames: RecordFrames
-    /// Where the next record goes, counting what is in memory.
+    /// Offset of the next record, including bytes in memory.
     private(set) var end: Int64
     private(set) var nextNumber: UInt32 = 0
-    /// No appends any more: the file is damaged, or its keys are gone.
+    /// No appends: the file is damaged, or its keys are gone.
     var isClosed = false
 
-    /// Before this the file has every byte.
+    /// The file has every byte before this offset.
     private(set) var written: Int64
-    /// Before this a completed commit covers every byte.
+    /// Completed commits cover every byte before this offset.
     private(set) var durable: Int64
-    /// Before this every byte was handed to a commit.
+    /// Every byte before this offset was submitted to a commit.
     private(set) var submitted: Int64
     /// The file and its name are durable.
     var isPlaced: Bool
-    /// A checkpoint under way makes the file.
     private(set) var isBeingPlaced = false
-    /// Complete chunks, and the one that takes appends.
     private var chunks: [Chunk] = []
     private var tail: Chunk?
-    /// Before this something may once have been in the journal.
+    /// Bytes before this offset may once have been in the journal.
     private(set) var exposed: Int64 = 0
-    /// Zeros to be written with the next commit.
     private(set) var erasures: [Erasure] = []
-    /// Something of the file may be in the kernel's cache only.
+    /// Some data of the file may be only in the kernel's cache.
     var needsSynchronizing = false
-    /// Whether the list of files with something to commit has it, and the list of those with something to write.
+    /// Whether the file is in the lists of dirty and of unwritten files.
     var isListed = false
     var isUnwrittenListed = false
-    /// For reading.
     var descriptor: FileDescriptor?
     weak var owner: (any RecordFileOwner)?
 
-    /// - Parameter header: of a file that is to be made; `nil` for one that is there.
+    /// - Parameter header: of a new file; `nil` for an existing one.
     init(number: Int, place: FilePlace, associatedData: [UInt8], key: SharedSecret, header: [UInt8]? = nil) {
         self.number = number
         self.place = place
@@ -128,7 +121,7 @@ final class RecordFile {
     var isDirty: Bool { submitted < end || !erasures.isEmpty || needsSynchronizing }
     var isUnwritten: Bool { written < end }
 
-    /// Nothing can be opened or added from here on.
+    /// Stops opening and appending.
     func wipeKey() {
         frames.wipeKey()
         isClosed = true
@@ -143,10 +136,9 @@ final class RecordFile {
         return buffer
     }
 
-    /// Seals a record into memory.
     /// - Parameters:
     ///   - byteCount: of the plaintext.
-    ///   - write: writes all of the plaintext; it is sealed where it lies.
+    ///   - write: writes the whole plaintext; it is sealed in place.
     func append(byteCount: Int, nonces: inout NoncePool, _ write: (UnsafeMutableRawBufferPointer) -> Void) -> Span {
         let length = byteCount + XChaChaPoly.overheadByteCount
         let whole = RecordFrames.frameByteCount + length + RecordFrames.trailerByteCount
@@ -164,20 +156,19 @@ final class RecordFile {
 
     // MARK: - Erasing
 
-    /// Zeros over a record with the next commit; at once when no commit has ever taken the record.
+    /// Zeroes a record with the next commit, and at once in memory if no commit took it.
     func erase(_ span: Span, _ kind: Erasure.Kind = .first) {
         if span.offset >= submitted { zero(span) }
         if span.offset < max(exposed, submitted) { erasures.append(Erasure(span: span, kind: kind)) }
     }
 
-    /// Once more, when an earlier attempt has failed.
-    /// - Parameter isLast: it came last then, and does so again: the disk may have the zeros of one attempt in any order.
+    /// Retries a failed erasure.
+    /// - Parameter isLast: as in the first attempt: the disk may apply the zeros of one attempt in any order.
     func eraseAgain(_ span: Span, isLast: Bool) {
         erasures.append(Erasure(span: span, kind: isLast ? .lastAgain : .again))
     }
 
-    /// Zeros over what memory has of a record.
-    /// - Precondition: no checkpoint under way has the record.
+    /// Zeroes the record in memory. No checkpoint under way may read it.
     func zero(_ span: Span) {
         for chunk in chunks + [tail].compactMap({ $0 }) where chunk.offset < span.end && span.offset < chunk.end {
             let from = Int(max(span.offset, chunk.offset) - chunk.offset)
@@ -185,7 +176,6 @@ final class RecordFile {
         }
     }
 
-    /// Hands the erasures to a commit.
     func takeErasures() -> [Erasure] {
         defer { erasures = [] }
         return erasures
@@ -193,7 +183,6 @@ final class RecordFile {
 
     // MARK: - Commits and checkpoints
 
-    /// Copies what no commit has taken yet.
     func takeUnsubmitted(into body: RecordBuffer) -> Range<Int64> {
         let range = submitted..<end
         exposed = max(exposed, end)
@@ -205,19 +194,18 @@ final class RecordFile {
         return range
     }
 
-    /// A checkpoint will write them: they count as submitted.
+    /// Counts all bytes as submitted: a checkpoint writes them.
     func submitAll() {
         submitted = end
         exposed = max(exposed, end)
     }
 
-    /// The commit that covered everything before `offset` has completed.
     func committed(upTo offset: Int64) { durable = max(durable, min(offset, end)) }
 
-    /// The commit has failed: the next one takes what is in doubt again, as its owner has left it.
+    /// The next commit submits the undurable bytes again, as the owner left them.
     func commitFailed() { submitted = durable }
 
-    /// The pieces that no checkpoint under way writes. The checkpoint that takes them fails if one of those fails.
+    /// The pieces that no checkpoint under way writes. If one of those fails, so does the one that takes these.
     func takeUnwritten() -> [FilePiece] {
         if let tail {
             chunks.append(tail)
@@ -231,7 +219,6 @@ final class RecordFile {
         }
     }
 
-    /// A checkpoint that wrote everything before `offset` has completed.
     func checkpointed(upTo offset: Int64) {
         chunks.removeAll { $0.end <= offset }
         written = max(written, offset)
@@ -240,13 +227,13 @@ final class RecordFile {
         isBeingPlaced = false
     }
 
-    /// The checkpoint has failed: the next one writes all of it again.
+    /// The next checkpoint writes everything again.
     func checkpointFailed() {
         isBeingPlaced = false
         for chunk in chunks { chunk.isInFlight = false }
     }
 
-    /// Forgets what no checkpoint has taken.
+    /// Forgets bytes that no checkpoint has taken.
     func discard() {
         chunks = []
         tail = nil
@@ -259,7 +246,6 @@ final class RecordFile {
 
     // MARK: - Reading
 
-    /// The sealed bytes if they are still in memory.
     func withUnwritten<Result>(_ span: Span, _ body: (UnsafeRawBufferPointer) -> Result) -> Result? {
         guard span.offset >= written else { return nil }
         func read(_ chunk: Chunk?) -> Result? {
@@ -272,20 +258,21 @@ final class RecordFile {
         return nil
     }
 
-    /// Finds the records of a file's bytes.
+    /// Finds the records in a file's bytes.
     /// - Postcondition: appends go after the last byte, if the tail is whole.
     func load(
         _ bytes: [UInt8], from start: Int, searchLimit: Int = RecordFrames.searchLimit,
         _ body: (UInt32, Span, FoundRecord) -> Void
     ) -> RecordFrames.Loaded {
-        // First: what is found may have to be overwritten.
+        // First, because found records may have to be overwritten.
         rest(at: Int64(bytes.count))
         let (result, next) = frames.scan(bytes, from: start, searchLimit: searchLimit, body)
         nextNumber = next
         return result
     }
 
-    /// After ``load(_:from:searchLimit:_:)``: bytes that only the journal has stay in memory until the next checkpoint.
+    /// After ``load(_:from:searchLimit:_:)``: keeps bytes that only the journal has in memory until the next
+    /// checkpoint.
     /// - Parameters:
     ///   - offset: the first byte that the disk may lack.
     ///   - isPlaced: the file has its name on the disk.
@@ -297,7 +284,7 @@ final class RecordFile {
         self.isPlaced = isPlaced
     }
 
-    /// Everything that the file has is on the disk.
+    /// Sets the offsets of a file that is wholly on the disk.
     func rest(at byteCount: Int64, nextNumber: UInt32? = nil) {
         end = byteCount
         written = end

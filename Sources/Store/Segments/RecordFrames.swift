@@ -1,6 +1,5 @@
 import Crypto
 
-/// What a sealed record turned out to be when its file was read.
 enum FoundRecord {
     case opened(plaintext: [UInt8])
     /// All zeros: erased in place.
@@ -8,29 +7,26 @@ enum FoundRecord {
     case damaged
 }
 
-/// The records of one file as bytes: sealed under its key, each in a frame.
+/// The framed records of one file, sealed under its key (Store.md, *Segment*).
 ///
 ///     length (4) ‖ number (4) ‖ check (8) ‖ nonce (24) ‖ ciphertext ‖ tag (16) ‖ length (4)
-///
-/// Store.md, *Segment*.
 struct RecordFrames {
     static let frameByteCount = 16
-    /// The length once more, so that a file can be read from its end.
+    /// The length again, so that a file can be read from its end.
     static let trailerByteCount = 4
 
-    /// Most places of one file at which a frame is looked for after damage: half a second's work. Chance needs one in 32
-    /// bytes, so that is 32 MiB of damage; a file full of what looks like frames holds nobody up.
+    /// Candidate positions at which one file is searched for a frame after damage: half a second's work. Random bytes
+    /// match once in 32 bytes, so this covers 32 MiB of damage. The limit stops a file full of forged frames.
     static let searchLimit = 1 << 20
 
-    /// What a file has that was read.
     struct Loaded {
-        /// Every byte made sense, except perhaps a torn tail.
+        /// Every byte was valid, except perhaps a torn tail.
         var isSound = true
-        /// The tail made sense too.
+        /// The tail was valid, too.
         var isWhole = true
     }
 
-    /// T: names the file in every frame and every record's associated data.
+    /// T in Store.md: identifies the file in every frame and in every record's associated data.
     private let tag: Bytes16
     private let key: SharedSecret
 
@@ -44,7 +40,6 @@ struct RecordFrames {
         return hash.withUnsafeBytes { Bytes16(copying: $0) }
     }
 
-    /// Nothing can be opened or sealed from here on.
     func wipeKey() { key.wipe() }
 
     // MARK: - Sealing
@@ -53,7 +48,7 @@ struct RecordFrames {
     /// - Parameters:
     ///   - byteCount: of the plaintext.
     ///   - target: as long as the record with its frame and trailer.
-    ///   - write: writes all of the plaintext; it is sealed where it lies.
+    ///   - write: writes the whole plaintext; it is sealed in place.
     func seal(
         byteCount: Int, number: UInt32, nonces: inout NoncePool, into target: UnsafeMutableRawBufferPointer,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
@@ -101,8 +96,7 @@ struct RecordFrames {
 
     func open(_ sealed: [UInt8], number: UInt32) -> FoundRecord { sealed.withUnsafeBytes { open($0, number: number) } }
 
-    /// Finds the records of a file's bytes, or of its beginning.
-    /// - Returns: also the number after the last that was found.
+    /// Finds the records in a file's bytes, or in their beginning, and the number after the last one.
     func scan(
         _ bytes: [UInt8], from start: Int, searchLimit: Int = RecordFrames.searchLimit,
         _ body: (UInt32, RecordFile.Span, FoundRecord) -> Void
@@ -131,12 +125,12 @@ struct RecordFrames {
         }
     }
 
-    /// Finds records from the end of a part of the file.
+    /// Finds records backwards from the end of a part of the file.
     /// - Parameters:
-    ///   - bytes: from `offset` on, to the end of a record.
-    ///   - next: the number of the record after them, if that is known.
-    /// - Returns: the records that are whole in the part, the last one first, and where the first of them begins; `nil` when
-    ///   something is not as the store writes it.
+    ///   - bytes: from `offset` to the end of a record.
+    ///   - next: the number of the record after them, if known.
+    /// - Returns: the whole records in the part, the last one first, and where the first of them begins; `nil` for
+    ///   malformed bytes.
     func walkBack(_ bytes: [UInt8], offset: Int64, next: UInt32?) -> (
         records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)], start: Int64
     )? {
@@ -169,7 +163,6 @@ struct RecordFrames {
         }
     }
 
-    /// The next frame at or after `position`: after damage the reader looks for one that fits.
     private func nextFrame(
         in bytes: UnsafeRawBufferPointer, from position: Int, atLeast expected: UInt32, _ searches: inout Int,
         limit: Int
@@ -184,7 +177,7 @@ struct RecordFrames {
         return nil
     }
 
-    /// The frame at a position, if there is one whose record ends within the bytes.
+    /// The frame at a position, if its record ends within the bytes.
     private func frame(
         in bytes: UnsafeRawBufferPointer, at position: Int, atLeast expected: UInt32, _ searches: inout Int
     ) -> (number: UInt32, length: Int)? {

@@ -3,7 +3,7 @@ import HeapModule
 
 /// The records of one inbox that share an expiry bucket.
 final class Segment {
-    /// A fuller segment is closed and another one begun.
+    /// A fuller segment takes no appends.
     static let fullByteCount: Int64 = 16 << 20
 
     let file: RecordFile
@@ -11,27 +11,23 @@ final class Segment {
     let column: Column
     unowned let row: Row
     var records = RecordList()
-    /// Of all records.
     var bounds = MessageRecord.Bounds()
-    /// The end of the file was read: what the last record says of those before it is known.
+    /// The tail was read, so the last record's bounds are known.
     var isProbed = false
-    /// The records from this offset on are in `records`.
+    /// `records` has the records from this offset on.
     var loadedFrom: Int64 = 0
-    /// Of the records before `loadedFrom`, at most.
+    /// Bounds of the records before `loadedFrom`.
     var prefix = MessageRecord.Bounds()
-    /// The disk has refused to read it.
     var isRefused = false
-    /// All records are in `records`.
     var isIndexed: Bool { isProbed && loadedFrom == 0 }
     var isDead = false
-    /// No record that is still to be reaped expires before this moment; exact once the records are known.
+    /// No record still to be reaped expires before this moment. Exact once the records are known.
     var earliest: Int64
-    /// The moment for which the store's queue has the segment.
+    /// The moment for which the deadline queue has the segment.
     var announced = Int64.max
-    /// Expiries of the records, the next one first: made when the first of them is due, because until then the earliest
-    /// is enough.
+    /// Expiries of the records, the earliest first. Built when the first one is due; until then `earliest` is enough.
     private var queue: Heap<Expiry>?
-    /// Expired, hidden, and not yet to be destroyed.
+    /// Expired and hidden, but not to be destroyed yet.
     private var withheld: [Expiry] = []
     init(file: RecordFile, sidecar: ExpirySidecar, column: Column, row: Row) {
         self.file = file
@@ -46,7 +42,7 @@ final class Segment {
 
     // MARK: - Expiries
 
-    /// A record's moment in eight bytes: milliseconds from the start of the bucket, and its position.
+    /// A record's expiry in eight bytes: milliseconds from the start of the bucket, and its position.
     private struct Expiry: Comparable {
         private let bits: UInt64
         init(_ offset: UInt32, _ position: Int) {
@@ -57,7 +53,7 @@ final class Segment {
         static func < (left: Expiry, right: Expiry) -> Bool { left.bits < right.bits }
     }
 
-    /// The earliest of what the record, the sidecar and the column page say.
+    /// The earliest of the expiries in the record, the sidecar and the column page.
     func expiry(of position: Int) -> Int64 {
         min(records[position].expiresAt, sidecar.notAfter, column.header.notAfter)
     }
@@ -66,28 +62,26 @@ final class Segment {
         Expiry(UInt32(clamping: expiry(of: position) - column.start), position)
     }
 
-    /// Notes the expiry of a record that has been added.
     func noteExpiry(of position: Int) {
         earliest = min(earliest, expiry(of: position))
         queue?.insert(item(position))
     }
 
-    /// The records have been read: what the earliest is, is known now.
+    /// Recomputes `earliest` from the records read.
     func settleEarliest() {
         earliest =
             records.indices.lazy.filter { self.records[$0].state != .erased }.map { self.expiry(of: $0) }.min() ?? .max
         earliest = min(earliest, prefixEarliest)
     }
 
-    /// No record that is not in memory expires before this moment.
+    /// No unread record expires before this moment.
     private var prefixEarliest: Int64 {
         loadedFrom == 0 || isRefused ? .max : min(prefix.floor, sidecar.notAfter, column.header.notAfter)
     }
 
-    /// Records that are not in memory may expire at or before `moment`.
+    /// Unread records may expire at or before `moment`.
     func hasUnreadDue(_ moment: Int64) -> Bool { !isProbed || prefixEarliest <= moment }
 
-    /// Takes the next record that expires at or before `moment`.
     func takeDue(_ moment: Int64) -> Int? {
         guard earliest <= moment else { return nil }
         var heap = queue.take() ?? Heap(records.indices.filter { records[$0].state != .erased }.map { item($0) })
@@ -101,11 +95,9 @@ final class Segment {
         return found
     }
 
-    /// The record is due and nobody has allowed to destroy it yet.
     func withhold(_ position: Int) { withheld.append(item(position)) }
     var withholds: Bool { !withheld.isEmpty }
 
-    /// What was withheld is due once more.
     func reconsider() {
         for item in withheld {
             queue?.insert(item)
@@ -114,7 +106,7 @@ final class Segment {
         withheld = []
     }
 
-    /// Segment key = KDF(S_i ‖ E_b, segment id): gone with either.
+    /// Derived from both secrets, so either destruction loses the key.
     static func key(row: Row, column: Column, segmentID: [UInt8]) -> SharedSecret {
         let both = SecretBytes(byteCount: 64) { output in
             row.secret.bytes.withBytes { output.copyMemory(from: $0) }
@@ -132,7 +124,7 @@ extension Segment: RecordFileOwner {
     var sidecarBytes: [UInt8]? { sidecar.encoded }
     var fileID: [UInt8]? { nil }
 
-    /// What is in doubt is not served, and memory has zeros of it: those are what the next commit takes.
+    /// Doubtful records are not served. They are zeroed in memory, and the next commit takes the zeros.
     func commitFailed(in range: Range<Int64>) {
         row.hasFailures = true
         for position in records.indices {

@@ -1,16 +1,16 @@
 import Crypto
 import Glibc
 
-/// Reading the records of segments: from their end, and no further than is needed.
+/// Reads records of segments from their end, no further than needed.
 ///
-/// All versions of a message have one order, and every record says the highest order before it in its segment. So once
-/// each segment is read down to an order, what has that order or a higher one is known for certain.
+/// All versions of a message share one order, and every record stores the highest earlier order of its segment. So once
+/// each segment is read down to an order, all records with that order or a higher one are known.
 final class SegmentReader {
-    /// What is read of a segment at first: its last messages.
+    /// Bytes of the first read: the last messages.
     private static let probeByteCount = 2 << 10
-    /// What is read next: about a hundred messages.
+    /// Bytes of the second read: about a hundred messages.
     private static let firstByteCount = 32 << 10
-    /// What is read of a segment at once, at most.
+    /// Most bytes of one read.
     private static let pieceByteCount = 1 << 20
 
     private let services: StoreServices
@@ -30,10 +30,9 @@ final class SegmentReader {
         self.olderVersions = olderVersions
     }
 
-    /// Reads the end of a segment.
     func probe(_ segment: Segment) {
         guard !segment.isProbed else { return }
-        // The end of the file is not on the disk.
+        // The file's tail is only in the journal.
         if services.commits.backlog(of: segment.file.place) != nil { return index(segment) }
         let size: Int64
         do throws(StoreError) {
@@ -46,7 +45,7 @@ final class SegmentReader {
         segment.file.rest(at: size)
         segment.loadedFrom = size
         var byteCount = Self.probeByteCount
-        // Records that were erased say nothing.
+        // Erased records have no bounds.
         while segment.loadedFrom > 0, !segment.records.indices.contains(where: { segment.records[$0].state != .erased })
         {
             guard readPiece(of: segment, byteCount) else { return index(segment) }
@@ -60,8 +59,8 @@ final class SegmentReader {
         deadlines.announce(segment)
     }
 
-    /// Reads the records before those that are known, as many as are whole in so many bytes, one at least.
-    /// - Returns: false when the disk refuses, or something is not as the store writes it.
+    /// Reads the whole records in the `byteCount` bytes before the known ones, at least one.
+    /// - Returns: false when the disk refuses or the bytes are malformed.
     private func readPiece(of segment: Segment, _ byteCount: Int) -> Bool {
         let file = segment.file
         var byteCount = Int64(byteCount)
@@ -84,7 +83,6 @@ final class SegmentReader {
         }
     }
 
-    /// Enters records that come before those that are known.
     private func enter(
         _ records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)], in segment: Segment, from start: Int64
     ) {
@@ -93,7 +91,7 @@ final class SegmentReader {
         var last: MessageRecord.Bounds?
         for (number, span, found) in records {
             guard case .opened(var plaintext) = found else {
-                // Its number is kept, so that what comes before it can be told to be without a gap.
+                // Keep the number, so that the numbers before it can be checked for gaps.
                 older.append(MessageRecord(erased: number, span))
                 continue
             }
@@ -116,12 +114,11 @@ final class SegmentReader {
         for position in segment.records.indices.prefix(older.count) { enterFound(position, in: segment) }
     }
 
-    /// A record that was read.
     private func enterFound(_ position: Int, in segment: Segment) {
         let record = segment.records[position]
         guard record.state != .erased else { return }
         if record.kind != .status, segment.row.erasedMeanwhile.contains(record.id) {
-            // Its message was erased while the disk did not read the segment.
+            // The message was erased while the segment was unreadable.
             segments.overwrite(segment, position)
             olderVersions.areWaiting = true
             return
@@ -132,7 +129,7 @@ final class SegmentReader {
 
     // MARK: - As far as is needed
 
-    /// Reads every segment down to an order: all versions of what has it, or a higher one, are known then.
+    /// Reads every segment down to an order: all versions with that order or a higher one are known then.
     func read(_ row: Row, downTo order: UInt64) {
         for segment in row.orderedSegments where segment.isProbed && !segment.isRefused {
             var byteCount = Self.firstByteCount
@@ -147,8 +144,7 @@ final class SegmentReader {
         olderVersions.eraseLeftBehind(row)
     }
 
-    /// Reads a piece of each segment that is not known wholly.
-    /// - Returns: false when there is none.
+    /// Reads a piece of each segment that is not wholly known; false when there is none.
     func readMore(of row: Row) -> Bool {
         var hasMore = false
         for segment in row.orderedSegments where segment.isProbed && segment.loadedFrom > 0 && !segment.isRefused {
@@ -159,8 +155,7 @@ final class SegmentReader {
         return hasMore
     }
 
-    /// A piece of what may have come to its end in a segment.
-    /// - Returns: how many bytes were read.
+    /// Reads a piece of a segment that may have due records, and returns its size in bytes.
     func readDue(of segment: Segment) -> Int {
         guard segment.isProbed else {
             probe(segment)
@@ -174,7 +169,7 @@ final class SegmentReader {
 
     // MARK: - After damage
 
-    /// Reads all that is not known of a segment, from its beginning. What cannot be opened is reported once and skipped.
+    /// Reads the unknown part of a segment from its beginning. Records that do not open are reported once and skipped.
     func index(_ segment: Segment) {
         guard !segment.isIndexed else { return }
         let row = segment.row
@@ -194,7 +189,7 @@ final class SegmentReader {
         } catch {
             services.report("\(path): \(error)")
             guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
-                // The disk's fault and perhaps a passing one.
+                // The disk failed, perhaps temporarily.
                 segment.isRefused = true
                 row.refused(segment: segment.file.number)
                 return refused.note(row)

@@ -1,6 +1,5 @@
 import Crypto
 
-/// Makes segments, enters them and their records, and takes them out of service.
 final class SegmentTable {
     private let services: StoreServices
     private let grid: Grid
@@ -28,7 +27,6 @@ final class SegmentTable {
         deadlines.announce(segment)
     }
 
-    /// Enters a record that was appended.
     func enter(_ record: MessageRecord, in segment: Segment) {
         segment.records.append(record)
         let position = segment.records.indices.upperBound - 1
@@ -39,7 +37,6 @@ final class SegmentTable {
 
     // MARK: - Appending
 
-    /// A segment of the row for a tier and an expiry that takes appends.
     func segment(for row: Row, _ tier: Tier, expiresAt: Int64) throws(StoreError) -> Segment {
         if let last = row.lastAppended, last.sidecar.tier == tier, last.acceptsAppends,
             tier.bucket(expiresAt: expiresAt) == last.sidecar.bucket, !services.isReadOnly
@@ -49,8 +46,7 @@ final class SegmentTable {
         return try segment(for: row, in: grid.column(tier, expiresAt: expiresAt))
     }
 
-    /// A segment that takes appends, made if there is none. It comes to the disk with the first checkpoint that has
-    /// something of it.
+    /// Makes a segment if none takes appends. The first checkpoint with its data creates the file.
     func segment(for row: Row, in column: Column) throws(StoreError) -> Segment {
         if services.isReadOnly { throw .readOnly(path: services.home.path) }
         var usable = row.appending[column.slot].flatMap { $0.acceptsAppends ? $0 : nil }
@@ -74,7 +70,7 @@ final class SegmentTable {
 
     // MARK: - Removing
 
-    /// Zeros over a record with the next commit.
+    /// Zeroes a record with the next commit.
     func overwrite(_ segment: Segment, _ position: Int, _ kind: RecordFile.Erasure.Kind = .first) {
         let record = segment.records[position]
         guard record.state != .erased else { return }
@@ -83,7 +79,7 @@ final class SegmentTable {
         services.commits.note(segment.file)
     }
 
-    /// Takes a segment out of service, keys and all; the file stays for whoever removes it.
+    /// Drops a segment and its keys. The file stays for later removal.
     func bury(_ segment: Segment) {
         guard !segment.isDead else { return }
         segment.isDead = true
@@ -104,7 +100,7 @@ final class SegmentTable {
         if segment.row.lastAppended === segment { segment.row.lastAppended = nil }
     }
 
-    /// Its row goes to rest: the memory of the segment goes, the file stays.
+    /// Frees the memory of a resting row's segment. The file stays.
     func release(_ segment: Segment) {
         grid.remove(segment)
         segment.isDead = true

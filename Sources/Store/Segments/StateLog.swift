@@ -1,16 +1,15 @@
 import Crypto
 
-/// Snapshots of an inbox's state, sealed under the row: the last valid one counts. It has no expiry of its own and dies
-/// with the row.
+/// Snapshots of an inbox's state, sealed under the row: the last valid one counts. The log has no expiry and dies with
+/// the row.
 ///
 ///     magic (8) ‖ file id (16) ‖ records
 final class StateLog {
     static let headerByteCount = 24
-    /// A log is replaced when it is larger than this and than four times the state.
+    /// A log is replaced when it exceeds this size and four times the state's.
     private static let replacementByteCount: Int64 = 256 << 10
     private static let magic = Magic("MFLOG1")
 
-    /// A snapshot.
     struct State {
         let number: UInt32
         let span: RecordFile.Span
@@ -19,11 +18,11 @@ final class StateLog {
     let file: RecordFile
     let id: [UInt8]
     unowned let row: Row
-    /// There are records and none of them opens: damage, not a log that was never written.
+    /// Some bytes exist but no record opens: damage, not a log that was never written.
     var holdsUnreadableBytes = false
-    /// The newest snapshot that a completed commit covers, and those after it.
+    /// The newest committed snapshot and those after it.
     private var states: [State] = []
-    /// The log that this one replaces, until this one has a state that is durable.
+    /// The replaced log, until this one has a durable state.
     private(set) var previous: StateLog?
     private var isAbandoned = false
 
@@ -47,7 +46,6 @@ final class StateLog {
 
     static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
 
-    /// The newest snapshot, committed or not.
     var latest: State? { states.last }
 
     func append(_ state: [UInt8], nonces: inout NoncePool) {
@@ -55,14 +53,13 @@ final class StateLog {
         states.append(State(number: number, span: file.append(state, nonces: &nonces)))
     }
 
-    /// A snapshot that was read.
     func found(_ state: State) { states = [state] }
 
     func needsReplacement(for state: [UInt8]) -> Bool {
         file.end > Self.replacementByteCount && file.end > 4 * Int64(state.count)
     }
 
-    /// Takes the replaced log, which nobody needs any more.
+    /// Takes the replaced log once it is no longer needed.
     func takePrevious() -> StateLog? {
         guard let last = states.first, last.span.offset < file.durable else { return nil }
         defer { previous = nil }
@@ -81,7 +78,7 @@ extension StateLog: RecordFileOwner {
         for state in states where range.contains(state.span.offset) { file.zero(state.span) }
         states.removeAll { range.contains($0.span.offset) }
         guard states.isEmpty, row.log === self else { return }
-        // Nothing is known to be in this log: the one before it goes on, or what the disk has.
+        // This log has no state: continue with the previous log, or with the file on the disk.
         isAbandoned = true
         row.logIsLoaded = previous != nil
         row.log = previous

@@ -1,22 +1,17 @@
 import Crypto
 
-/// What sends and closes for a ``CodeConnection``.
 protocol CodeConnectionEnd: AnyObject {
-    /// See ``CodeConnection/answer(_:expecting:)``.
     func answerCode(_ message: [UInt8], expecting byteCount: Int)
-    /// See ``CodeConnection/deliver(_:)``.
     func deliverCode(_ message: [UInt8])
-    /// See ``CodeConnection/close()``.
     func closeCode()
 }
 
-/// A connection to us that goes through a code's exchange, not authenticated. Used on its transport's event loop alone.
+/// An incoming, unauthenticated connection of a spoken code's exchange. Use it only on its transport's event loop.
 ///
-/// Each message of the other side is answered once: by ``answer(_:expecting:)``, ``deliver(_:)`` or ``close()``. Nothing is
-/// read before that, and its time goes on.
+/// The owner answers each message of the peer once: by ``answer(_:expecting:)``, ``deliver(_:)`` or ``close()``.
+/// Reading pauses until then, and the timeout keeps running.
 package final class CodeConnection {
     package let id: UInt64
-    /// The greeting.
     package let token: RoutingToken
     /// `nil` once the connection has ended.
     weak var end: (any CodeConnectionEnd)?
@@ -27,12 +22,12 @@ package final class CodeConnection {
         self.end = end
     }
 
-    /// - Parameter byteCount: of the other side's next message.
+    /// - Parameter byteCount: of the peer's next message.
     package func answer(_ message: [UInt8], expecting byteCount: Int) { end?.answerCode(message, expecting: byteCount) }
 
-    /// Sends the last message, and closes when it has left.
+    /// Sends the last message, then closes.
     package func deliver(_ message: [UInt8]) { end?.deliverCode(message) }
 
-    /// Closes without a word.
+    /// Closes without an answer.
     package func close() { end?.closeCode() }
 }

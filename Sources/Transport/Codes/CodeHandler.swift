@@ -1,23 +1,20 @@
 import Crypto
 import NIOCore
 
-/// A code's exchange of ours: what is sent first, and what follows each answer.
+/// An outgoing exchange of a spoken code: the first message, and the reaction to each answer.
 package struct CodeDial {
-    /// What an answer leads to.
     package enum Step {
         case send([UInt8], expecting: Int)
         case end
     }
 
-    /// The greeting.
     package let token: RoutingToken
-    /// Sent right behind it.
+    /// Sent right after the greeting.
     package let message: [UInt8]
     /// Bytes of the first answer.
     package let byteCount: Int
-    /// A whole answer has come.
     package let answered: ([UInt8]) -> Step
-    /// Called once: with `nil` after ``Step/end``, else with why it has ended before.
+    /// Called once: with `nil` after ``Step/end``, otherwise with the error.
     package let ended: (DialFailure?) -> Void
 
     package init(
@@ -32,7 +29,7 @@ package struct CodeDial {
     }
 }
 
-/// The connection of a ``CodeDial``. No more is held of what the other side says than the answer that is awaited.
+/// The connection of a ``CodeDial``. Buffers at most the expected answer.
 final class CodeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -70,12 +67,12 @@ final class CodeHandler: ChannelInboundHandler {
 
     private func start(_ context: ChannelHandlerContext) {
         guard timer == nil else { return }
-        // Given up while it connected.
+        // The dial was cancelled while it connected.
         guard !hasEnded else { return context.close(promise: nil) }
         send(Preamble(kind: .code, token: dial.token).bytes + dial.message, context)
     }
 
-    /// Each answer has as long as an act.
+    /// Each answer has the timeout of an act.
     private func send(_ bytes: [UInt8], _ context: ChannelHandlerContext) {
         timer?.cancel()
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: transport.limits.actTimeout) { [weak self] in

@@ -1,21 +1,21 @@
 import CLinux
 import Glibc
 
-/// A program that we have started: without a shell, in a process group of its own, with nothing of ours but what it is given.
-/// Its number is its own until ``reap()``, so that a signal cannot hit another process.
+/// A child process, started without a shell, in a process group of its own, and with only the given descriptors. It
+/// stays a zombie until ``reap()``, so that a signal cannot hit another process.
 package struct ChildProcess: ~Copyable {
     package struct StartFailure: Error { package let text: String }
 
     private let pid: pid_t
-    /// Becomes readable when it has ended; -1 where the kernel has none: then we look every 50 ms.
+    /// A pidfd, readable once the process has ended. -1 if the kernel has none: then we poll every 50 ms.
     private let descriptor: Int32
 
     /// - Parameters:
     ///   - path: of the program.
-    ///   - arguments: the first is what it is told that it is called.
-    ///   - environment: all that it has.
-    ///   - input: its standard input.
-    ///   - output: its standard output; `nil` for nowhere, as its standard error.
+    ///   - arguments: including the program's name.
+    ///   - environment: the whole environment.
+    ///   - input: standard input.
+    ///   - output: standard output; `nil` for none. Standard error goes nowhere.
     package init(_ path: String, arguments: [String], environment: [String: String], input: Int32, output: Int32? = nil)
         throws(StartFailure)
     {
@@ -57,15 +57,15 @@ package struct ChildProcess: ~Copyable {
 
     deinit { if descriptor >= 0 { close(descriptor) } }
 
-    /// To all of its group, and to itself, should it have left that.
+    /// Signals the process group, and the process in case it has left the group.
     package func signal(_ number: Int32) {
         kill(-pid, number)
         kill(pid, number)
     }
 
-    /// Waits until it has ended, and for so long.
-    /// - Parameter other: ends the wait, too, when it becomes readable; -1 for none.
-    /// - Returns: whether it has ended.
+    /// Waits until the process has ended, or for the given time.
+    /// - Parameter other: a descriptor that also ends the wait when readable; -1 for none.
+    /// - Returns: whether the process has ended.
     package func hasEnded(within milliseconds: Int64, unless other: Int32 = -1) -> Bool {
         let end = ContinuousClock.now + .milliseconds(milliseconds)
         while true {
@@ -81,20 +81,18 @@ package struct ChildProcess: ~Copyable {
         }
     }
 
-    /// Has ended, and waits for us.
     private var isZombie: Bool {
         var information = siginfo_t()
         information.si_signo = 0
         return waitid(P_PID, id_t(pid), &information, WEXITED | WNOHANG | WNOWAIT) == 0 && information.si_signo != 0
     }
 
-    /// How a process has ended: its exit code, or the signal that killed it.
     package enum End: Hashable, Sendable {
         case exited(Int32)
         case killed(signal: Int32)
     }
 
-    /// Waits for its end, however long that takes.
+    /// Waits for the end without a time limit.
     package consuming func reap() -> End {
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}

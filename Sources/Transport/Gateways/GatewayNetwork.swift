@@ -2,7 +2,7 @@
 package struct GatewayRoute: Hashable, Sendable {
     package let gateway: LanAddress
     package let interface: UInt32
-    /// Of the gateway's family, on that interface: of IPv4 the one of the gateway's network; of IPv6 those that are global.
+    /// Ours of the gateway's family on that interface: IPv4 in the gateway's network, IPv6 global.
     package let locals: [LanAddress]
 
     package init(gateway: LanAddress, interface: UInt32, locals: [LanAddress]) {
@@ -12,18 +12,17 @@ package struct GatewayRoute: Hashable, Sendable {
     }
 }
 
-/// The gateways of this machine, and what they can be asked. ``SystemGateways`` are the real ones.
+/// Access to the gateways of this machine. ``SystemGateways`` is the real implementation.
 package protocol GatewayNetwork: Sendable {
-    /// The default gateway of each family, if there is one.
     func routes() -> [GatewayRoute]
 
-    /// Asks, and waits for the answer: not to be called on an event loop.
+    /// Asks and blocks until the answer: do not call on an event loop.
     /// - Parameters:
-    ///   - key: 32 bytes, from which the nonces of PCP come.
-    ///   - isGivenUp: looked at while it waits; what was sent is sent.
+    ///   - key: 32 bytes, from which the nonces of PCP are derived.
+    ///   - isGivenUp: polled during the wait; sent requests are not taken back.
     func ask(_ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
         -> PortMappingStateMachine.Outcome
 
-    /// Removes a mapping, and waits until that is done, or no answer comes: not to be called on an event loop.
+    /// Removes a mapping and blocks until the answer or the timeout: do not call on an event loop.
     func remove(_ mapping: Mapping, key: [UInt8])
 }

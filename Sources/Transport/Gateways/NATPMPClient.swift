@@ -1,8 +1,8 @@
 import CNATPMP
 import Glibc
 
-/// Asks a gateway by NAT-PMP (RFC 6886), with libnatpmp, and waits. The library sends again after 250 ms, and after twice as
-/// long each time; it is given up after as long as PCP.
+/// A blocking NAT-PMP client (RFC 6886) with libnatpmp. The library retransmits after 250 ms with doubling intervals.
+/// The timeout equals that of PCP.
 struct NATPMPClient {
     private let place: MappingPlace
     private let isGivenUp: @Sendable () -> Bool
@@ -78,8 +78,8 @@ struct NATPMPClient {
         }
     }
 
-    /// A question over a socket of its own: the answer to one that was sent again may come twice, and the library takes
-    /// whatever comes for the answer to the next.
+    /// Each exchange has a socket of its own. A retransmitted request may be answered twice, and the library would take
+    /// the second answer for the next request's.
     private func exchange(_ send: (inout natpmp_t) -> CInt) -> Result<natpmpresp_t, Failure> {
         var gateway = natpmp_t()
         let address = place.gateway.bytes.withUnsafeBytes { $0.loadUnaligned(as: in_addr_t.self) }
@@ -96,17 +96,17 @@ struct NATPMPClient {
             var left = timeval()
             guard getnatpmprequesttimeout(&gateway, &left) == 0 else { return .failure(Failure(why: .silent)) }
             let milliseconds = Int64(left.tv_sec) * 1_000 + Int64(left.tv_usec) / 1_000
-            // Not before its time: the library takes a call for the end of a wait.
+            // Not early: the library treats every call as the end of a wait.
             if !wait(gateway.s, milliseconds: milliseconds), milliseconds > 100 { continue }
             let result = readnatpmpresponseorretry(&gateway, &answer)
             switch result {
             case 0: return .success(answer)
             case NATPMP_TRYAGAIN: continue
-            // NATPMP_ERR_NOGATEWAYSUPPORT; another version, another operation.
+            // NATPMP_ERR_NOGATEWAYSUPPORT; unsupported version or operation.
             case -7, -14, -15: return .failure(Failure(why: .unsupported))
             // The gateway's result codes, RFC 6886, section 3.5.
             case -53 ... -49: return .failure(Failure(why: .refused(-49 - Int(result))))
-            // NATPMP_ERR_RECVFROM, as when nobody is at the port.
+            // NATPMP_ERR_RECVFROM, for instance when the port is closed.
             case -5: return .failure(Failure(why: .unsupported))
             default: return .failure(Failure(why: .malformed))
             }

@@ -1,7 +1,7 @@
 import Glibc
 import NIOCore
 
-/// Asks a PCP server over a socket of its own, and waits: ``PCPExchange`` with a clock.
+/// A blocking PCP client with a socket per exchange: ``PCPExchange`` with a clock.
 struct PCPClient {
     private let place: MappingPlace
     private let key: [UInt8]
@@ -13,11 +13,11 @@ struct PCPClient {
         self.isGivenUp = isGivenUp
     }
 
-    /// - Parameter mapping: to be had again as it was, if that is possible.
+    /// - Parameter mapping: the previous mapping, to be restored if possible.
     func map(suggesting mapping: Mapping?) -> PortMappingStateMachine.Outcome {
         let any = place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0)
         var grant = MappingGrant(outer: any, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
-        // Both carriers are to have one number.
+        // Both carriers should get the same number.
         var suggested = mapping?.tcp ?? place.port
         for carrier in place.carriers {
             switch exchange(.map(request(carrier, outerPort: suggested, mapping?.outer ?? any)), MappingLimits.lease) {
@@ -89,7 +89,7 @@ struct PCPClient {
         return .failed(.silent)
     }
 
-    /// Our end has the address that the request names; only the server's port is heard.
+    /// Binds to the address in the request and accepts datagrams only from the server's port.
     private func connected() -> CInt? {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue) | CInt(SOCK_NONBLOCK.rawValue)
         let descriptor = socket(place.local.isIPv4 ? AF_INET : AF_INET6, type, 0)
@@ -110,8 +110,7 @@ struct PCPClient {
     }
 }
 
-/// Waits until there is something to read, at most this long, and at most as long as a stop may go unnoticed.
-/// - Returns: whether there is.
+/// Waits until the descriptor is readable, at most 100 ms, so that a cancellation is noticed.
 func wait(_ descriptor: CInt, milliseconds: Int64) -> Bool {
     var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     return poll(&polled, 1, CInt(min(max(milliseconds, 0), 100))) > 0

@@ -1,6 +1,6 @@
 extension GatewayNetwork {
-    /// Asks for a mapping by one method after the other, and removes it. Waits: not to be called on an event loop.
-    /// - Returns: what there was, or why there was none.
+    /// Tries the methods one after the other for a mapping and removes it again. Blocks: do not call on an event loop.
+    /// - Returns: the mapping's status or the failure.
     package func probe(_ place: MappingPlace, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
         -> PortMappingStateMachine.Standing
     {
@@ -11,7 +11,7 @@ extension GatewayNetwork {
             case .ask(let number, let question):
                 let outcome = ask(question, key: key, isGivenUp: isGivenUp)
                 if isGivenUp() {
-                    // What the gateway may have made of the question that nobody waits for is taken back, too.
+                    // Remove also the mapping that the gateway may have made for the abandoned question.
                     let standing = machine.standing
                     let now = monotonicMilliseconds()
                     let last = waiting + machine.stop() + machine.answered(number, outcome, now: now)

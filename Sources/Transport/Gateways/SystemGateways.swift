@@ -1,6 +1,6 @@
 import Glibc
 
-/// The gateways that the kernel's route tables name, asked by PCP, by NAT-PMP and by UPnP.
+/// The gateways in the kernel's route tables, asked by PCP, NAT-PMP and UPnP.
 package final class SystemGateways: GatewayNetwork {
     private let upnp = UPnPClient()
 
@@ -23,14 +23,14 @@ package final class SystemGateways: GatewayNetwork {
         }
     }
 
-    /// A file of the kernel's, which has no size.
+    /// Reads a file of /proc, which has no size.
     private static func text(_ path: String) -> String? {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
         var bytes: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 4_096)
-        // A machine with more routes than this has a gateway among the first.
+        // Enough: a gateway is among the first routes of a large table.
         while bytes.count < 1 << 20 {
             let count = read(descriptor, &chunk, chunk.count)
             guard count > 0 else { break }

@@ -3,8 +3,8 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// Asks a gateway by UPnP, in a process of its own for each question (``UPnPHelper``), and waits: one thread at a time. What
-/// takes too long, or is given up, is killed.
+/// A blocking UPnP client with a helper process for each question (``UPnPHelper``); use it from one thread at a time.
+/// The helper is killed on timeout or cancellation.
 final class UPnPClient: Sendable {
     private struct Found {
         let gateway: LanAddress
@@ -12,12 +12,12 @@ final class UPnPClient: Sendable {
         let service: UPnPQuestion.Place
     }
 
-    /// The program of the helper: the node's own, with ``UPnPHelper/command``.
+    /// The node's own program, started with ``UPnPHelper/command``.
     private static let program = "/proc/self/exe"
-    /// For one question: a second to look for the service, and some answers of the library's 5 s each at most.
+    /// Timeout of a question: 1 s of search and some answers of at most 5 s each, the library's limit.
     private static let milliseconds: Int64 = 20_000
 
-    /// Where the service was the last time.
+    /// The last location of the service.
     private let found = Mutex<Found?>(nil)
 
     func map(_ place: MappingPlace, suggesting port: UInt16, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome
@@ -46,11 +46,11 @@ final class UPnPClient: Sendable {
         return answer.outcome
     }
 
-    /// - Returns: what the helper has said; `nil` if it has not come to its end.
+    /// - Returns: the helper's output; `nil` if the helper failed.
     private static func run(_ question: [UInt8], _ isGivenUp: () -> Bool) -> [UInt8]? {
         var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
         guard question.count <= UPnPHelper.lineByteCount, process_pipe(&input) == 0 else { return nil }
-        // A pipe takes that much at once.
+        // A pipe buffers this much.
         _ = write(input[1], question, question.count)
         close(input[1])
         defer { close(input[0]) }
@@ -64,7 +64,7 @@ final class UPnPClient: Sendable {
             )
         } catch { return nil }
         var left = milliseconds
-        // What was asked to end is looked at in short turns.
+        // Short turns, so that a cancellation is noticed.
         while left > 0, !isGivenUp(), !child.hasEnded(within: 50) { left -= 50 }
         child.signal(SIGKILL)
         guard child.reap() == .exited(0) else { return nil }

@@ -2,16 +2,15 @@ import CLinux
 import Foundation
 import Glibc
 
-/// The process in which libminiupnpc reads what a gateway says: one question from standard input, one answer to standard
-/// output. It has no key, no home and no descriptor of the node's, little memory and little time, and ends with the node.
+/// The process in which libminiupnpc parses a gateway's answers: one question from standard input, one answer to
+/// standard output. It has no keys, no home and no other descriptors, limited memory and time, and ends with the node.
 package enum UPnPHelper {
-    /// The subcommand that calls ``run()``.
     package static let command = "gateway-helper"
-    /// Heap and stacks, in bytes: a gateway whose answer has no end gets no further.
+    /// Heap and stacks in bytes, which bounds an endless answer.
     private static let memory: rlim_t = 64 << 20
-    /// Of the processor, in seconds.
+    /// CPU time in seconds.
     private static let processor: rlim_t = 5
-    /// Longest question and answer, in bytes.
+    /// Longest question and answer in bytes.
     static let lineByteCount = 8_192
 
     package static func run() {

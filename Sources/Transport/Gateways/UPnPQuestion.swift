@@ -1,8 +1,8 @@
-/// What ``UPnPClient`` asks ``UPnPHelper``, as a line of JSON.
+/// A request of ``UPnPClient`` to ``UPnPHelper``, as a line of JSON.
 struct UPnPQuestion: Codable {
     enum Verb: String, Codable { case map, look, remove }
 
-    /// Where a gateway's service is: what libminiupnpc needs of it.
+    /// A gateway's service, with the fields that libminiupnpc needs.
     struct Place: Codable {
         var control: String
         var type: String
@@ -16,7 +16,7 @@ struct UPnPQuestion: Codable {
     /// The outer ports: suggested, or of the mapping.
     var tcp: UInt16
     var udp: UInt16?
-    /// Where the service was the last time.
+    /// The last location of the service.
     var found: Place?
 
     init(_ verb: Verb, _ place: MappingPlace, tcp: UInt16, udp: UInt16? = nil, found: Place?) {
@@ -36,7 +36,7 @@ struct UPnPQuestion: Codable {
     }
 }
 
-/// What ``UPnPHelper`` answers, as a line of JSON.
+/// The answer of ``UPnPHelper``, as a line of JSON.
 struct UPnPAnswer: Codable {
     enum Kind: String, Codable { case granted, alive, unsupported, silent, malformed, permanentOnly, refused }
 
@@ -47,7 +47,6 @@ struct UPnPAnswer: Codable {
     var lifetime: UInt32?
     var isThere: Bool?
     var code: Int?
-    /// Where the service is now.
     var found: UPnPQuestion.Place?
 
     init(_ outcome: PortMappingStateMachine.Outcome, found: UPnPQuestion.Place?) {
@@ -71,7 +70,7 @@ struct UPnPAnswer: Codable {
         }
     }
 
-    /// What does not fit together makes no sense.
+    /// Inconsistent fields give `malformed`.
     var outcome: PortMappingStateMachine.Outcome {
         let address = outer.flatMap { LanAddress(text: $0) }
         switch kind {

@@ -1,17 +1,17 @@
 import CMiniUPnP
 
-/// A gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), asked with libminiupnpc.
-/// Waits. Only what answers at the default gateway's own address is asked. The library reads whatever that says, however
-/// long, in C: so this runs in a process of its own (``UPnPHelper``).
+/// A gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), by libminiupnpc.
+/// Blocks. Only asks services at the default gateway's own address. The library parses answers of any length in C, so
+/// it runs in a separate process (``UPnPHelper``).
 struct UPnPService {
-    /// Where it was the last time: to look for it takes seconds.
+    /// The last location, because a search takes seconds.
     private(set) var found: UPnPQuestion.Place?
 
     private static let searchMilliseconds: CInt = 1_000
-    /// Outer ports that are tried, where one is another machine's.
+    /// Outer ports to try when one is taken by another machine.
     private static let portTries = 4
 
-    // The gateway's codes that are told apart.
+    // Error codes of the gateway.
     private static let noSuchEntry: CInt = 714
     private static let conflict: CInt = 718
     private static let permanentOnly: CInt = 725
@@ -39,8 +39,8 @@ struct UPnPService {
         }
     }
 
-    /// Both carriers under one outer port, or neither.
-    /// - Returns: the shorter lease, in seconds; `nil` and the gateway's code otherwise.
+    /// Maps both carriers under one outer port, or none.
+    /// - Returns: the shorter lease in seconds, or `nil` and the gateway's error code.
     private static func add(_ service: inout igd_service, _ place: MappingPlace, outer: UInt16) -> (UInt32?, CInt) {
         var lifetime = MappingLimits.lease
         var done: [MappingCarrier] = []
@@ -54,12 +54,12 @@ struct UPnPService {
             }
             done.append(carrier)
             switch entry(&service, outer, carrier) {
-            // Some forget the lease that was asked for, and keep the mapping until they are started anew.
+            // Some gateways ignore the lease and keep the mapping until they restart.
             case .success(let entry) where entry.seconds == 0:
                 undo()
                 return (nil, permanentOnly)
             case .success(let entry): lifetime = min(lifetime, entry.seconds)
-            // It does not say: then it is as was asked.
+            // The gateway does not tell the lease: assume the requested one.
             case .failure: break
             }
         }
@@ -85,8 +85,7 @@ struct UPnPService {
         }
     }
 
-    /// What does not answer is left: its lease ends.
-    /// - Returns: a failure, whatever came of it: nobody waits for it.
+    /// Ignores errors: the lease ends by itself. Always returns a failure, which the caller ignores.
     mutating func remove(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
         with(place) { service in
             for carrier in place.carriers {
@@ -117,14 +116,13 @@ struct UPnPService {
         return .success(Entry(client: LanAddress(text: string(client)), port: port, seconds: seconds))
     }
 
-    /// Calls `body` with the gateway's service. It is looked for if it is not known, and once more if it is no longer where it
-    /// was.
+    /// Calls `body` with the gateway's service. Searches for it if its location is unknown or outdated.
     private mutating func with(
         _ place: MappingPlace, _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
     ) -> PortMappingStateMachine.Outcome {
         if var known = found?.service {
             let (outcome, code) = body(&known)
-            // The library's own codes are below zero: nobody was there.
+            // The library's own codes are negative: the service did not answer.
             if code >= 0 { return outcome }
         }
         found = nil
@@ -167,7 +165,7 @@ extension UPnPQuestion.Place {
         type = withUnsafeBytes(of: service.type) { UPnPService.string($0.bindMemory(to: CChar.self)) }
     }
 
-    /// `nil` if it is longer than the library's.
+    /// `nil` if a field is longer than the library's.
     fileprivate var service: igd_service? {
         var result = igd_service()
         func fill(_ field: UnsafeMutableRawBufferPointer, _ text: String) -> Bool {

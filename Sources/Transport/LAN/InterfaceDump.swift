@@ -1,4 +1,4 @@
-/// What the kernel says of interfaces and addresses: rtnetlink(7). Values are in the machine's byte order.
+/// Decodes the kernel's dump of interfaces and addresses: rtnetlink(7). Values are in the machine's byte order.
 enum InterfaceDump {
     enum Request: UInt16 {
         /// RTM_GETLINK, RTM_GETADDR
@@ -12,15 +12,15 @@ enum InterfaceDump {
         }
     }
 
-    /// The interfaces that both answers speak of, by number. What cannot be read is passed over.
-    /// - Parameter isDefault: whether packets to other networks leave with an address.
+    /// The interfaces in both answers, by index. Unreadable entries are skipped.
+    /// - Parameter isDefault: whether packets to other networks have this source address.
     static func interfaces(links: [UInt8], addresses: [UInt8], isDefault: (LanAddress) -> Bool) -> [LanInterface] {
         var own: [UInt32: [LanInterface.Own]] = [:]
         // RTM_NEWADDR with struct ifaddrmsg: family 1, prefix 1, flags 1, scope 1, index 4.
         for body in messages(addresses[...], type: 20) {
             guard body.count >= 8 else { continue }
             let values = attributes(body.dropFirst(8))
-            // IFA_LOCAL is ours where IFA_ADDRESS is the other end's.
+            // On a point-to-point link IFA_LOCAL is ours, and IFA_ADDRESS the peer's.
             guard let address = (values[2] ?? values[1]).flatMap({ LanAddress($0) }) else { continue }
             own[number(body.dropFirst(4)), default: []].append(
                 LanInterface.Own(
@@ -34,7 +34,7 @@ enum InterfaceDump {
             let values = attributes(body.dropFirst(16))
             let about = values[18].map(attributes) ?? [:]  // IFLA_LINKINFO
             guard let name = values[3].map(text) else { return nil }  // IFLA_IFNAME
-            // IFLA_INFO_SLAVE_KIND: a VRF has routes of its own and leaves the addresses where they are.
+            // IFLA_INFO_SLAVE_KIND. A VRF has routes of its own, but its ports keep their addresses.
             let isPort = about[4].map(text) != "vrf"
             return LanInterface(
                 index: index, name: name, kind: kind(flags: flags, about[1].map(text)),  // IFLA_INFO_KIND
@@ -53,7 +53,7 @@ enum InterfaceDump {
         }
     }
 
-    /// Up, running and with multicast; neither a loopback nor point-to-point: the other end of a tunnel is not near.
+    /// Excludes point-to-point interfaces: the other end of a tunnel is not on-link.
     private static func isUsable(_ flags: UInt32) -> Bool {
         let (up, loopback, pointToPoint, running, multicast): (UInt32, UInt32, UInt32, UInt32, UInt32) = (
             0x1, 0x8, 0x10, 0x40, 0x1000
@@ -61,7 +61,7 @@ enum InterfaceDump {
         return flags & (up | running | multicast) == up | running | multicast && flags & (loopback | pointToPoint) == 0
     }
 
-    /// Whether the answer ends in these bytes, with NLMSG_DONE or NLMSG_ERROR; the latter is no answer.
+    /// Whether the answer ends in these bytes, with NLMSG_DONE or NLMSG_ERROR.
     static func end(of bytes: ArraySlice<UInt8>) -> (isThere: Bool, isError: Bool) {
         let isError = !messages(bytes, type: 2).isEmpty
         return (isError || !messages(bytes, type: 3).isEmpty, isError)

@@ -3,7 +3,7 @@ import Glibc
 import NIOCore
 
 extension LanAddress {
-    /// `nil` for what is no address of the Internet.
+    /// `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress) {
         switch address {
         // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
@@ -13,14 +13,13 @@ extension LanAddress {
         }
     }
 
-    /// Reads an address; `nil` for a name.
+    /// `nil` for a name.
     package init?(text: String) {
         guard let address = try? SocketAddress(ipAddress: text, port: 1) else { return nil }
         self.init(address)
     }
 
-    /// As a host to be dialled: a link-local address of IPv6 with its interface.
-    /// - Parameter interface: the system's number of it.
+    /// The host to dial, with the index of the interface if it is a link-local IPv6 address.
     package func host(interface: UInt32) -> String? {
         var buffer = ByteBuffer()
         buffer.writeBytes(bytes)
@@ -28,18 +27,18 @@ extension LanAddress {
         return isLinkLocal && !isIPv4 ? "\(text)%\(interface)" : text
     }
 
-    /// An address of another network, to which nothing is sent: of TEST-NET-1 (RFC 5737), or for documentation (RFC 3849).
+    /// An address of another network, never sent to: TEST-NET-1 (RFC 5737), or documentation (RFC 3849).
     package static func elsewhere(isIPv4: Bool) -> LanAddress {
         isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1)
     }
 
-    /// Our own address on the way to this one, by the kernel's routes; `nil` without a way.
+    /// Our source address toward this one, by the kernel's routes; `nil` without a route.
     package var source: LanAddress? {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
         let descriptor = socket(isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
-        // A UDP socket that connects sends nothing.
+        // Connecting a UDP socket sends nothing.
         guard withSocketAddress(port: 9, scope: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
         var bytes = [UInt8](repeating: 0, count: 28)
         var count = socklen_t(bytes.count)
@@ -51,11 +50,10 @@ extension LanAddress {
         return LanAddress(isIPv4 ? bytes[4..<8] : bytes[8..<24])
     }
 
-    /// As people write it, without an interface.
+    /// Without an interface.
     var text: String { host(interface: 0).map { String($0.prefix { $0 != "%" }) } ?? "" }
 
-    /// Calls `body` with the address as the system has it.
-    /// - Parameter scope: the interface, of an address of IPv6 that means something on its own link only.
+    /// Calls `body` with a `sockaddr`. `scope`: the interface of a link-local IPv6 address.
     func withSocketAddress<Result>(port: UInt16, scope: UInt32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
         -> Result
     {

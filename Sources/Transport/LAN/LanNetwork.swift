@@ -1,20 +1,17 @@
 import NIOCore
 
-/// A bound UDP socket of LAN discovery. To be used on its event loop alone.
+/// A bound UDP socket of LAN discovery. Use it only on its event loop.
 package protocol LanSocket: AnyObject {
-    /// Sends to the group. What the system refuses is lost, as on the way.
+    /// Multicasts. Best effort: a refused datagram is lost.
     func announce(_ bytes: [UInt8])
-    /// Sends to one machine.
     func answer(_ bytes: [UInt8], to source: LanPlace)
-    /// Nothing comes or goes any more.
     func close()
 }
 
-/// What a socket of LAN discovery is for.
 package enum LanSocketRole: Hashable, Sendable {
-    /// Takes what is announced to the group on one interface.
+    /// Receives multicasts on one interface.
     case group(interface: UInt32, isIPv4: Bool)
-    /// Announces from one address of ours, and takes the answers.
+    /// Multicasts from one of our addresses, and receives the answers.
     case place(LanPlace)
 
     package var interface: UInt32 {
@@ -25,28 +22,27 @@ package enum LanSocketRole: Hashable, Sendable {
     }
 }
 
-/// Where multicast datagrams come from. ``Sockets`` are the kernel's.
+/// The interface to multicast sockets. ``Sockets`` is the kernel's.
 package protocol LanNetwork: Sendable {
-    /// The machine's interfaces, without ports; `nil` when the system cannot be asked now.
+    /// The machine's interfaces, without ports; `nil` if the system refuses.
     func interfaces() -> [LanInterface]?
     /// Calls `changed` on `loop` when interfaces or addresses may have changed, until the channel is closed.
-    /// - Returns: a future that fails where this cannot be told; the owner looks from time to time.
+    /// - Returns: a future that fails if changes cannot be watched; the owner then polls.
     func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel>
-    /// Binds.
     /// - Parameters:
     ///   - port: of the group, UDP.
     ///   - receive: called on `loop` for each datagram.
-    /// - Returns: a future that fails with the system's error: an address that has only just come may not be ready yet.
+    /// - Returns: a future that fails with the system's error: a new address may not be ready yet.
     func open(
         _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
         receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>>
 }
 
-/// The sockets of LAN discovery, one for each interface and family to hear the group, one for each address to announce
-/// from: opened as interfaces appear, closed as they go. On one event loop, as the transports.
+/// The sockets of LAN discovery: one per interface and family to receive multicasts, one per address to announce.
+/// Opened and closed as interfaces come and go.
 ///
-/// `@unchecked Sendable` for the owner's sake, an actor on that loop.
+/// `@unchecked Sendable` for the owner, an actor on that event loop.
 package final class LanTransport: @unchecked Sendable {
     private enum Slot {
         case opening
@@ -57,7 +53,7 @@ package final class LanTransport: @unchecked Sendable {
     private let network: any LanNetwork
     private let port: UInt16
     private let receive: (LanPlace, [UInt8]) -> Void
-    /// A socket could not be opened, or could after all; each said once.
+    /// A socket failed to open, or opened after a failure; each is reported once.
     private let troubled: (LanSocketRole, (any Error)?) -> Void
     private var sockets: [LanSocketRole: Slot] = [:]
     private var failed: Set<LanSocketRole> = []
@@ -75,11 +71,9 @@ package final class LanTransport: @unchecked Sendable {
         self.troubled = troubled
     }
 
-    /// Sockets that are open.
     package var openCount: Int { sockets.values.count { if case .open = $0 { true } else { false } } }
 
-    /// Opens what is missing and closes what is no longer wanted. What could not be opened is tried again the next time.
-    /// - Returns: whether nothing of what is wanted has failed so far.
+    /// Opens missing sockets, also failed ones, and closes unwanted ones. False if a wanted one has failed.
     @discardableResult package func update(_ interfaces: [LanInterface], places: [LanPlace]) -> Bool {
         guard !isClosed else { return true }
         var wanted = places.map { LanSocketRole.place($0) }
@@ -111,7 +105,7 @@ package final class LanTransport: @unchecked Sendable {
             }
             switch result {
             case .success(let socket):
-                // It may be unwanted by now, or wanted again and another one is on its way.
+                // Meanwhile the socket may be unwanted, or another attempt may be in progress.
                 guard !self.isClosed, case .opening? = self.sockets[role] else { return socket.value.close() }
                 self.sockets[role] = .open(socket.value)
                 if self.failed.remove(role) != nil { self.troubled(role, nil) }

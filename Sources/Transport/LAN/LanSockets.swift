@@ -9,8 +9,7 @@ extension Sockets: LanNetwork {
         return InterfaceDump.interfaces(links: links, addresses: addresses) { sources.contains($0) }
     }
 
-    /// Asks by rtnetlink(7), which needs no rights and answers at once.
-    /// - Returns: `nil` when there is no answer.
+    /// Asks by rtnetlink(7), which needs no privileges and answers at once; `nil` without an answer.
     private static func ask(_ request: InterfaceDump.Request) -> [UInt8]? {
         let descriptor = socket(AF_NETLINK, CInt(SOCK_RAW.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)  // NETLINK_ROUTE
         guard descriptor >= 0 else { return nil }
@@ -18,7 +17,7 @@ extension Sockets: LanNetwork {
         let question = request.bytes
         guard Glibc.send(descriptor, question, question.count, 0) == question.count else { return nil }
         var answer: [UInt8] = []
-        // The kernel gives at most 32 KiB at once.
+        // The kernel sends at most 32 KiB at once.
         var chunk = [UInt8](repeating: 0, count: 64 << 10)
         while answer.count < LanLimits.interfaceByteCount {
             let count = recv(descriptor, &chunk, chunk.count, 0)
@@ -30,7 +29,7 @@ extension Sockets: LanNetwork {
         return nil
     }
 
-    /// By rtnetlink(7), which needs no rights: links, and addresses and routes of either family.
+    /// Watches by rtnetlink(7), which needs no privileges: links, and addresses and routes of either family.
     package func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel>
     {
         guard let bootstrap = NIOPipeBootstrap(validatingGroup: loop) else {
@@ -70,8 +69,7 @@ extension Sockets: LanNetwork {
         }
         let descriptor: CInt
         do { descriptor = try LanDescriptor.open(role, port: port) } catch { return loop.makeFailedFuture(error) }
-        // NIO reads, and closes its own descriptor; ours writes, so that a network that is down costs one datagram and not
-        // the socket.
+        // NIO closes its own descriptor. Ours writes, so that a network error loses one datagram, not the socket.
         let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
         guard writing >= 0 else {
             let error = IOError(errnoCode: errno, reason: "fcntl")
@@ -95,7 +93,7 @@ extension Sockets: LanNetwork {
     }
 }
 
-/// What the kernel says is not read: that it says something is enough.
+/// Ignores the messages' contents: their arrival is enough.
 private final class ChangeReader: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     private let changed: @Sendable () -> Void
@@ -105,11 +103,10 @@ private final class ChangeReader: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {}
     func channelReadComplete(context: ChannelHandlerContext) { changed() }
 
-    /// There was more to say than fits: something has changed.
+    /// Messages were dropped, so something has changed.
     func errorCaught(context: ChannelHandlerContext, error: any Error) { changed() }
 }
 
-/// Hands over what a socket receives.
 private final class LanReader: ChannelInboundHandler {
     typealias InboundIn = AddressedEnvelope<ByteBuffer>
     private let interface: UInt32
@@ -127,17 +124,16 @@ private final class LanReader: ChannelInboundHandler {
         receive(source, Array(envelope.data.readableBytesView))
     }
 
-    /// An error of one datagram is no error of the socket.
+    /// An error of one datagram does not break the socket.
     func errorCaught(context: ChannelHandlerContext, error: any Error) {}
 }
 
-/// What the kernel has to be told. Its structures are written byte by byte: as types they would belong to whichever
-/// module happens to have read their header first.
+/// Structures are written byte by byte: imported types belong to whichever module reads their header first.
 private enum LanDescriptor {
-    /// A bound socket that never blocks.
+    /// Opens a bound, non-blocking socket.
     ///
-    /// For the group: bound to the group's address, so that nothing else comes by it, on one interface, shared with other
-    /// nodes of this machine. For a place: bound to our address, any port, and with a time to live of one hop.
+    /// A group socket is bound to the group's address, so that it gets nothing else, on one interface, shared with
+    /// other nodes of this machine. An address socket is bound to our address and any port, with a TTL of one hop.
     static func open(_ role: LanSocketRole, port: UInt16) throws -> CInt {
         let isIPv4: Bool
         let bound: LanAddress
@@ -158,7 +154,7 @@ private enum LanDescriptor {
             switch role {
             case .group(let interface, _):
                 try set(descriptor, SOL_SOCKET, SO_REUSEADDR, native(1))
-                // Only what we have joined ourselves, not what others of this machine have.
+                // Receive only our own memberships, not those of other processes.
                 try set(descriptor, ip, isIPv4 ? 49 : 29, native(0))  // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
                 try bind(descriptor, bound, port, scope: interface)
                 // IP_ADD_MEMBERSHIP and struct ip_mreqn; IPV6_JOIN_GROUP and struct ipv6_mreq.
@@ -169,10 +165,10 @@ private enum LanDescriptor {
                 // IP_MULTICAST_IF, IPV6_MULTICAST_IF.
                 let interface = isIPv4 ? membership(place.interface) : native(place.interface)
                 try set(descriptor, ip, isIPv4 ? 32 : 17, interface)
-                // IP_MULTICAST_TTL and IP_TTL; IPV6_MULTICAST_HOPS and IPV6_UNICAST_HOPS: never behind a router.
+                // IP_MULTICAST_TTL and IP_TTL; IPV6_MULTICAST_HOPS and IPV6_UNICAST_HOPS: never cross a router.
                 try set(descriptor, ip, isIPv4 ? 33 : 18, native(1))
                 try set(descriptor, ip, isIPv4 ? 2 : 16, native(1))
-                // IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: other nodes of this machine are near, too.
+                // IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: reach other nodes of this machine, too.
                 try set(descriptor, ip, isIPv4 ? 34 : 19, native(1))
             }
         } catch {
@@ -182,7 +178,7 @@ private enum LanDescriptor {
         return descriptor
     }
 
-    /// As the machine has numbers.
+    /// Native byte order.
     private static func native(_ number: UInt32) -> [UInt8] { withUnsafeBytes(of: number) { Array($0) } }
 
     /// struct ip_mreqn: group, no address, interface.
@@ -202,7 +198,6 @@ private enum LanDescriptor {
     }
 }
 
-/// A socket of the kernel.
 private final class KernelLanSocket: LanSocket {
     private let descriptor: CInt
     private let role: LanSocketRole

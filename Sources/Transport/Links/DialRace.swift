@@ -1,15 +1,14 @@
 import Crypto
 import NIOCore
 
-/// The order in which the ways to one inbox are tried, and which of them are tried at a time: the next one when the last has
-/// failed or has been silent for a while (RFC 8305, section 5). The first link that opens wins.
+/// Orders and staggers the dial attempts to one inbox: the next one starts when the last has failed or been silent for
+/// a while (RFC 8305, section 5). The first open link wins.
 ///
-///     waiting ──its turn──▶ under way ──link──▶ won: the others are given up
+///     waiting ──its turn──▶ under way ──link──▶ won: the others are cancelled
 ///                               └──failed──▶ out; the next one begins at once
 ///     nothing waits, nothing is under way ──▶ failed
 ///     TCP has failed everywhere ──``TransportLimits/datagramPatience`` of silence over UDP──▶ failed
 struct DialRace: Sendable {
-    /// One way: an address and what the link would run over.
     struct Attempt: Hashable, Sendable {
         let endpoint: Endpoint
         let carrier: PeerConnection.Carrier
@@ -18,13 +17,12 @@ struct DialRace: Sendable {
     enum Action: Hashable, Sendable {
         case start(Attempt)
         case cancel(Attempt)
-        /// The last that is heard of the race.
         case fail(DialFailure)
     }
 
     private enum State: Hashable, Sendable {
         case ready
-        /// `nextAt`: when the next one begins whatever the others do; `giveUpAt`: when what is left is given up.
+        /// `nextAt`: when the next attempt starts at the latest; `giveUpAt`: when the remaining ones are cancelled.
         case running(nextAt: NIODeadline, giveUpAt: NIODeadline?)
         case ended
     }
@@ -32,20 +30,20 @@ struct DialRace: Sendable {
     /// ``TransportLimits/dialStagger`` and ``TransportLimits/datagramPatience``.
     private let stagger: TimeAmount
     private let datagramPatience: TimeAmount
-    /// ``TransportLimits/datagramHeadStart``, where UDP comes first.
+    /// ``TransportLimits/datagramHeadStart``, if UDP comes first.
     private let headStart: TimeAmount?
     private var isPunching = false
     private var state = State.ready
     private var waiting: [Attempt]
     private var underWay: [Attempt] = []
-    /// Somebody has answered there over UDP: the handshake has limits of its own.
+    /// An attempt whose peer answered over UDP: its handshake has limits of its own.
     private var answered: Attempt?
     private var failure: DialFailure?
 
     /// - Parameters:
     ///   - endpoints: the best first; names as well as addresses.
     ///   - hasDatagrams: whether UDP is tried, too.
-    ///   - prefersDatagrams: UDP is tried everywhere before TCP, which waits for it a while.
+    ///   - prefersDatagrams: UDP starts everywhere before TCP.
     init(
         _ endpoints: [Endpoint], hasDatagrams: Bool, prefersDatagrams: Bool = false,
         limits: TransportLimits = TransportLimits()
@@ -61,7 +59,7 @@ struct DialRace: Sendable {
         waiting = both.filter { seen.insert($0).inserted }
     }
 
-    /// A race through NATs that are just learning to let both sides in: over UDP, to all addresses at once.
+    /// A race for hole punching: over UDP, to all addresses at once.
     init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
         stagger = limits.dialStagger
         datagramPatience = limits.punchPatience
@@ -73,10 +71,10 @@ struct DialRace: Sendable {
         }
     }
 
-    /// Addresses through which a way is tried at a time, those that the other side turns out to have included.
+    /// Concurrent attempts, including newly discovered addresses of the peer.
     private static let punchCount = 8
 
-    /// The families in turns, that of the first one first (RFC 8305, section 4).
+    /// Alternates the address families, starting with that of the first endpoint (RFC 8305, section 4).
     private static func interleaved(_ endpoints: [Endpoint]) -> [Endpoint] {
         guard let first = endpoints.first else { return [] }
         var same: [Endpoint] = []
@@ -94,7 +92,6 @@ struct DialRace: Sendable {
 
     private static func isIPv6(_ endpoint: Endpoint) -> Bool { endpoint.host.utf8.contains(UInt8(ascii: ":")) }
 
-    /// When ``advance(now:)`` has something to do.
     var nextDeadline: NIODeadline? {
         guard case .running(let nextAt, let giveUpAt) = state else { return nil }
         return waiting.isEmpty ? answered == nil ? giveUpAt : nil : nextAt
@@ -109,7 +106,6 @@ struct DialRace: Sendable {
         return isPunching ? startAll(now: now) : startNext(now: now)
     }
 
-    /// The next one begins when it is time; what is left is given up when that is.
     mutating func advance(now: NIODeadline) -> [Action] {
         guard case .running(let nextAt, let giveUpAt) = state else { return [] }
         if !waiting.isEmpty { return nextAt <= now ? startNext(now: now) : [] }
@@ -117,12 +113,11 @@ struct DialRace: Sendable {
         return end(with: failure ?? .timedOut)
     }
 
-    /// The other side has answered over UDP, and the link is not open yet.
+    /// The peer answered over UDP; the link is not open yet.
     mutating func answered(_ attempt: Attempt) {
         if case .running = state, underWay.contains(attempt) { answered = attempt }
     }
 
-    /// A link has opened: the others are given up.
     mutating func opened(_ attempt: Attempt) -> [Action] {
         guard case .running = state, let index = underWay.firstIndex(of: attempt) else { return [] }
         underWay.remove(at: index)
@@ -133,7 +128,7 @@ struct DialRace: Sendable {
         guard case .running(let nextAt, _) = state, let index = underWay.firstIndex(of: attempt) else { return [] }
         underWay.remove(at: index)
         if answered == attempt { answered = nil }
-        // A name that means nothing, or a carrier that is not there, says the least.
+        // An unresolvable name or a missing carrier is the least informative failure.
         if failure == nil || reason != .unresolvable { failure = reason }
         var result: [Action] = []
         if reason == .closedBeforeActTwo { result += dropDatagrams(to: attempt.endpoint) }
@@ -146,7 +141,7 @@ struct DialRace: Sendable {
         return result
     }
 
-    /// A name has been looked up: each of its addresses is a way of its own, and comes next.
+    /// Replaces a resolved name by an attempt for each address, which come next.
     mutating func resolved(_ attempt: Attempt, as endpoints: [Endpoint], now: NIODeadline) -> [Action] {
         guard case .running = state, let index = underWay.firstIndex(of: attempt) else { return [] }
         let ways = Self.interleaved(endpoints).map { Attempt(endpoint: $0, carrier: attempt.carrier) }.filter {
@@ -158,7 +153,7 @@ struct DialRace: Sendable {
         return startNext(now: now)
     }
 
-    /// The other side's packets come from an address that it did not know of.
+    /// The peer's punch packets come from an unexpected address.
     mutating func found(_ endpoint: Endpoint, now: NIODeadline) -> [Action] {
         let attempt = Attempt(endpoint: endpoint, carrier: .udp)
         guard case .running = state, isPunching, underWay.count < Self.punchCount, !underWay.contains(attempt) else {
@@ -168,13 +163,12 @@ struct DialRace: Sendable {
         return startAll(now: now)
     }
 
-    /// The owner gives up.
     mutating func cancel() -> [Action] {
         if case .ended = state { return [] }
         return end(with: .cancelled)
     }
 
-    /// A node was there and did not want this dial: over UDP it would say nothing.
+    /// TCP was closed before act 2, so a node rejected this dial: it would be silent over UDP.
     private mutating func dropDatagrams(to endpoint: Endpoint) -> [Action] {
         let attempt = Attempt(endpoint: endpoint, carrier: .udp)
         waiting.removeAll { $0 == attempt }
@@ -208,14 +202,14 @@ struct DialRace: Sendable {
     }
 }
 
-/// A link that was lost, other than by somebody's will.
+/// A link that was lost, not closed on purpose.
 package struct LinkLoss: Hashable, Sendable {
     package let carrier: PeerConnection.Carrier
     package let reason: LinkCloseReason
     let at: NIODeadline
 }
 
-/// The last loss of each peer: its next dial begins with the other carrier. A path may carry the one and drop the other.
+/// The last loss of each peer's link. Its next dial prefers the other carrier: a path may drop only one.
 struct LinkLosses: Sendable {
     private let limits: TransportLimits
     private var losses: [PublicKey: LinkLoss] = [:]
@@ -238,11 +232,10 @@ struct LinkLosses: Sendable {
         losses[peer] = LinkLoss(carrier: carrier, reason: reason, at: now)
     }
 
-    /// `nil` when it was long ago.
     func loss(of peer: PublicKey, now: NIODeadline) -> LinkLoss? {
         losses[peer].flatMap { now - $0.at < limits.lossMemory ? $0 : nil }
     }
 
-    /// The machine's addresses have changed, and the paths with them.
+    /// The machine's addresses changed, and so did the paths.
     mutating func forget() { losses = [:] }
 }

@@ -13,12 +13,11 @@ package enum InheritedSockets {
 
     /// SD_LISTEN_FDS_START
     private static let first: CInt = 3
-    /// The most descriptors that are looked at.
     private static let limit: CInt = 64
     private static let entries = Mutex<[Entry]>([])
 
-    /// Takes the sockets that `LISTEN_PID` and `LISTEN_FDS` name, and removes both variables, so that child processes do not
-    /// inherit them. To be called once, before the process opens descriptors.
+    /// Takes the sockets named by `LISTEN_PID` and `LISTEN_FDS`, and removes the variables, so that child processes do
+    /// not inherit them. Call once, before the process opens descriptors.
     package static func adopt() {
         defer { for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] { unsetenv(name) } }
         guard let process = getenv("LISTEN_PID").flatMap({ pid_t(String(cString: $0)) }), process == getpid(),
@@ -43,7 +42,7 @@ package enum InheritedSockets {
         return Entry(descriptor: descriptor, type: type, address: address)
     }
 
-    /// Hands over the socket that is bound to exactly this address.
+    /// Takes the socket that is bound to exactly this address.
     static func take(_ type: __socket_type, at address: SocketAddress) -> CInt? {
         entries.withLock { entries in
             guard address.port != 0,
@@ -53,8 +52,7 @@ package enum InheritedSockets {
         }
     }
 
-    /// Closes the sockets that no listener has taken, so that peers are refused there.
-    /// - Returns: their addresses.
+    /// Closes the sockets that no listener has taken, so that peers are refused there. Returns their addresses.
     package static func closeRest() -> [SocketAddress] {
         let rest = entries.withLock { entries in
             defer { entries = [] }
@@ -66,7 +64,6 @@ package enum InheritedSockets {
 }
 
 extension SocketAddress {
-    /// The local address of an IPv4 or IPv6 socket.
     init?(boundBy descriptor: CInt) {
         var storage = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)

@@ -1,11 +1,10 @@
 import NIOCore
 
-/// A knock over TCP and over UDP: the first that is heard ends it.
+/// A knock over TCP and over UDP: the first answer wins.
 final class KnockRace {
     private var completion: ((Result<[UInt8]?, DialFailure>) -> Void)?
     var startsDatagrams: (() -> Void)?
     var timer: Scheduled<Void>?
-    /// Ways that may still be heard.
     var underWay = 1
     private var failure: DialFailure?
 
@@ -18,7 +17,6 @@ final class KnockRace {
         startsDatagrams()
     }
 
-    /// One way has come to nothing.
     func failed(_ failure: DialFailure) {
         if self.failure == nil { self.failure = failure }
         startDatagrams()

@@ -2,21 +2,19 @@ import Crypto
 import NIOCore
 import NIOPosix
 
-/// All links of one owner, over TCP and over UDP: listens for both on one port number, and lets the ways to an inbox race
-/// each other. It tells its owner what either transport tells; only a dial has a number of the race's own, which comes back
-/// as the link's `route`.
+/// All links of one owner, over TCP and UDP. Listens for both on one port number, and races the dial attempts to an
+/// inbox. Relays the events of both transports; only a dial has a number of its own race, which the link returns as its
+/// `route`.
 ///
-/// `@unchecked Sendable` for the owner's sake, an actor on that loop: the initialiser and every callback are on it.
+/// `@unchecked Sendable` for the owner, an actor on the event loop: the initialiser and every callback run on that
+/// loop.
 package final class LinkTransport: @unchecked Sendable {
-    /// A dial by all ways that there are.
     package struct Dial {
         /// The best first.
         package let endpoints: [Endpoint]
-        /// The token to show, asked for at each attempt.
+        /// The token to show, requested at each attempt.
         package let token: () -> RoutingToken?
-        /// Our inbox, shown in act 3.
         package let identity: IdentityKey
-        /// Whom we mean to reach.
         package let remote: PublicKey
 
         package init(
@@ -29,17 +27,16 @@ package final class LinkTransport: @unchecked Sendable {
         }
     }
 
-    /// A bound port.
     package struct Listening: Sendable {
         package let tcp: TCPListener
-        /// Why there is no UDP there; `nil` if there is, or is to be none.
+        /// Why UDP is missing; `nil` if it works or is disabled.
         package let withoutDatagrams: ListenFailure?
     }
 
     private struct Race {
         var machine: DialRace
         let dial: Dial
-        /// The number of each attempt that is under way, at its transport.
+        /// The transport's number of each attempt in progress.
         var numbers: [DialRace.Attempt: UInt64] = [:]
         var timer: Scheduled<Void>?
         var isPunching = false
@@ -50,37 +47,35 @@ package final class LinkTransport: @unchecked Sendable {
     private let limits: TransportLimits
     private let tcp: TCPTransport
     private let udp: UDPTransport?
-    /// As of either transport, but for dials, which have the race's numbers: see ``dialEnded``.
+    /// The events of both transports, except those of dials, which have the race's numbers: see ``dialEnded``.
     package var events = TransportEvents()
-    /// What is known of our token when a dial has failed.
+    /// The information of a failed dial about our token.
     package enum TokenHearing: Sendable {
-        /// Nobody was asked.
         case none
-        /// Nobody answered over UDP: a node that is down and one that does not know the token are silent alike.
+        /// No node answered over UDP: a node that is down and one that does not know the token are both silent.
         case silence
-        /// Some node answered over TCP and did not know it.
+        /// A node answered over TCP and did not know the token.
         case unknown
     }
 
-    /// The last that is heard of a dial that did not open a link.
+    /// The last event of a failed dial.
     package var dialEnded: (UInt64, DialFailure, TokenHearing) -> Void = { _, _, _ in }
-    /// A node closed a dial before act 2: the token that was shown may be used up there.
+    /// A node closed a dial before act 2: the shown token may be used up there.
     package var tokenRefused: (UInt64) -> Void = { _ in }
 
     private var races: [UInt64: Race] = [:]
-    /// The race of each attempt under way.
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
     private var nextRace: UInt64 = 1
-    /// The number of each dial over a stream, by that at TCP's transport, and back.
+    /// The number of each dial over a stream, by the TCP transport's number, and the reverse.
     private var streamDials: [UInt64: UInt64] = [:]
     private var streamNames: [UInt64: UInt64] = [:]
     private var losses: LinkLosses
-    /// Addresses to which ways have been made, and until when a link from there is taken to have come by one.
+    /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
 
     /// - Parameters:
-    ///   - datagrams: where UDP comes from; `nil` for TCP alone.
-    ///   - turns: of the loop, where others share it.
+    ///   - datagrams: the UDP sockets; `nil` for TCP alone.
+    ///   - turns: of the event loop, if shared.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
         limits: TransportLimits = TransportLimits(), turns: TurnQueue? = nil
@@ -95,7 +90,7 @@ package final class LinkTransport: @unchecked Sendable {
         udp?.events = relayed()
     }
 
-    /// What both transports tell is told on; what concerns a dial goes to its race first. A connection may outlive us.
+    /// Relays events; those of dials go to their race first. `weak`: a connection may outlive this object.
     private func relayed() -> TransportEvents {
         var result = TransportEvents()
         result.route = { [weak self] in self?.events.route($0) }
@@ -129,17 +124,16 @@ package final class LinkTransport: @unchecked Sendable {
         return result
     }
 
-    /// Whether there are links over UDP.
     package var hasDatagrams: Bool { udp != nil }
 
-    /// Connections and handshakes of either kind, open or not.
+    /// Connections and handshakes over both carriers, open or not.
     package var connectionCount: Int { tcp.connectionCount + (udp?.connectionCount ?? 0) }
 
     // MARK: Listening
 
-    /// Listens for TCP, and for UDP on the same port number. For port 0 the system chooses a number that is free for TCP;
-    /// while another socket has it for UDP, the next one is tried.
-    /// - Returns: a future that fails with ``ListenFailure`` if there is no TCP.
+    /// Listens for TCP, and for UDP on the same port number. For port 0 the system chooses a number that is free for
+    /// TCP. If UDP has it in use, another number is tried.
+    /// - Returns: a future that fails with ``ListenFailure`` if TCP cannot listen.
     package func listen(host: String, port: Int) -> EventLoopFuture<Listening> {
         listen(host: host, port: port, attempts: port == 0 ? limits.listenAttempts : 1)
     }
@@ -165,18 +159,17 @@ package final class LinkTransport: @unchecked Sendable {
         }
     }
 
-    /// Closes the UDP socket beside a listener, if there is one. Links over it end.
-    /// - Parameter address: where the listener is bound.
+    /// Closes the UDP socket at a listener's bound address, if there is one. Its links end.
     package func stopDatagrams(at address: SocketAddress) { udp?.stopListening(at: address) }
 
-    /// Closes every link, dial, knock and socket of ours, now. TCP's listeners are closed on their own.
+    /// Closes every link, dial, knock and socket at once, except TCP's listeners.
     package func close() {
         for number in races.keys.sorted() { cancelDial(number) }
         tcp.close()
         udp?.close()
     }
 
-    /// The machine's addresses have changed: links over UDP move.
+    /// The machine's addresses changed: UDP links migrate.
     package func networkChanged() {
         losses.forget()
         udp?.networkChanged()
@@ -187,8 +180,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     // MARK: Dialling
 
-    /// Dials by all ways. Either `linkOpened` follows, with a link whose route is this number, or ``dialEnded``; neither
-    /// before this returns.
+    /// Dials over all carriers. `linkOpened` with this number as its route, or ``dialEnded``, follows the return.
     package func dial(_ dial: Dial) -> UInt64 {
         let number = nextRace
         nextRace += 1
@@ -196,12 +188,12 @@ package final class LinkTransport: @unchecked Sendable {
             dial.endpoints, hasDatagrams: udp != nil, prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
             limits: limits)
         races[number] = Race(machine: machine, dial: dial)
-        // Later, for a race without a way ends at once, and the caller has to know the number first.
+        // Asynchronously, because a race without candidates ends at once, and the caller must know the number first.
         loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
         return number
     }
 
-    /// Dials over a stream that is there; as ``dial(_:)``. The dial's endpoints are not used.
+    /// Dials over an existing stream, like ``dial(_:)``. Ignores the dial's endpoints.
     package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
         let number = nextRace
         nextRace += 1
@@ -221,24 +213,22 @@ package final class LinkTransport: @unchecked Sendable {
         return number
     }
 
-    /// Takes on a stream to us.
-    /// - Parameter admits: which tokens it may show: others are unknown to it.
+    /// Accepts an incoming stream. `admits`: the tokens that it may show.
     package func accept(_ channel: StreamChannel, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
         try tcp.accept(channel, admits: admits)
     }
 
-    /// Knocks over a stream that is there; as ``knock(at:token:sealed:completion:)``.
+    /// Knocks over an existing stream, like ``knock(at:token:sealed:completion:)``.
     package func knock(
         over channel: StreamChannel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) { tcp.knock(over: channel, token: token, sealed: sealed, completion: completion) }
 
-    /// Dials through NATs, over UDP alone, while the other side punches with the same nonce; as ``dial(_:)``.
-    /// - Parameter nonce: 16 bytes.
+    /// Dials by UDP hole punching, while the peer punches with the same nonce of 16 bytes; like ``dial(_:)``.
     package func dial(_ dial: Dial, punchingWith nonce: [UInt8]) -> UInt64 {
         let number = nextRace
         nextRace += 1
-        // Without UDP there is nowhere to go.
+        // Without UDP the race has no candidates and fails.
         let endpoints = udp == nil ? [] : dial.endpoints
         races[number] = Race(machine: DialRace(punching: endpoints, limits: limits), dial: dial, isPunching: true)
         udp?.punch(nonce, to: []) { [weak self] endpoint in
@@ -249,17 +239,17 @@ package final class LinkTransport: @unchecked Sendable {
         return number
     }
 
-    /// Makes a way through our own NAT for a dial of the other side's; its link comes like any other.
+    /// Punches through our own NAT for the peer's dial; the link arrives like any other.
     /// - Parameters:
     ///   - nonce: 16 bytes.
-    ///   - endpoints: addresses, where the other side may be.
+    ///   - endpoints: the peer's possible addresses.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
         forgetPunchedHosts()
         for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }
         udp?.punch(nonce, to: endpoints) { _ in }
     }
 
-    /// Asks a node from where it sees us, over UDP.
+    /// Asks a node over UDP for our address as it sees it.
     /// - Parameter completion: called once, on the loop; `nil` if there is no answer.
     package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
         guard let udp else { return completion(nil) }
@@ -269,7 +259,7 @@ package final class LinkTransport: @unchecked Sendable {
         }
     }
 
-    /// Whether an incoming link came through a way that we have just made.
+    /// Whether an incoming link came by our hole punching.
     private func wasPunched(_ connection: PeerConnection) -> Bool {
         forgetPunchedHosts()
         return connection.carrier == .udp
@@ -281,13 +271,13 @@ package final class LinkTransport: @unchecked Sendable {
         punchedHosts = punchedHosts.filter { $0.value > now }
     }
 
-    /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
+    /// Cancels a dial; ``dialEnded`` comes before the return. Has no effect on an open link.
     package func cancelDial(_ number: UInt64) {
         if let name = streamNames[number] { return tcp.cancelDial(name) }
         step(number) { $0.cancel() }
     }
 
-    /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when that takes long or has failed.
+    /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when TCP is slow or has failed.
     package func knock(
         at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
@@ -311,17 +301,17 @@ package final class LinkTransport: @unchecked Sendable {
                         race.end(.success(answer.isEmpty ? nil : answer))
                     }
                 }
-                // The look-up itself was under way, too.
+                // The lookup counted as an attempt, too.
                 race.failed(.unresolvable)
             }
         }
         race.timer = loop.assumeIsolated().scheduleTask(in: limits.dialStagger) { race.startDatagrams() }
     }
 
-    /// Connects over TCP, the only carrier of codes, and goes through the exchange.
+    /// Runs a code's exchange over TCP, the only carrier of codes.
     package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
 
-    /// Addresses of a name that a knock is sent to.
+    /// Addresses of a name that are tried for a knock.
     private static let knockAddressCount = 2
 
     private func step(_ number: UInt64, _ event: (inout DialRace) -> [DialRace.Action]) {
@@ -342,7 +332,7 @@ package final class LinkTransport: @unchecked Sendable {
         var dial = TCPTransport.Dial(
             endpoint: attempt.endpoint, token: token, identity: race.dial.identity, remote: race.dial.remote,
             route: number)
-        // The side that lost the bytes is told that they were not acknowledged; the other side is told of a reset.
+        // The side that lost the bytes sees them unacknowledged; the other side sees a reset.
         let loss = loss(of: race.dial.remote)
         dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
         let name: UInt64
@@ -364,7 +354,7 @@ package final class LinkTransport: @unchecked Sendable {
         }
     }
 
-    /// A name is looked up, which waits, elsewhere. TCP does that for itself.
+    /// Resolves a name on another thread. TCP resolves names itself.
     package func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
         if endpoint.isAddress { return body([endpoint]) }
         NameResolver.shared.addresses(of: endpoint.host, on: loop).assumeIsolated().whenSuccess { addresses in
@@ -376,7 +366,7 @@ package final class LinkTransport: @unchecked Sendable {
         loop.assumeIsolated().execute { self.step(number) { $0.failed(attempt, failure, now: self.loop.now) } }
     }
 
-    /// The race hears nothing of it any more: it is forgotten before its transport says that it has ended.
+    /// Forgets the attempt before its transport reports the end: the race expects no event of it.
     private func cancel(_ attempt: DialRace.Attempt, of number: UInt64) {
         guard let name = races[number]?.numbers.removeValue(forKey: attempt) else { return }
         attempts[name] = nil
@@ -403,7 +393,7 @@ package final class LinkTransport: @unchecked Sendable {
         events.linkOpened(connection)
     }
 
-    /// Guests' losses are not noted: they would crowd out the members'.
+    /// Losses of anonymous peers are not recorded: they would evict the members'.
     private func linkClosed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
         if connection.isWelcome, !connection.isRelayed {
             losses.note(connection.peer.publicKey, connection.carrier, reason, now: loop.now)

@@ -3,32 +3,30 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// Looks names up, on threads of its own: the system's resolver waits, and peers choose the names that they are to be
-/// found by, and the servers that answer for them.
+/// Resolves names on threads of its own: the system's resolver blocks, and peers choose names and their servers.
 ///
-/// A name that was found soon has threads that none other has, so that names which take long keep no known one waiting.
-/// Each is looked up once at a time, whoever wants it; what has taken long is not asked again at once.
+/// Names that resolved quickly before have threads of their own, so that slow names cannot delay them. Concurrent
+/// lookups of a name share one query. Results of slow lookups are cached.
 package final class NameResolver: Sendable {
-    /// For everything that dials. Its threads live as long as the process.
+    /// Shared by all dials. Its threads live as long as the process.
     static let shared = NameResolver { Endpoint.addresses(ofName: $0) }
 
-    /// Names that were not found soon before and are looked up, or wait for it; one more is not found.
+    /// Most pending lookups of names not known to be fast; further names are not found.
     package static let lookUpCount = 128
-    /// A name that takes longer is one of those that take long.
+    /// A lookup that takes longer is slow.
     static let patience: TimeAmount = .seconds(2)
-    /// So long what has taken long holds: found, or not found.
+    /// How long the result of a slow lookup is cached: found, or not found.
     static let foundStay: TimeAmount = .minutes(5)
     static let notFoundStay: TimeAmount = .minutes(1)
-    /// Names of which it is remembered that they were found soon, or what they came to.
+    /// Names remembered as fast, and cached results.
     static let memory = 512
-    /// For each kind of names.
+    /// For fast and for other names each.
     private static let threadCount = 2
 
     private struct State {
         var waiting: [String: [EventLoopPromise<[String]>]] = [:]
-        /// Of those: names that were not found soon before.
+        /// Pending lookups of names not known to be fast.
         var strangeCount = 0
-        /// Names that were found soon.
         var known: Set<String> = []
         var kept: [String: (addresses: [String], until: NIODeadline)] = [:]
     }
@@ -40,8 +38,8 @@ package final class NameResolver: Sendable {
     private let now: @Sendable () -> NIODeadline
 
     /// - Parameters:
-    ///   - now: `CLOCK_MONOTONIC`, unless a test has another one.
-    ///   - lookUp: the addresses of a name; may wait.
+    ///   - now: `CLOCK_MONOTONIC`, unless a test replaces it.
+    ///   - lookUp: the addresses of a name; may block.
     package init(
         now: @escaping @Sendable () -> NIODeadline = { .now() }, lookUp: @escaping @Sendable (String) -> [String]
     ) {
@@ -51,7 +49,7 @@ package final class NameResolver: Sendable {
         others.start()
     }
 
-    /// The addresses of a name in the system's order (RFC 6724); none when it is not found, or not now.
+    /// The addresses of a name in the system's order (RFC 6724); empty when it is not found.
     package func addresses(of name: String, on loop: any EventLoop) -> EventLoopFuture<[String]> {
         let name = name.lowercased()
         let promise = loop.makePromise(of: [String].self)
@@ -106,7 +104,7 @@ package final class NameResolver: Sendable {
     }
 }
 
-/// What a connection by name asks, through ``NameResolver``.
+/// NIO's resolver for connections by name, through ``NameResolver``.
 struct SharedResolution: Resolver, Sendable {
     let loop: any EventLoop
 
@@ -128,12 +126,11 @@ struct SharedResolution: Resolver, Sendable {
 }
 
 extension Endpoint {
-    /// Most addresses of a name that are tried.
     private static let addressCount = 8
 
     var isAddress: Bool { (try? SocketAddress(ipAddress: host, port: port)) != nil }
 
-    /// The addresses of a name, as the system orders them (RFC 6724). Waits.
+    /// The addresses of a name in the system's order (RFC 6724). Blocks.
     fileprivate static func addresses(ofName name: String) -> [String] {
         var hints = addrinfo()
         hints.ai_socktype = CInt(SOCK_DGRAM.rawValue)

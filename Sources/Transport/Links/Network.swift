@@ -2,18 +2,15 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// Where connections come from. ``Sockets`` are the kernel's; the simulator has a network of its own, in memory.
+/// Opens TCP connections and listeners. ``Sockets`` uses the kernel; the simulator has a network in memory.
 package protocol Network: Sendable {
-    /// Connects. Half of a connection may be closed.
-    /// - Parameter endpoint: its port is 1…65,535.
+    /// Connects, with half-closure allowed. The endpoint's port is 1…65,535.
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
-    /// Listens, and hands over each connection on `loop`.
-    /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
+    /// Listens, and delivers each connection on `loop`. Fails only with ``ListenFailure``.
     func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
         -> EventLoopFuture<TCPListener>
 }
 
-/// The kernel's TCP.
 package struct Sockets: Network {
     package init() {}
 
@@ -26,7 +23,7 @@ package struct Sockets: Network {
         let configured = bootstrap.connectTimeout(limits.connectTimeout).channelOption(
             .tcpOption(.tcp_nodelay), value: 1
         ).channelOption(.allowRemoteHalfClosure, value: true).channelOption(.recvAllocator, value: limits.firstReads)
-        // The SYN tells the other side, too, so one of the two is enough.
+        // The SYN announces it to the peer, so one side is enough.
         let small = configured.channelOption(.tcpOption(.init(rawValue: TCP_MAXSEG)), value: limits.segmentByteCount)
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
             let isLoopback = DatagramAddress(address, socket: 0)?.isLoopback ?? false
@@ -38,7 +35,7 @@ package struct Sockets: Network {
     package func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
         -> EventLoopFuture<TCPListener>
     {
-        // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
+        // Resolving a name blocks, which is acceptable at the node's start.
         guard (0...65_535).contains(endpoint.port), let address = SocketAddress(at: endpoint) else {
             return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
         }
@@ -54,7 +51,7 @@ package struct Sockets: Network {
         } catch { return loop.makeFailedFuture(error) }
     }
 
-    /// A listening socket and where it listens. What is set on it holds for its connections, too.
+    /// A listening socket and its bound address. Accepted connections inherit its options.
     private static func open(_ address: SocketAddress, _ endpoint: Endpoint, _ limits: TransportLimits)
         throws(ListenFailure) -> (descriptor: CInt, bound: SocketAddress)
     {
@@ -72,7 +69,7 @@ package struct Sockets: Network {
 }
 
 extension SocketAddress {
-    /// Where a dial goes; `nil` for a name, and without a port.
+    /// The address of a dial; `nil` for a name, and without a port.
     init?(reaching endpoint: Endpoint) {
         guard (1...65_535).contains(endpoint.port),
             let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
@@ -80,8 +77,8 @@ extension SocketAddress {
         self = address
     }
 
-    /// Where to bind. A name is looked up, which waits; an address is taken as it is: on a machine with one family the
-    /// system gives an address of the other one as its own.
+    /// The address to bind. Resolving a name blocks. A literal address is parsed, because on a single-family machine
+    /// the system may return one of the other family.
     init?(at endpoint: Endpoint) {
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
             self = address
@@ -92,8 +89,7 @@ extension SocketAddress {
         }
         self = address
     }
-    /// A socket that is bound here and never blocks.
-    /// - Parameter options: level, name and value of each; what the system refuses of them is not set.
+    /// A bound, non-blocking socket. Refused `options` (level, name, value) are skipped.
     func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint) throws(ListenFailure)
         -> CInt
     {
@@ -102,7 +98,7 @@ extension SocketAddress {
         let inherited = InheritedSockets.take(type, at: self)
         let descriptor = inherited ?? socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
         guard descriptor >= 0 else { throw .system(endpoint, errno) }
-        // Both families may have the same port, each with a socket of its own.
+        // Each family has a socket of its own, so both can use the same port.
         let separate: [(CInt, CInt, CInt)] = isIPv6 ? [(CInt(IPPROTO_IPV6), 26, 1)] : []  // IPV6_V6ONLY
         for (level, name, var value) in options + separate {
             _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))

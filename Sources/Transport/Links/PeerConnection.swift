@@ -1,7 +1,7 @@
 import Crypto
 import NIOCore
 
-/// What an open link stands on: a connection's handler, or one of an endpoint's links over datagrams.
+/// The backend of an open link: a connection's handler, or an endpoint's UDP link.
 protocol LinkEnd: AnyObject {
     var isWritable: Bool { get }
     var roundTrip: TimeAmount? { get }
@@ -14,51 +14,50 @@ protocol LinkEnd: AnyObject {
     func abort(_ reason: LinkCloseReason)
 }
 
-/// An open link: who is there, and the way to talk to them. To be used on the transport's event loop alone.
+/// An open, authenticated link. Use it only on the transport's event loop.
 ///
-/// `@unchecked Sendable`: its state is touched on the event loop alone, which every entry point checks, so that the owner
-/// may be an actor whose executor is that loop.
+/// `@unchecked Sendable`: every entry point checks that it runs on the event loop, so the owner may be an actor whose
+/// executor is that loop.
 package final class PeerConnection: @unchecked Sendable {
     package enum SendError: Error, Hashable {
-        /// The link is closed or closing.
         case closed
         /// More than 65,535 bytes.
         case tooLong
-        /// More than ``TransportLimits/outboundByteCount`` bytes wait already. The link is closed with
+        /// More than ``TransportLimits/outboundByteCount`` bytes are queued. The link is closed with
         /// ``LinkCloseReason/outboundOverflow``.
         case outboundOverflow
     }
 
-    /// What a link runs over; a relayed one: what the link to the rendezvous node runs over.
+    /// The link's carrier; for a relayed link, the carrier of the link to the rendezvous node.
     package enum Carrier: Hashable, Sendable { case tcp, udp }
 
-    /// Names the link among all of its owner's; a dial has the same number.
+    /// Identifies the link among all of its owner's; equals the dial's number.
     package let id: UInt64
     package let peer: AuthenticatedPeer
-    /// The owner's name for the route, from ``RouteMatch`` or the dial.
+    /// The owner's identifier of the route, from ``RouteMatch`` or the dial.
     package let route: UInt64
-    /// The token under which the handshake was made, to be used up.
+    /// The token of the handshake, now used up.
     package let token: RoutingToken
-    /// Our part in the handshake: `initiator` if we dialled.
+    /// `initiator` if we dialled.
     package let role: Role
     package let localAddress: SocketAddress?
     /// Over UDP a peer may move.
     package internal(set) var remoteAddress: SocketAddress?
     package let carrier: Carrier
-    /// Its bytes go through a rendezvous node; the remote address is that node's.
+    /// Relayed by a rendezvous node; the remote address is that node's.
     package let isRelayed: Bool
-    /// It came through ways that both sides have made through their NATs.
+    /// Made by hole punching.
     package internal(set) var isPunched = false
     /// By the event loop's clock.
     package let openedAt: NIODeadline
-    /// Sealed bytes received and sent since the link was opened.
+    /// Sealed bytes since the link was opened.
     package internal(set) var bytesIn: UInt64 = 0
     package internal(set) var bytesOut: UInt64 = 0
 
     package private(set) var isWelcome = false
 
     private let loop: any EventLoop
-    /// Gone once the link is closed.
+    /// `nil` once the link is closed.
     weak var handler: (any LinkEnd)?
 
     init(
@@ -80,43 +79,41 @@ package final class PeerConnection: @unchecked Sendable {
         self.handler = handler
     }
 
-    /// Stands for the network of the other side, a /24 of IPv4 or a /48 of IPv6, for counting; `nil` if it has none.
+    /// The peer's /24 (IPv4) or /48 (IPv6) network for counting, or `nil`.
     package var sourcePrefix: UInt64? { DatagramAddress.Network(remoteAddress)?.number }
 
-    /// Seals a frame. It leaves at the next ``flush()``, or before if much waits already.
-    /// - Parameter frame: at most 65,535 bytes; none at all is a frame too.
+    /// Seals a frame of 0…65,535 bytes. It leaves at the next ``flush()``, or earlier if much is queued.
     package func send(_ frame: [UInt8]) throws(SendError) {
         loop.preconditionInEventLoop()
         guard let handler else { throw .closed }
         try handler.send(frame)
     }
 
-    /// Writes what has been sent since the last flush: once at the end of a batch.
+    /// Writes the frames sent since the last flush. Call once at the end of a batch.
     package func flush() { handler?.flush() }
 
-    /// Whether there is room: false above ``TransportLimits/outboundHighWater``, until `becameWritable`.
+    /// False above ``TransportLimits/outboundHighWater``, until `becameWritable`.
     package var isWritable: Bool { handler?.isWritable ?? false }
 
-    /// As the transport measures it; `nil` before it has, and once the link is closed.
+    /// The transport's measurement; `nil` before it, and once the link is closed.
     package var roundTrip: TimeAmount? { handler?.roundTrip }
 
-    /// No frames until ``resumeReading()``; nothing more is read from the socket.
+    /// Stops delivering frames and reading from the socket.
     package func pauseReading() { handler?.pauseReading() }
     package func resumeReading() { handler?.resumeReading() }
 
-    /// The peer is one whom the owner knows: over UDP it may send more at once than a stranger, whose bytes we hold until
-    /// the gaps between them are filled. Over TCP that is the kernel's affair.
+    /// Trusts the peer: over UDP it may send more at once than a stranger, because we hold its bytes until gaps are
+    /// filled. Over TCP the kernel handles this.
     package func welcome() {
         guard !isWelcome else { return }
         isWelcome = true
         handler?.welcome()
     }
 
-    /// Closes without losing a frame of either side: what has been sent leaves, frames on their way to us are still
-    /// handed over, though none within this call, and after the peer's end, or ``TransportLimits/closeTimeout``,
-    /// `linkClosed` comes.
+    /// Closes without losing a frame of either side. Queued frames leave, and frames in transit are still delivered,
+    /// though none within this call. `linkClosed` follows the peer's end or ``TransportLimits/closeTimeout``.
     package func close(_ reason: LinkCloseReason = .requested) { handler?.close(reason) }
 
-    /// Closes now; `linkClosed` comes before this returns.
+    /// Closes at once; `linkClosed` comes before the return.
     package func abort(_ reason: LinkCloseReason = .requested) { handler?.abort(reason) }
 }

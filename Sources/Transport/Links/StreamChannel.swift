@@ -1,23 +1,22 @@
 import NIOCore
 
-/// A connection whose bytes go another way than by a socket of its own: its owner carries them, piece by piece, as far as
-/// the other end takes them. Links use it as they use any other channel.
+/// A NIO channel without a socket: its owner carries the bytes, piece by piece, as far as the other end accepts them.
+/// Links use it like any other channel.
 ///
-/// `@unchecked Sendable`: everything happens on its event loop.
+/// `@unchecked Sendable`: used only on its event loop.
 package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
-    /// What the channel tells its owner; all on the loop.
+    /// Callbacks to the owner, on the loop.
     package struct Events {
-        /// Bytes wait, or the end: see ``take(_:)`` and ``isDrained``.
+        /// Bytes or the end can be taken: see ``take(_:)`` and ``isDrained``.
         package var hasOutput: () -> Void = {}
-        /// So many bytes that had arrived have been read.
+        /// The number of arrived bytes that were read.
         package var consumed: (Int) -> Void = { _ in }
-        /// The channel is closed in both directions.
         package var closed: () -> Void = {}
 
         package init() {}
     }
 
-    /// As many bytes as a connection that is not authenticated is read at once; and no link keeps others waiting.
+    /// Bytes of one read, as for an unauthenticated connection, so that no link delays others.
     private static let readByteCount = 2_048
 
     private let loop: any EventLoop
@@ -26,13 +25,13 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     package let allocator = ByteBufferAllocator()
     package let closeFuture: EventLoopFuture<Void>
     private let closePromise: EventLoopPromise<Void>
-    // Made when there is a channel to make it for; never `nil` after that.
+    // Set once in `init`, because it needs `self`.
     private var ownPipeline: ChannelPipeline!
 
     private var isOpen = true
     private var outputIsClosed = false
     private var isFinished = false
-    /// Written and not flushed, and flushed.
+    /// Unflushed writes, then flushed ones.
     private var written: [(bytes: ByteBuffer, promise: EventLoopPromise<Void>?)] = []
     private var flushed = CircularBuffer<(bytes: ByteBuffer, promise: EventLoopPromise<Void>?)>()
     private var arrived = ByteBuffer()
@@ -41,10 +40,10 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private var wantsToRead = false
     private var isReadScheduled = false
 
-    /// What the link under it runs over.
+    /// The carrier of the underlying link.
     let carrier: PeerConnection.Carrier
 
-    /// - Parameter carrier: the link over which the bytes go; the other side is where that link leads.
+    /// - Parameter carrier: the link that carries the bytes; its remote address is this channel's.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
         loop.preconditionInEventLoop()
         self.loop = loop
@@ -63,7 +62,7 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     package var isActive: Bool { isOpen }
     package var isWritable: Bool { isOpen }
 
-    /// Options are a socket's.
+    /// A stream has no socket options.
     package func setOption<Option: ChannelOption>(_ option: Option, value: Option.Value) -> EventLoopFuture<Void> {
         loop.makeSucceededVoidFuture()
     }
@@ -74,21 +73,18 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
 
     // MARK: The owner's side
 
-    /// Its handler is there: bytes may be read.
+    /// Starts reading, once its handler is in place.
     package func begin() { if isOpen { pipeline.read() } }
 
-    /// Bytes that wait to be carried.
     package var outputByteCount: Int { flushed.reduce(0) { $0 + $1.bytes.readableBytes } }
 
-    /// Everything has been taken, and nothing follows.
+    /// Everything was taken, and the output has ended.
     package var isDrained: Bool { outputIsClosed && flushed.isEmpty && written.isEmpty }
 
-    /// Takes bytes to carry them.
-    /// - Parameter limit: at most so many.
-    /// - Returns: empty when none wait.
+    /// - Returns: at most `limit` bytes to carry; empty when there are none.
     package func take(_ limit: Int) -> [UInt8] {
         var result: [UInt8] = []
-        // Pieces without bytes have promises, too.
+        // Empty pieces have promises, too.
         while var first = flushed.first, result.count < limit || first.bytes.readableBytes == 0 {
             let count = min(limit - result.count, first.bytes.readableBytes)
             result += first.bytes.readBytes(length: count) ?? []
@@ -96,28 +92,26 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
                 flushed[flushed.startIndex].bytes = first.bytes
             } else {
                 flushed.removeFirst()
-                // Later: whoever hears of it may write.
+                // Asynchronously, because the callback may write.
                 if let promise = first.promise { loop.execute { promise.succeed(()) } }
             }
         }
         return result
     }
 
-    /// Bytes have come from the other end.
     package func arrive(_ bytes: [UInt8]) {
         guard isOpen, !inputHasEnded else { return }
         arrived.writeBytes(bytes)
         scheduleRead()
     }
 
-    /// The other end sends no more.
     package func endInput() {
         guard isOpen, !inputHasEnded else { return }
         inputHasEnded = true
         scheduleRead()
     }
 
-    /// The stream is no more: what has come is still read, what is written goes nowhere.
+    /// The stream ended: arrived bytes are still read, output is discarded.
     package func finish() {
         guard isOpen else { return }
         isFinished = true
@@ -125,7 +119,7 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
         endInput()
     }
 
-    /// The stream is no more.
+    /// The stream ended: closes at once.
     package func fail() {
         guard isOpen else { return }
         close0(error: ChannelError.eof, mode: .all, promise: nil)
@@ -135,11 +129,11 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
         let gone = flushed
         flushed = []
         guard !gone.isEmpty else { return }
-        // Later: whoever hears of it may write.
+        // Asynchronously, because the callback may write.
         loop.execute { for piece in gone { piece.promise?.succeed(()) } }
     }
 
-    /// One piece in each turn of the loop.
+    /// One piece per turn of the loop.
     private func scheduleRead() {
         guard wantsToRead, !isReadScheduled, arrived.readableBytes > 0 || inputHasEnded && !endIsTold else { return }
         isReadScheduled = true

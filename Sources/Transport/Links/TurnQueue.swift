@@ -1,26 +1,26 @@
 import DequeModule
 import NIOCore
 
-/// Work of one event loop that waits for a later turn of the loop, first come, first served.
+/// Work of one event loop deferred to later turns, in FIFO order.
 ///
-/// A loop runs every task that is due before it asks its sockets. Whoever has much to do does a part and leaves the rest
-/// here. The queue runs one piece of work, then leaves the loop to its sockets for ``pause``, then runs the next. With a
-/// timer for each piece, one would be due while another runs, and the sockets would wait for all of them.
+/// A loop runs every due task before it polls its sockets. A long job does one part and queues the rest here. The queue
+/// runs one piece, leaves the loop to its sockets for ``pause``, then runs the next. With a timer per piece, the timers
+/// would be due together and the sockets would wait for all of them.
+///
+/// @unchecked Sendable: all mutable state is used only on the loop, which is checked.
 package final class TurnQueue: @unchecked Sendable {
-    // @unchecked: every mutable property is touched on the loop alone, which is checked.
     private let loop: any EventLoop
     private let pause: TimeAmount
     private var waiting: Deque<() -> Void> = []
-    /// A piece runs, or the time of the next has been set.
     private var isUnderWay = false
 
-    /// - Parameter pause: from the end of one piece, and of what it asked the loop for, to the next.
+    /// - Parameter pause: from the end of one piece and the tasks that it scheduled, to the next piece.
     package init(on loop: any EventLoop, pause: TimeAmount) {
         self.loop = loop
         self.pause = pause
     }
 
-    /// Runs the work in a later turn. On the loop.
+    /// Runs the work in a later turn. Call on the loop.
     package func add(_ work: @escaping () -> Void) {
         loop.assertInEventLoop()
         waiting.append(work)
@@ -33,7 +33,7 @@ package final class TurnQueue: @unchecked Sendable {
             return
         }
         isUnderWay = true
-        // Behind the tasks that this turn has asked for, such as a commit: the pause begins when they have run.
+        // After tasks that this turn has scheduled, such as a commit: the pause begins when they have run.
         let loop = loop.assumeIsolated()
         loop.execute { loop.scheduleTask(in: self.pause) { self.runNext() } }
     }

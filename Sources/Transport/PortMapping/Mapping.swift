@@ -1,23 +1,23 @@
-/// Numbers of port mapping: what a lease may be, and when it is looked after. Times are milliseconds.
+/// Limits of port mapping. Times are milliseconds unless stated otherwise.
 package enum MappingLimits {
-    /// The longest lease that is asked for or believed, in seconds.
+    /// The longest lease that is requested or accepted, in seconds.
     package static let lease: UInt32 = 3_600
-    /// The shortest that is worth having, in seconds.
+    /// The shortest lease that is accepted, in seconds.
     package static let leaseLeast: UInt32 = 60
-    /// How often the gateway is asked whether it still is the one that it was.
+    /// Interval of the checks that the gateway and the mapping are unchanged.
     package static let lookInterval: Int64 = 60_000
-    /// The shortest pause before a renewal is tried again.
+    /// The shortest pause before another renewal attempt.
     package static let retryLeast: Int64 = 10_000
-    /// The pause after all methods have failed: the first, and the longest, of doubling ones.
+    /// The pause after all methods have failed: the first, and the longest after doubling.
     package static let pause: Int64 = 60_000
     package static let pauseMost: Int64 = 900_000
-    /// Addresses of ours for which pinholes are asked of an IPv6 gateway.
+    /// Our addresses for which an IPv6 gateway is asked for pinholes.
     package static let addressCount = 4
-    /// How long a clean stop waits for mappings to be removed.
+    /// How long a clean stop waits for the removal of mappings.
     package static let stopPatience: Int64 = 2_000
 }
 
-/// How a gateway is asked, in the order in which it is tried.
+/// The protocols to ask a gateway, in the order of the attempts.
 package enum MappingMethod: String, Sendable, CaseIterable {
     /// RFC 6887.
     case pcp
@@ -27,15 +27,13 @@ package enum MappingMethod: String, Sendable, CaseIterable {
     case upnp
 }
 
-/// What is to be reached from outside, and by which gateway.
+/// A local listener to be mapped, and its gateway.
 package struct MappingPlace: Hashable, Sendable {
-    /// The default gateway of the family.
     package let gateway: LanAddress
-    /// The interface behind which it is.
     package let interface: UInt32
     /// Our address on that interface.
     package let local: LanAddress
-    /// Where we listen, TCP and, if it is on, UDP. Not 0.
+    /// The listener's port, for TCP and, if enabled, UDP. Not 0.
     package let port: UInt16
     package let hasDatagrams: Bool
 
@@ -47,27 +45,27 @@ package struct MappingPlace: Hashable, Sendable {
         self.hasDatagrams = hasDatagrams
     }
 
-    /// What can be tried: NAT-PMP, and UPnP as it is used here, know IPv4 only.
+    /// NAT-PMP, and UPnP as it is used here, support only IPv4.
     package var methods: [MappingMethod] { local.isIPv4 ? MappingMethod.allCases : [.pcp] }
 
     package var carriers: [MappingCarrier] { hasDatagrams ? [.tcp, .udp] : [.tcp] }
 }
 
-/// Its raw value is the protocol's number (IANA).
+/// Raw values are IANA protocol numbers.
 package enum MappingCarrier: UInt8, Sendable, CaseIterable {
     case tcp = 6
     case udp = 17
 }
 
-/// What a gateway has said that it does, not yet believed.
+/// A gateway's grant, not validated yet.
 package struct MappingGrant: Hashable, Sendable {
     package var outer: LanAddress
     package var tcp: UInt16
-    /// `nil` if UDP was not asked for.
+    /// `nil` if UDP was not requested.
     package var udp: UInt16?
     /// In seconds: the shorter of the two.
     package var lifetime: UInt32
-    /// The gateway's time since it started, in seconds; `nil` where the method has none.
+    /// Seconds since the gateway started; `nil` where the method has none.
     package var epoch: UInt32?
 
     package init(outer: LanAddress, tcp: UInt16, udp: UInt16?, lifetime: UInt32, epoch: UInt32?) {
@@ -79,7 +77,6 @@ package struct MappingGrant: Hashable, Sendable {
     }
 }
 
-/// A mapping that there is, as far as the gateway can be believed.
 package struct Mapping: Hashable, Sendable {
     package let method: MappingMethod
     package let place: MappingPlace
@@ -101,7 +98,7 @@ package struct Mapping: Hashable, Sendable {
         epoch = grant.epoch
     }
 
-    /// Where it leads in from outside: one port, if both carriers have the same.
+    /// The outer ports: one, if both carriers have the same.
     package var ports: [UInt16] { udp == nil || udp == tcp ? [tcp] : [tcp, udp ?? tcp] }
 
     package func port(of carrier: MappingCarrier) -> UInt16 {
@@ -112,17 +109,14 @@ package struct Mapping: Hashable, Sendable {
     }
 }
 
-/// Why there is no mapping; in the order in which it says more than another.
+/// Why there is no mapping, from the least to the most informative.
 package enum MappingFailure: Hashable, Sendable {
-    /// There is nothing that speaks this at the gateway.
     case unsupported
-    /// No answer.
     case silent
-    /// The gateway's answer makes no sense.
     case malformed
-    /// It makes mappings without an end only, and those are not asked for.
+    /// The gateway offers only mappings without an end, which are not requested.
     case permanentOnly
-    /// The gateway has refused: the method's own code (RFC 6887, 7.4; RFC 6886, 3.5; UPnP's error codes).
+    /// The method's own code (RFC 6887, 7.4; RFC 6886, 3.5; UPnP's error codes).
     case refused(Int)
     /// The gateway is itself behind a NAT: its outer address.
     case notGlobal(LanAddress)
@@ -138,7 +132,6 @@ package enum MappingFailure: Hashable, Sendable {
         }
     }
 
-    /// Of several methods' failures the one that says most.
     package static func telling(_ failures: [MappingFailure]) -> MappingFailure {
         failures.max { $0.rank < $1.rank } ?? .silent
     }

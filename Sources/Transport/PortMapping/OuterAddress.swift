@@ -1,7 +1,6 @@
 extension LanAddress {
-    /// Whether it may be one by which the whole Internet reaches a machine: none of those that IANA has set aside for other
-    /// purposes (RFC 6890), but for the ones of documentation, which nobody has. A gateway whose outer address is none of
-    /// these is itself behind a NAT.
+    /// Whether the address may be globally reachable: it is not reserved by IANA (RFC 6890), except for documentation,
+    /// which no machine has. A gateway with a non-global outer address is itself behind a NAT.
     package var isGlobal: Bool {
         guard isIPv4 else { return high >> 61 == 1 }  // 2000::/3
         let address = UInt32(truncatingIfNeeded: low)

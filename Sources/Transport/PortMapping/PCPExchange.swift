@@ -1,16 +1,14 @@
-/// One question to a PCP server and its answer, without a socket.
+/// One request to a PCP server and its answer, without a socket.
 ///
 ///     asking ──an answer to it──▶ over
 ///     asking ──other version──▶ over: unsupported
 ///     asking ──the fourth wait is over──▶ over: silent
 ///
-/// The request is sent again after 250 ms, and after twice as long each time, four times in all: 3.75 s. RFC 6887, 8.1.1,
-/// waits 3 s first and without end; the gateway is one hop away, and there are other methods to try.
+/// The request is retransmitted after 250 ms with doubling intervals, four times in all: 3.75 s. RFC 6887, 8.1.1, waits
+/// 3 s first and without end; the gateway is one hop away, and there are other methods to try.
 package struct PCPExchange {
-    /// What there is to do.
     package enum Step: Hashable, Sendable {
         case send([UInt8])
-        /// The server's word.
         case granted(lifetime: UInt32, epoch: UInt32, map: PCPMap?)
         case failed(MappingFailure)
     }
@@ -21,7 +19,6 @@ package struct PCPExchange {
     private let request: PCPRequest
     private var sends = 0
     private var isOver = false
-    /// When ``advance(now:)`` has something to do next.
     package private(set) var deadline: Int64
 
     package init(_ request: PCPRequest, now: Int64) {
@@ -29,7 +26,6 @@ package struct PCPExchange {
         deadline = now
     }
 
-    /// - Returns: `nil` if it is not time.
     package mutating func advance(now: Int64) -> Step? {
         guard !isOver, now >= deadline else { return nil }
         guard sends < Self.sendCount else { return end(.failed(.silent)) }
@@ -39,7 +35,7 @@ package struct PCPExchange {
     }
 
     /// - Parameter bytes: of a datagram from the server's address and port.
-    /// - Returns: `nil` for what does not answer this request.
+    /// - Returns: `nil` for a datagram that does not answer this request.
     package mutating func receive(_ bytes: [UInt8]) -> Step? {
         guard !isOver, let message = PCPMessage(bytes) else { return nil }
         switch message {
@@ -59,7 +55,7 @@ package struct PCPExchange {
         }
     }
 
-    /// The system says that nobody is at the server's port.
+    /// The server's port is unreachable.
     package mutating func unreachable() -> Step? { isOver ? nil : end(.failed(.unsupported)) }
 
     private mutating func end(_ step: Step) -> Step {

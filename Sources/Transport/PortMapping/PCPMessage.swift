@@ -1,16 +1,16 @@
 import Crypto
 
-/// What is asked of a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
+/// A request to a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
 /// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`.
 package struct PCPRequest: Hashable, Sendable {
     package enum Operation: Hashable, Sendable {
-        /// Nothing but an answer, and with it the server's time.
+        /// Asks only for an answer, which has the server's time.
         case announce
         case map(PCPMap)
     }
 
     package let operation: Operation
-    /// Of the mapping, in seconds; 0 removes it.
+    /// Lifetime of the mapping in seconds; 0 removes it.
     package let lifetime: UInt32
     /// Our address; it must be the packet's source.
     package let client: LanAddress
@@ -39,11 +39,11 @@ extension PCPRequest.Operation {
     }
 }
 
-/// The part of a MAP request and of its answer that is their own, 36 bytes.
+/// The 36 bytes specific to a MAP request and its answer.
 package struct PCPMap: Hashable, Sendable {
     static let byteCount = 36
 
-    /// 12 bytes: whoever has them may renew and remove the mapping.
+    /// 12 bytes that authorise renewal and removal of the mapping.
     package var nonce: [UInt8]
     package var carrier: MappingCarrier
     package var innerPort: UInt16
@@ -75,19 +75,16 @@ package struct PCPMap: Hashable, Sendable {
             outerPort: UInt16(truncatingIfNeeded: number(bytes, at: 18, 2)), outer: outer)
     }
 
-    /// Whether it answers a request of this one.
     func answers(_ request: PCPMap) -> Bool {
         nonce == request.nonce && carrier == request.carrier && innerPort == request.innerPort
     }
 }
 
-/// What comes from where a PCP server should be (RFC 6887, section 7.2, and section 9 for other versions).
+/// A datagram from the PCP server (RFC 6887, section 7.2, and section 9 for other versions).
 package enum PCPMessage: Hashable, Sendable {
     static let version: UInt8 = 2
     static let headerByteCount = 24
-    /// No datagram of PCP is longer.
     static let byteCountMost = 1_100
-    /// UDP port of a server.
     package static let port: UInt16 = 5_351
 
     /// - Parameters:
@@ -96,14 +93,13 @@ package enum PCPMessage: Hashable, Sendable {
     ///   - epoch: the server's time, in seconds.
     ///   - map: `nil` in the answer to an announcement.
     case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
-    /// It speaks another version, such as NAT-PMP, which is version 0.
+    /// The server speaks another version, such as NAT-PMP, which is version 0.
     case otherVersion
 
-    /// `nil` for what is no answer.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count >= 4, bytes.count <= Self.byteCountMost, bytes[1] & 0x80 != 0 else { return nil }
         guard bytes[0] == Self.version else {
-            // UNSUPP_VERSION, which is at the same place in NAT-PMP (RFC 6886, section 3.5).
+            // UNSUPP_VERSION, at the same offset in NAT-PMP (RFC 6886, section 3.5).
             guard bytes[3] == 1 else { return nil }
             self = .otherVersion
             return
@@ -113,7 +109,7 @@ package enum PCPMessage: Hashable, Sendable {
         switch bytes[1] & 0x7f {
         case 0: break
         case 1:
-            // Options may follow; none was asked for.
+            // Options may follow; we request none.
             guard bytes.count >= Self.headerByteCount + PCPMap.byteCount else { return nil }
             map = PCPMap(bytes[Self.headerByteCount..<Self.headerByteCount + PCPMap.byteCount])
             if map == nil { return nil }
@@ -124,8 +120,8 @@ package enum PCPMessage: Hashable, Sendable {
     }
 }
 
-/// Nonces of our mappings (RFC 6887, section 11.2): always the same for the same mapping, so that a node that was killed can
-/// renew and remove what it had asked for; known to nobody else who does not see the packets.
+/// Nonces of our mappings (RFC 6887, section 11.2). Deterministic per mapping, so that a restarted node can renew and
+/// remove its earlier mappings. Secret except from observers of the packets.
 package enum PCPNonce {
     /// - Parameter key: 32 bytes of the home's.
     /// - Returns: 12 bytes.

@@ -1,28 +1,23 @@
-/// One address of ours, and the mapping by which it is reached from outside (PortMapping.md).
+/// One of our addresses and its port mapping (Discovery.md, "Port mapping").
 ///
 /// ```
 ///     idle ──a place──▶ asking, one method after the other ──granted──▶ mapped
 ///     asking ──all have failed──▶ waiting ──1 … 15 min──▶ asking
 ///     mapped ──half the lease is over──▶ renewing ──granted──▶ mapped
-///     mapped ──a minute──▶ looking ──all is well──▶ mapped; ──the gateway has started anew──▶ renewing
+///     mapped ──a minute──▶ looking ──all is well──▶ mapped; ──the gateway has restarted──▶ renewing
 ///     renewing ──no answer, until the lease is over──▶ asking
 ///     any ──another place──▶ asking; ──none──▶ idle; ──stop──▶ over
 /// ```
 package struct PortMappingStateMachine {
-    /// What a gateway is asked.
     package enum Question: Hashable, Sendable {
-        /// For a mapping.
         case find(MappingMethod, MappingPlace)
-        /// For the same one again.
         case renew(Mapping)
-        /// Whether it is still there, and the gateway the same.
         case look(Mapping)
     }
 
-    /// What came of it.
     package enum Outcome: Hashable, Sendable {
         case granted(MappingGrant)
-        /// As a look finds the gateway: its time and outer address, where the method tells, and whether it knows our mapping.
+        /// The gateway's time and outer address, if the method has them, and whether our mapping exists.
         case alive(epoch: UInt32?, outer: LanAddress?, isThere: Bool)
         case failed(MappingFailure)
     }
@@ -30,22 +25,21 @@ package struct PortMappingStateMachine {
     package enum Action: Hashable, Sendable {
         /// ``answered(_:_:now:)`` follows, with this number.
         case ask(UInt64, Question)
-        /// Nothing follows.
+        /// No answer follows.
         case remove(Mapping)
-        /// ``mapping`` is another one, or none.
+        /// ``mapping`` has changed or is gone.
         case changed
     }
 
     private enum State {
-        /// There is no gateway.
         case idle
         case asking(UInt64, MappingMethod, [MappingFailure])
         case waiting(until: Int64, MappingFailure)
-        /// The next renewal, and the next look.
+        /// When the next renewal and the next check are due.
         case mapped(Mapping, renewAt: Int64, lookAt: Int64)
         case renewing(UInt64, Mapping)
         case looking(UInt64, Mapping, renewAt: Int64)
-        /// Stopped; the question that is still under way.
+        /// Stopped; the number of the question still in progress.
         case over(UInt64?)
     }
 
@@ -56,7 +50,7 @@ package struct PortMappingStateMachine {
 
     package init() {}
 
-    // MARK: How it stands
+    // MARK: Status
 
     package enum Standing: Hashable, Sendable {
         case none
@@ -79,7 +73,6 @@ package struct PortMappingStateMachine {
         return nil
     }
 
-    /// When ``advance(now:)`` has something to do.
     package var nextDeadline: Int64? {
         switch state {
         case .idle, .asking, .over: nil
@@ -91,8 +84,8 @@ package struct PortMappingStateMachine {
 
     // MARK: Events
 
-    /// - Parameter place: `nil` when there is no gateway, or nothing to map. What was mapped elsewhere is left to its lease: the
-    ///   way to the gateway that knows it is gone.
+    /// - Parameter place: `nil` when there is no gateway, or nothing to map. Mappings at an earlier gateway are left to
+    ///   expire: there is no route to it any more.
     package mutating func set(_ place: MappingPlace?) -> [Action] {
         if case .over = state { return [] }
         guard place != self.place else { return [] }
@@ -118,8 +111,8 @@ package struct PortMappingStateMachine {
         }
     }
 
-    /// - Parameter number: of the question; one that was given up meanwhile changes nothing, but what it has brought about is
-    ///   removed if nothing else is to be asked there.
+    /// - Parameter number: of the question. An outdated one changes nothing, but its mapping is removed if no other
+    ///   question goes to that gateway.
     package mutating func answered(_ number: UInt64, _ outcome: Outcome, now: Int64) -> [Action] {
         switch state {
         case .asking(number, let method, let failures): return found(method, failures, outcome, now: now)
@@ -129,14 +122,13 @@ package struct PortMappingStateMachine {
             state = .over(nil)
             guard let place, let method = lastMethod else { return [] }
             if case .granted(let grant) = outcome { return [.remove(Mapping(grant, method, place, now: now))] }
-            // It may have been made though no answer came. UPnP removes by the outer port, which may be another machine's.
+            // The mapping may exist without an answer. UPnP removes by outer port, which may be another machine's.
             guard method != .upnp else { return [] }
             return [.remove(Mapping(provisional(place), method, place, now: now))]
         case .idle, .asking, .waiting, .mapped, .renewing, .looking, .over: return []
         }
     }
 
-    /// Removes what is mapped; nothing is asked any more.
     package mutating func stop() -> [Action] {
         switch state {
         case .over: return []
@@ -148,7 +140,7 @@ package struct PortMappingStateMachine {
             state = .over(nil)
             return [.remove(mapping), .changed]
         case .renewing(let number, let mapping):
-            // What is under way makes it again, and is removed then.
+            // The renewal in progress creates the mapping again; its answer removes it.
             lastMethod = mapping.method
             state = .over(number)
             return [.remove(mapping), .changed]
@@ -159,7 +151,7 @@ package struct PortMappingStateMachine {
         return []
     }
 
-    /// By which the question that was under way at the stop asks.
+    /// The method of the question in progress at the stop.
     private var lastMethod: MappingMethod?
 
     // MARK: Steps
@@ -192,7 +184,7 @@ package struct PortMappingStateMachine {
                 keep(mapping, now: now)
                 return [.changed]
             }
-            // No other method would find another address.
+            // Other methods would find the same address.
             if case .notGlobal = mistake { return wait(mistake, now: now) + [.remove(mapping)] }
             return [.remove(mapping)] + next(after: method, failures + [mistake], place, now: now)
         case .alive: failure = .malformed
@@ -237,7 +229,7 @@ package struct PortMappingStateMachine {
             let isSame = new.outer == mapping.outer && new.ports == mapping.ports
             return isSame ? [] : [.changed]
         case .failed(.silent), .failed(.unsupported), .failed(.malformed), .alive:
-            // It may be starting. As long as the lease lasts it is asked again, at the half of what is left each time.
+            // The gateway may be starting. Until the lease ends, retry after half of the remaining time.
             let again = now + max(MappingLimits.retryLeast, (mapping.expiresAt - now) / 2)
             state = .mapped(mapping, renewAt: again, lookAt: now + MappingLimits.lookInterval)
             return mapping.expiresAt <= now ? advance(now: now) : []
@@ -259,14 +251,14 @@ package struct PortMappingStateMachine {
         return []
     }
 
-    /// What a gateway is likely to have made.
+    /// The mapping that the gateway probably made.
     private func provisional(_ place: MappingPlace) -> MappingGrant {
         MappingGrant(
             outer: place.local, tcp: place.port, udp: place.hasDatagrams ? place.port : nil,
             lifetime: MappingLimits.lease, epoch: nil)
     }
 
-    /// What cannot be used of a grant; `nil` if all can.
+    /// The defect of a grant; `nil` if it is usable.
     private func mistake(_ grant: MappingGrant, _ place: MappingPlace) -> MappingFailure? {
         guard grant.outer.isIPv4 == place.local.isIPv4, grant.tcp > 0, place.hasDatagrams == (grant.udp != nil),
             grant.udp != 0, grant.lifetime >= MappingLimits.leaseLeast

@@ -1,7 +1,6 @@
-/// A default gateway, as the kernel's tables have it (proc(5), `/proc/net/route` and `/proc/net/ipv6_route`).
+/// A default gateway from the kernel's tables (proc(5), `/proc/net/route` and `/proc/net/ipv6_route`).
 package struct DefaultRoute: Hashable, Sendable {
     package let gateway: LanAddress
-    /// The interface's name.
     package let interface: String
     package let metric: UInt32
 
@@ -12,13 +11,12 @@ package struct DefaultRoute: Hashable, Sendable {
     }
 }
 
-/// The kernel's words for routes. What cannot be read is passed over.
 package enum RouteTable {
     private static let flagsUp: UInt32 = 0x1
     private static let flagsGateway: UInt32 = 0x2
 
-    /// The best default route of `/proc/net/route`: Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask …, the
-    /// addresses as a number of the machine's byte order.
+    /// The best default route of `/proc/net/route`: Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask …,
+    /// with addresses as numbers in the machine's byte order.
     package static func ipv4(_ text: String) -> DefaultRoute? {
         best(
             text.split(separator: "\n").dropFirst().compactMap { line in

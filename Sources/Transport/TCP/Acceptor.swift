@@ -6,58 +6,57 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// The thread that takes connections on, and keeps from the event loop those that have nothing to say.
+/// The accept thread. It keeps connections without a preamble away from the event loop.
 ///
 ///     accept ─▶ silent ──preamble──▶ ready ──loop: known token──▶ a channel of the loop's
 ///                  │                               └─unknown──▶ closed
 ///                  └──5 s, its end, or crowded out──▶ closed
 ///
-/// A silent connection is a descriptor and an entry of a table here: no channel, no timer, no buffer, and not a single
-/// turn of the loop. The loop is handed a few ready ones at a time and not more before it has answered, so that a flood
-/// waits in the kernel and here, and never in the loop's queue before what open links have to say.
+/// A silent connection costs a descriptor and a table entry: no channel, no timer, no buffer, and no turn of the loop.
+/// The loop gets a few ready connections at a time, and more only after it has answered. So a flood waits in the kernel
+/// and in this thread, not in the loop's queue ahead of open links.
 ///
-/// `@unchecked Sendable`: what is not in `exchange` is the thread's alone.
+/// `@unchecked Sendable`: all state except `exchange` belongs to the thread.
 final class Acceptor: @unchecked Sendable {
-    /// A connection that has shown a preamble.
     private struct Arrival: Sendable {
         let descriptor: CInt
         let opening: Opening
     }
-    /// One that has not. Less than a preamble is kept of what it said.
+    /// A connection with less than a preamble.
     private struct Silent {
         let descriptor: CInt
         let since: NIODeadline
         var bytes: [UInt8] = []
-        /// Not while it has its first chance to speak.
+        /// False until its first read after the accept.
         var isWatched = false
     }
-    /// What the loop has to say to the thread.
+    /// State shared with the loop.
     private struct Exchange {
         /// The loop has a batch and has not answered yet.
         var isLoopBusy = false
-        /// The thread has more for it.
+        /// The thread has another batch for the loop.
         var isAwaited = false
-        /// Of that batch: to be closed.
+        /// From the loop's batch: to be closed.
         var refused: [CInt] = []
-        /// Of that batch: for the next turn.
+        /// From the loop's batch: for the next turn.
         var returned: [Arrival] = []
         var isClosed = false
     }
 
     // MARK: Numbers
 
-    /// Connections that are taken on before those that are there are heard.
+    /// Accepts before reading from silent connections.
     private static let acceptsPerRound = 64
-    /// Connections that are closed before the others are heard, and while others come.
+    /// Closes before other work: normally, and while connections arrive.
     private static let closesPerRound = 64
     private static let closesPerBusyRound = 8
-    /// Ready ones beyond which nobody is heard until the loop has answered.
+    /// Ready connections beyond which nothing is read or accepted until the loop answers.
     private static let readyCount = 64
-    /// Ready ones that the loop gets at once: some microseconds each if their token is unknown.
+    /// Ready connections per batch: some microseconds each if the token is unknown.
     private static let batchCount = 32
-    /// Channels that it makes of them at once: some 300 us each with their act 1.
+    /// Channels that the loop creates per batch: some 300 us each with act 1.
     private static let channelsPerBatch = 4
-    /// Before the next attempt, when the process has no descriptor left. Milliseconds.
+    /// Pause after the process ran out of descriptors. Milliseconds.
     private static let pause = TimeAmount.milliseconds(100)
     private static let bellName: UInt64 = 0
     private static let listenerName: UInt64 = 1
@@ -77,13 +76,12 @@ final class Acceptor: @unchecked Sendable {
     private var ready: Deque<Arrival> = []
     private var rejections: [Rejection] = []
     private var nextName: UInt64 = 2
-    /// Nobody is taken on before.
     private var pausedUntil: NIODeadline?
     private var generator = SystemRandomness()
     private let buffer: UnsafeMutableRawBufferPointer
 
-    /// Opens the door.
-    /// - Parameter listener: bound and listening; the doorway closes it. Stays the caller's if this throws.
+    /// Starts the thread.
+    /// - Parameter listener: bound and listening; the acceptor closes it. Stays the caller's if this throws.
     /// - Throws: `IOError` if the system has no descriptor left, or no thread.
     init(_ listener: CInt, limits: TransportLimits, loop: any EventLoop, reception: Reception) throws {
         guard let bootstrap = ClientBootstrap(validatingGroup: loop) else {
@@ -128,8 +126,7 @@ final class Acceptor: @unchecked Sendable {
 
     deinit { buffer.deallocate() }
 
-    /// Silent connections never take more than half of the descriptors that the process may have: the store and our own
-    /// dials want some, too.
+    /// Silent connections take at most half of the process's descriptors: the store and outgoing dials need some, too.
     private static func room(_ limits: TransportLimits) -> Int {
         var files = rlimit()
         guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else {
@@ -138,7 +135,7 @@ final class Acceptor: @unchecked Sendable {
         return max(1, min(limits.connectionsBeforeToken, Int(clamping: files.rlim_cur / 2)))
     }
 
-    /// Closes the door and all that wait in it; from now on the owner is asked and told nothing.
+    /// Closes the listener and all pending connections. The owner gets no more callbacks.
     /// - Returns: when the address is free.
     func close() -> EventLoopFuture<Void> {
         exchange.withLock { exchange in
@@ -148,7 +145,7 @@ final class Acceptor: @unchecked Sendable {
         return ended.futureResult
     }
 
-    /// With the lock held and the door open: the bell is closed under it.
+    /// Wakes the thread. Call with the lock held and the acceptor open: the wakeup descriptor is closed under the lock.
     private func ring() {
         var one: UInt64 = 1
         _ = write(bell, &one, 8)
@@ -178,7 +175,7 @@ final class Acceptor: @unchecked Sendable {
         hearBell()
         for connection in silent.values { Glibc.close(connection.descriptor) }
         for arrival in ready { Glibc.close(arrival.descriptor) }
-        // A batch that the loop still has is answered later, and nobody hears it: see `receive`.
+        // `receive` discards a batch that the loop still has.
         Glibc.close(watch)
         exchange.withLock { _ in _ = Glibc.close(bell) }
     }
@@ -220,7 +217,7 @@ final class Acceptor: @unchecked Sendable {
                 switch errno {
                 case EAGAIN: return
                 case EMFILE, ENFILE, ENOBUFS, ENOMEM: return makeRoom()
-                // Of that one connection: it is gone already.
+                // An error of that one connection, which is gone.
                 default: continue
                 }
             }
@@ -228,14 +225,14 @@ final class Acceptor: @unchecked Sendable {
             nextName += 1
             silent[name] = Silent(descriptor: descriptor, since: .now())
             if let victim = waiting.arrive(name, using: &generator) { drop(victim, .crowdedOut) }
-            // Who dials has mostly spoken by now.
+            // Dialers have usually sent their preamble by now.
             guard hear(name) else { continue }
             silent[name]?.isWatched = true
             if watch_add(watch, descriptor, name) != 0 { drop(name, .disconnected) }
         }
     }
 
-    /// The process has no descriptor left: the oldest gives its own, and if there is none we wait for better times.
+    /// No descriptor is left: drops the oldest pending connection. If there is none, pauses accepting.
     private func makeRoom() {
         if let oldest = waiting.first() { return drop(oldest, .crowdedOut) }
         _ = watch_remove(watch, listener)
@@ -248,8 +245,7 @@ final class Acceptor: @unchecked Sendable {
         _ = watch_add(watch, listener, Self.listenerName)
     }
 
-    /// Takes what a silent connection has said.
-    /// - Returns: whether it still waits for more.
+    /// Reads from a silent connection. Returns whether it still waits for more.
     @discardableResult private func hear(_ name: UInt64) -> Bool {
         guard var connection = silent[name] else { return false }
         let count = recv(connection.descriptor, buffer.baseAddress, buffer.count, 0)

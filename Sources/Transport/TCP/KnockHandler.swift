@@ -1,6 +1,6 @@
 import NIOCore
 
-/// A knock of ours: preamble, length and sealed bytes out; length and sealed bytes, or nothing, back.
+/// An outgoing knock: sends preamble, length and sealed bytes; receives length and sealed bytes, or nothing.
 final class KnockHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -9,7 +9,6 @@ final class KnockHandler: ChannelInboundHandler {
     private let token: RoutingToken
     private let sealed: [UInt8]
     private let transport: TCPTransport
-    /// `nil` once called.
     private var completion: ((Result<[UInt8]?, DialFailure>) -> Void)?
     private var context: ChannelHandlerContext?
     private var pending = ByteBuffer()
@@ -43,7 +42,7 @@ final class KnockHandler: ChannelInboundHandler {
 
     private func start(_ context: ChannelHandlerContext) {
         guard timer == nil else { return }
-        // Given up while it connected.
+        // The knock was cancelled while it connected.
         guard completion != nil else { return context.close(promise: nil) }
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: transport.limits.actTimeout) { [weak self] in
             self?.end(.failure(.timedOut))
@@ -77,7 +76,7 @@ final class KnockHandler: ChannelInboundHandler {
         context.fireChannelInactive()
     }
 
-    /// The other side has sent its last byte.
+    /// The peer has closed its output.
     private func ended() { end(pending.readableBytes == 0 ? .success(nil) : .failure(.badAnswer)) }
 
     func end(_ result: Result<[UInt8]?, DialFailure>) {

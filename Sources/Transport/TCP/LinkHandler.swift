@@ -2,27 +2,26 @@ import Crypto
 import Glibc
 import NIOCore
 
-/// A connection in its channel: bytes to the ``Session``, its actions to the owner, and the clock.
+/// The channel handler of a connection: passes bytes to the ``Session`` and its actions to the owner, and keeps the
+/// timeouts.
 ///
-/// In the order in which a connection meets them: ``start(_:)``, ``channelRead(context:data:)``, `perform`, `opened`,
-/// `send`, `close`, `end`.
+/// Functions are in the order of a connection's life: ``start(_:)``, ``channelRead(context:data:)``, `perform`,
+/// `opened`, `send`, `close`, `end`.
 final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd, CodeConnectionEnd {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// How far the connection is.
     private enum Phase {
-        /// A connection to us that has not shown a good token.
+        /// An incoming connection without a valid token.
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
-        /// A code's exchange, counted under its network among those.
+        /// A code's exchange, counted separately under its network.
         case exchanging(DatagramAddress.Network?, CodeConnection)
-        /// A dial of ours.
         case dialling(TCPTransport.Dial)
         case open(PeerConnection)
-        /// We close: what we have sent leaves and what the peer has sent is still taken.
+        /// We are closing: queued output leaves, and the peer's input is still delivered.
         case closing(PeerConnection, LinkCloseReason)
         case ended
     }
@@ -36,37 +35,36 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     private var inbound: InboundBytes
     private var outbound: OutboundBytes
     private var hasStarted = false
-    /// Which tokens a connection to us may show: others are unknown to it.
+    /// The tokens that an incoming connection may show; all others are unknown.
     private let admits: (RoutingToken) -> Bool
-    /// When a connection to us came, if that was before it got its channel.
+    /// When an incoming connection was accepted, if before it got its channel.
     private var arrival: NIODeadline?
     /// For the next act.
     private var actDeadline: NIODeadline?
-    /// For the open link, or for the end of one that closes.
+    /// For the open link, or for the end of a closing one.
     private var wholeDeadline: NIODeadline?
-    /// When the transport will ask whether it is too late.
+    /// The deadline registered with the transport.
     private var watchedUntil: NIODeadline?
 
-    /// What is known of a dial's failure from elsewhere.
+    /// The cause of a dial's failure, if known from outside the channel.
     private var dialFailure: DialFailure?
-    /// The error by which a write has failed: the channel ends without telling it.
+    /// The error of a failed write: the channel ends without reporting it.
     private var writeError: IOError?
     private var isPaused = false
-    /// The link closes and its connection is lost: nobody can ask later for what is here.
+    /// The connection was lost while closing: deliver buffered input even if paused, because no resume follows.
     private var ignoresPauses = false
     private var isProcessing = false
-    /// Pieces are here that a later turn hands over.
+    /// Buffered pieces wait for a later turn.
     private var hasRest = false
-    /// The greeting of a code, until the share behind it is here.
+    /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
     private var isRestQueued = false
-    /// The channel wants to read, and ``mayRead`` was false.
+    /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
-    /// The peer has sent its last byte.
+    /// The peer has closed its output.
     private var inputHasEnded = false
 
-    /// A connection to us.
-    /// - Parameter opening: what has been read from it before it got its channel.
+    /// An incoming connection. `opening`: bytes read before it got its channel.
     init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: TCPTransport) {
         self.id = id
         self.admits = admits
@@ -78,7 +76,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         outbound = OutboundBytes(limits: transport.limits)
     }
 
-    /// A dial of ours. Nothing is sent before the channel is active.
+    /// An outgoing dial. Sends nothing before the channel is active.
     init(initiator id: UInt64, dial: TCPTransport.Dial, transport: TCPTransport) {
         self.id = id
         admits = { _ in false }
@@ -122,19 +120,19 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             write(greeting, context)
         case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
         case .ended:
-            // Given up while it connected.
+            // The dial was cancelled while it connected.
             return context.close(promise: nil)
         }
         let begin = arrival ?? context.eventLoop.now
         actDeadline = begin + limits.actTimeout
         wholeDeadline = begin + limits.handshakeTimeout
-        // It has waited for its channel for too long.
+        // It waited too long for its channel.
         if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
         watchTime()
         if inbound.count > 0 { process() }
     }
 
-    /// The end of its patience with the peer; `nil` for an open link.
+    /// The next timeout; `nil` for an open link.
     private var deadline: NIODeadline? {
         switch (actDeadline, wholeDeadline) {
         case (let act?, let whole?): min(act, whole)
@@ -173,13 +171,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         context.fireChannelReadComplete()
     }
 
-    /// Hands whole pieces to the session: as many as are here, as the owner wants, and as one turn may have.
+    /// Passes whole pieces to the session, within the owner's pause and the limit of a turn.
     private func process() {
         guard !isProcessing, !hasRest else { return }
         handOver()
         switch phase {
         case .beforeToken, .admitted, .exchanging, .dialling:
-            // Each piece before authentication is shorter than this: no more than one piece is read ahead.
+            // Pieces before authentication are shorter than this, so at most one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
             if let context, let byteCount = inbound.nextRead(expected: session.expectedByteCount) {
@@ -194,12 +192,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     private func handOver() {
         isProcessing = true
-        // A frame is two pieces, its length and its body.
+        // A frame is two pieces: length and body.
         var left = 2 * limits.turnFrameCount
         while !isPaused || ignoresPauses {
             let byteCount = session.expectedByteCount
             guard byteCount > 0, inbound.count >= byteCount else { break }
-            // Whatever has come is handed over before the end.
+            // After the peer's end, deliver everything at once.
             if left == 0, !inputHasEnded {
                 hasRest = true
                 break
@@ -222,7 +220,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
     }
 
-    /// Goes on with what earlier turns have left, if they have left anything.
+    /// Delivers the pieces left by earlier turns.
     private func takeRest() {
         hasRest = false
         process()
@@ -276,7 +274,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
     }
 
-    /// Past the token check, if there is room and the owner has not closed everything meanwhile.
+    /// Passes the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
         guard case .beforeToken = phase else { return false }
         transport.waiting.leave(id)
@@ -289,7 +287,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         return true
     }
 
-    /// A greeting alone holds no place of an exchange: the connection waits among those that have shown nothing.
+    /// A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
     private func awaitShare(_ token: RoutingToken, _ byteCount: Int) {
         guard case .beforeToken = phase, let context else { return }
         greeted = token
@@ -298,7 +296,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         session.expectCode(byteCount: byteCount)
     }
 
-    /// The exchange that a message belongs to; one that begins with it has to find room.
+    /// The exchange of a message. A first message needs a free slot.
     private func exchange() -> CodeConnection? {
         if case .exchanging(_, let connection) = phase { return connection }
         guard case .beforeToken = phase, let greeted, let context else { return nil }
@@ -339,7 +337,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         guard let answer else { return end(.requested, nil) }
         precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
         write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer, context)
-        // The timers go on: a knocker that does not read is dropped by them.
+        // The timers continue: they drop a knocker that does not read.
         loseAfterFlush()
     }
 
@@ -399,7 +397,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         promise.futureResult.assumeIsolated().whenComplete { [weak self] result in
             switch result {
             case .success: self?.written(byteCount)
-            // The channel is about to be inactive, and what has come is still handed over.
+            // The channel is about to become inactive; received bytes are still delivered.
             case .failure(let error): self?.writeError = error as? IOError
             }
         }
@@ -408,7 +406,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     var roundTrip: TimeAmount? { kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil } }
 
-    /// The kernel's view of the connection (tcp(7), TCP_INFO); asked on the loop, it answers at once.
+    /// TCP_INFO (tcp(7)). Queried on the loop, it answers at once.
     private var kernelInfo: tcp_info? {
         var result: tcp_info?
         (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { result = $0 }
@@ -441,11 +439,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     // MARK: Reading
 
-    /// The channel wants to read. The read waits while ``mayRead`` is false.
+    /// Defers the channel's read while ``mayRead`` is false.
     func read(context: ChannelHandlerContext) { if mayRead { context.read() } else { owesRead = true } }
 
-    /// Nothing is read while the owner has paused, while pieces that are here are handed over or wait for their turn, or
-    /// while too much waits to leave.
+    /// No reads while paused, while pieces are delivered or wait, or while too much output is queued.
     private var mayRead: Bool { !isPaused && !hasRest && !isProcessing && !outbound.stopsReading }
 
     private func readIfOwed() {
@@ -463,7 +460,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         readIfOwed()
     }
 
-    /// The kernel's buffers are as large as they are.
+    /// The kernel sizes its own buffers.
     func welcome() {}
 
     // MARK: End
@@ -484,12 +481,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     private func broke(_ error: IOError?) {
         guard let error else { return end(.connectionLost(0), .disconnected) }
-        // A reset is no refusal: a node that refuses has read what came, and closes.
+        // A reset is not a refusal: a node that refuses reads its input and closes.
         if case .dialling = phase { return fail(DialFailure(error)) }
         end(lossReason(error), .disconnected)
     }
 
-    /// A timeout is also what keep-alive probes without an answer end with; then nothing was sent again.
+    /// ETIMEDOUT also ends unanswered keep-alives; then nothing was retransmitted.
     private func lossReason(_ error: IOError) -> LinkCloseReason {
         let isRetransmitting = kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
         return error.errnoCode == ETIMEDOUT && isRetransmitting ? .unacknowledged : .connectionLost(error.errnoCode)
@@ -499,7 +496,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         inputHasEnded = true
         if case .closing = phase { ignoresPauses = true }
         takeRest()
-        // A broken pipe says no more than that the peer has closed.
+        // A broken pipe only says that the peer has closed.
         if let writeError, writeError.errnoCode != EPIPE { broke(writeError) }
         end(.closedByPeer, .disconnected)
         context.fireChannelInactive()
@@ -510,13 +507,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         switch phase {
         case .open(let connection):
             flush()
-            // The socket may turn out to be dead by that.
+            // The flush may have detected a dead socket.
             guard case .open = phase else { return }
             phase = .closing(connection, reason)
             if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
             watchTime()
             guard isPaused, let context else { return endOutputIfDrained() }
-            // Frames that are not handed over yet come after all that the owner is about to do.
+            // Deliver pending frames after the owner's current work.
             context.eventLoop.assumeIsolated().execute {
                 self.resumeReading()
                 self.endOutputIfDrained()
@@ -526,7 +523,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
     }
 
-    /// All we have sent is out: now the peer may know that no more comes. If it has ended too, that is all.
+    /// All output has left: closes our output. If the peer has ended, too, ends the link.
     private func endOutputIfDrained() {
         guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
         guard inputHasEnded else { return context.close(mode: .output, promise: nil) }
@@ -535,17 +532,17 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }
 
-    /// The dial came to nothing before its connection was there.
+    /// The dial failed before it had a connection.
     func fail(_ failure: DialFailure) {
         guard case .dialling = phase else { return }
         dialFailure = failure
         end(.requested, .shutDown)
     }
 
-    /// The one way out: releases what is held, tells the owner once, and closes the channel.
+    /// The only exit: releases resources, notifies the owner once, and closes the channel.
     /// - Parameters:
     ///   - reason: for a link that was open.
-    ///   - rejection: for one that was not; `nil` if it has done what it came for.
+    ///   - rejection: for a connection that was not; `nil` after a normal end.
     func end(_ reason: LinkCloseReason, _ rejection: Rejection?) {
         let last = phase
         phase = .ended

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// Bytes on their way out of a link: sealed but not written, and written but not yet taken by the kernel.
+/// Outgoing bytes of a link: sealed but not written, and written but not accepted by the kernel.
 struct OutboundBytes {
     private let limits: TransportLimits
     private var unflushed = ByteBuffer()
@@ -9,7 +9,6 @@ struct OutboundBytes {
 
     init(limits: TransportLimits) { self.limits = limits }
 
-    /// Bytes that have not left.
     var count: Int { unflushed.readableBytes + inFlight }
     var isOverfull: Bool { count > limits.outboundByteCount }
     var stopsReading: Bool { count > limits.outboundReadStop }
@@ -20,7 +19,6 @@ struct OutboundBytes {
         if count > limits.outboundHighWater { isWritable = false }
     }
 
-    /// What is to be written now; `nil` if nothing.
     mutating func take() -> ByteBuffer? {
         guard unflushed.readableBytes > 0 else { return nil }
         let bytes = unflushed
@@ -29,7 +27,7 @@ struct OutboundBytes {
         return bytes
     }
 
-    /// - Returns: whether the link has become writable by it.
+    /// - Returns: whether the link became writable.
     mutating func written(_ byteCount: Int) -> Bool {
         inFlight -= byteCount
         guard !isWritable, count <= limits.outboundLowWater else { return false }

@@ -1,13 +1,13 @@
 import Crypto
 
-/// The first bytes of a connection, in the clear: a protocol byte and 16 bytes, mostly a routing token (protocol, section 2).
+/// The first bytes of a connection, in the clear: a protocol byte and, mostly, a routing token (Links.md, "Preamble").
 struct Preamble: Hashable, Sendable {
     enum Kind: UInt8, Hashable, Sendable {
         /// `M`: a link over TCP.
         case link = 0x4d
-        /// `k`: a knock, which is a sealed message without a handshake (protocol, section 7).
+        /// `k`: a knock, a sealed message without a handshake (Links.md, "Knocks").
         case knock = 0x6b
-        /// `c`: the exchange of a code to say aloud. The token is its greeting.
+        /// `c`: the exchange of a spoken code. The token is its greeting.
         case code = 0x63
     }
 
@@ -29,8 +29,7 @@ struct Preamble: Hashable, Sendable {
 
     var bytes: [UInt8] { [kind.rawValue] + token.bytes }
 
-    /// What both sides mix into the handshake, so that a change to any of it fails at act 1: magic ‖ version ‖ transport
-    /// kind ‖ token.
+    /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token. Altering any of them makes act 1 fail.
     static func prologue(_ token: RoutingToken) -> [UInt8] {
         Array("mayfly".utf8) + [1, Kind.link.rawValue] + token.bytes
     }

@@ -1,20 +1,20 @@
 import Crypto
 import NIOCore
 
-/// One connection as the protocol sees it, without a socket or a clock: it is given exactly ``expectedByteCount`` bytes
-/// and says what is to be done (protocol, section 2).
+/// The protocol of one connection, without a socket or a clock (Links.md). It takes exactly ``expectedByteCount`` bytes
+/// at a time and returns an action.
 ///
 ///     responder   greeting ─▶ deciding ─▶ actOne ─▶ actThree ─▶ open
 ///                                ├─▶ knockLength ─▶ knockBody ─▶ ended
 ///                                └─▶ code ─▶ codeAnswer ─▶ code …
 ///     initiator   actTwo ─▶ open
 ///
-/// Every refusal ends in `ended`, which expects nothing more.
+/// Every refusal ends in `ended`, which expects no more bytes.
 struct Session: ~Copyable {
     fileprivate enum State: ~Copyable {
-        /// A connection to us. Goes to `deciding`.
+        /// An incoming connection. Goes to `deciding`.
         case greeting
-        /// The owner is asked about a token. Goes on by ``accept(_:ephemeral:)`` or ``acceptKnock()``.
+        /// Waits for the owner's decision about a token: ``accept(_:ephemeral:)`` or ``acceptKnock()``.
         case deciding(Preamble)
         /// A knock with a good token. Goes to `knockBody`.
         case knockLength(RoutingToken)
@@ -36,32 +36,26 @@ struct Session: ~Copyable {
     }
 
     enum Action {
-        /// Nothing but to read on.
         case proceed
-        /// Ask the owner about a link's token.
         case route(RoutingToken)
-        /// Ask the owner about a knock's token.
         case askForKnock(RoutingToken)
         case knock(RoutingToken, [UInt8])
-        /// Ask the owner about a code's greeting.
         case askForCode(RoutingToken)
-        /// A message of a code's exchange.
         case codeMessage([UInt8])
         case send([UInt8])
-        /// The link is open; what is to be sent first, if anything.
+        /// The link is open. `sending` may be empty.
         case opened(AuthenticatedPeer, sending: [UInt8])
         case frame([UInt8])
         case reject(Rejection)
-        /// Bytes on an open link do not open.
         case notAuthentic
     }
 
     private var state: State
 
-    /// The responder's session, or the initiator's before ``initiate(_:remote:token:ephemeral:)``.
+    /// A responder's session, or an initiator's before ``initiate(_:remote:token:ephemeral:)``.
     init() { state = .greeting }
 
-    /// We have dialled.
+    /// Starts a dial.
     /// - Returns: preamble and act 1.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     mutating func initiate(
@@ -74,7 +68,6 @@ struct Session: ~Copyable {
         return Preamble(kind: .link, token: token).bytes + actOne
     }
 
-    /// How many bytes ``receive(_:knockLimit:)`` wants; 0 if none now.
     var expectedByteCount: Int {
         switch state {
         case .greeting: Preamble.byteCount
@@ -91,19 +84,18 @@ struct Session: ~Copyable {
         }
     }
 
-    /// Takes the next ``expectedByteCount`` bytes.
-    /// - Parameter knockLimit: most bytes of a knock.
+    /// Takes the next ``expectedByteCount`` bytes. `knockLimit`: most bytes of a knock.
     mutating func receive(_ bytes: ByteBufferView, knockLimit: Int) -> Action {
         state.receive(bytes, knockLimit: knockLimit)
     }
 
-    /// The owner knows the token: the handshake may begin.
+    /// The owner knows the token: starts the handshake.
     mutating func accept(_ match: RouteMatch, ephemeral: consuming SecretKey) { state.accept(match, ephemeral) }
 
-    /// The owner will read a knock with the token.
+    /// The owner accepts the knock's token.
     mutating func acceptKnock() { state.acceptKnock() }
 
-    /// The owner has an open code with the greeting's number, or has answered: the next message has so many bytes.
+    /// The owner accepts a code's greeting, or has answered: the next message has `byteCount` bytes.
     mutating func expectCode(byteCount: Int) { state.expectCode(byteCount: byteCount) }
 
     /// A frame for the wire; `nil` unless the link is open.
@@ -112,7 +104,7 @@ struct Session: ~Copyable {
     mutating func end() { state = .ended }
 }
 
-// The functions are on the state itself, so that each arm has to say where it goes.
+// Functions of the state itself: `consume self` makes the compiler demand a next state in each branch.
 extension Session.State {
     fileprivate mutating func receive(_ bytes: ByteBufferView, knockLimit: Int) -> Session.Action {
         switch consume self {

@@ -4,18 +4,15 @@ import NIOCore
 import NIOPosix
 
 extension TCPTransport {
-    /// What a dial needs to know.
     package struct Dial: Sendable {
         package let endpoint: Endpoint
         package let token: RoutingToken
-        /// Our inbox, shown in act 3.
         package let identity: IdentityKey
-        /// Whom we mean to reach. Act 2 proves that it is them, or there is no link.
+        /// The expected peer, authenticated by act 2.
         package let remote: PublicKey
-        /// The owner's name for the route; handed back with the link.
+        /// The owner's identifier of the route, returned with the link.
         package let route: UInt64
-        /// The last link to this peer was lost while its bytes were not acknowledged: segments are as short as any path
-        /// carries.
+        /// The last link to this peer was lost with unacknowledged bytes: use segments that fit any path.
         var hasShortSegments = false
 
         package init(endpoint: Endpoint, token: RoutingToken, identity: IdentityKey, remote: PublicKey, route: UInt64) {
@@ -27,12 +24,12 @@ extension TCPTransport {
         }
     }
 
-    /// Dials. Either `linkOpened` follows, with a link of this number, or `dialFailed`; neither before this returns.
+    /// Dials. `linkOpened`, with a link of this number, or `dialFailed` follows, both after the return.
     ///
-    /// An open link may be closed at once by a responder that does not want us: XK shows our key in the last act.
+    /// The responder may close an open link at once if it rejects us: XK shows our key only in the last act.
     package func dial(_ dial: Dial) -> UInt64 {
         let handler = makeInitiator(dial)
-        // Later, for the system may refuse at once, and the caller has to know the number first.
+        // Asynchronously, because the system may refuse at once, and the caller must know the number first.
         loop.assumeIsolated().execute {
             guard self.handler(handler.id) != nil else { return }
             var limits = self.limits
@@ -42,14 +39,14 @@ extension TCPTransport {
         return handler.id
     }
 
-    /// Gives a dial up; `dialFailed` comes before this returns. Nothing happens to a link that is already open.
+    /// Cancels a dial; `dialFailed` comes before the return. Has no effect on an open link.
     package func cancelDial(_ id: UInt64) { handler(id)?.fail(.cancelled) }
 
-    /// Delivers a sealed message without a handshake, and brings the answer back (protocol, section 7).
+    /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks").
     /// - Parameters:
     ///   - sealed: 1…``TransportLimits/knockByteCount`` bytes.
-    ///   - completion: called once, on the loop, not before this returns: the answer, or `nil` if the other side closed
-    ///     without one, or why there was no delivery.
+    ///   - completion: called once, on the loop, after the return: with the answer, `nil` if the peer closed without
+    ///     one, or the error.
     package func knock(
         at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
@@ -61,7 +58,7 @@ extension TCPTransport {
         }
     }
 
-    /// Knocks over a connection that is there; as ``knock(at:token:sealed:completion:)``.
+    /// Knocks over an existing connection, like ``knock(at:token:sealed:completion:)``.
     package func knock(
         over channel: any Channel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
@@ -72,7 +69,7 @@ extension TCPTransport {
         }
     }
 
-    /// Connects and goes through a code's exchange. ``CodeDial/ended`` is not called before this returns.
+    /// Connects and runs a code's exchange. ``CodeDial/ended`` is called after the return.
     package func exchange(_ dial: CodeDial, at endpoint: Endpoint) {
         let handler = makeCodeHandler(dial)
         loop.assumeIsolated().execute {
@@ -85,7 +82,7 @@ extension TCPTransport {
         failed: @escaping (Handler, DialFailure) -> Void
     ) {
         guard (1...65_535).contains(endpoint.port) else { return failed(handler, .unresolvable) }
-        // A name may have several addresses; so the handler is added to the connection that comes about.
+        // A name may have several addresses, so the handler is added to the winning connection.
         network.connect(to: endpoint, limits: limits, on: loop).assumeIsolated().whenComplete { result in
             switch result {
             case .success(let channel):
@@ -99,7 +96,6 @@ extension TCPTransport {
 }
 
 extension DialFailure {
-    /// A connection that did not come about.
     init(_ error: any Error) {
         switch error {
         case let error as IOError:

@@ -1,17 +1,16 @@
 import Glibc
 import NIOCore
 
-/// Why there is no listener. Each names the address that was asked for.
+/// Why listening failed, with the requested address.
 package enum ListenFailure: Error, Hashable, Sendable {
     /// Another process, or another listener of ours, has it.
     case addressInUse(Endpoint)
     /// No interface of this machine has that address.
     case addressNotAvailable(Endpoint)
-    /// A port below 1024 and no right to it.
+    /// A port below 1024 without the privilege.
     case notPermitted(Endpoint)
-    /// Not an address and not a name of one, or a port above 65,535.
     case unresolvable(Endpoint)
-    /// Anything else, by its `errno`; 0 if it has none.
+    /// Any other error, by its `errno`; 0 if it has none.
     case system(Endpoint, Int32)
 
     init(_ error: any Error, _ endpoint: Endpoint) {
@@ -24,7 +23,7 @@ package enum ListenFailure: Error, Hashable, Sendable {
         }
     }
 
-    /// For people and logs; without an address.
+    /// For users and logs; without an address.
     package var reason: String {
         switch self {
         case .addressInUse: "another program has the port"
@@ -36,7 +35,6 @@ package enum ListenFailure: Error, Hashable, Sendable {
     }
 }
 
-/// A host, as name or address, and a TCP port.
 package struct Endpoint: Hashable, Sendable {
     package let host: String
     package let port: Int
@@ -47,19 +45,16 @@ package struct Endpoint: Hashable, Sendable {
     }
 }
 
-/// A bound and listening socket.
 package final class TCPListener: Sendable {
-    /// Where it listens, with the port that the system chose for 0.
+    /// The bound address, with the port that the system chose for 0.
     package let address: SocketAddress
     private let closing: @Sendable () -> EventLoopFuture<Void>
 
-    /// - Parameter close: see ``close()``.
     package init(address: SocketAddress, close: @escaping @Sendable () -> EventLoopFuture<Void>) {
         self.address = address
         closing = close
     }
 
-    /// Takes no more connections. Those that have shown a token stay.
-    /// - Returns: when the address is free.
+    /// Stops accepting. Connections with a token stay. The future completes when the address is free.
     @discardableResult package func close() -> EventLoopFuture<Void> { closing() }
 }

@@ -1,10 +1,10 @@
 import Crypto
 import NIOCore
 
-/// All links over TCP of one owner, on one event loop. To be made and used on that loop alone: the owner's actor has it
-/// as its executor, so that a socket's bytes, the protocol and the owner's state meet without a lock or a hop.
+/// All TCP links of one owner, on one event loop. Create and use it on that loop: it is the executor of the owner's
+/// actor, so socket bytes, protocol and the owner's state need no lock or hop.
 ///
-/// `@unchecked Sendable` for that actor's sake: the initialiser and every callback are on the loop.
+/// `@unchecked Sendable` for that actor: the initialiser and every callback run on the loop.
 package final class TCPTransport: @unchecked Sendable {
     package let loop: any EventLoop
     let limits: TransportLimits
@@ -12,11 +12,10 @@ package final class TCPTransport: @unchecked Sendable {
     package var events: TransportEvents
     let makeEphemeral: () -> SecretKey
 
-    /// Connections that have not shown a token.
     var waiting: PendingConnections
     var handshakes: HandshakeAdmission
     var codes: HandshakeAdmission
-    /// Work that waits until the loop has asked its sockets.
+    /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
@@ -27,9 +26,9 @@ package final class TCPTransport: @unchecked Sendable {
     private var generator: any RandomNumberGenerator
 
     /// - Parameters:
-    ///   - loop: of a `MultiThreadedEventLoopGroup`, or another one of which `network` makes channels.
-    ///   - turns: of the loop, where others share it.
-    ///   - generator: chooses among the connections when there are too many.
+    ///   - loop: of a `MultiThreadedEventLoopGroup`, or one for which `network` makes channels.
+    ///   - turns: of the loop, if shared.
+    ///   - generator: chooses the connections to drop when there are too many.
     ///   - makeEphemeral: a fresh key for each handshake.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), limits: TransportLimits = TransportLimits(),
@@ -50,10 +49,10 @@ package final class TCPTransport: @unchecked Sendable {
         codes = HandshakeAdmission(limit: limits.codeExchanges, perNetwork: limits.codeExchangesPerPrefix)
     }
 
-    /// Connections of either kind, open or not, that this transport holds.
+    /// Incoming and outgoing connections of this transport, open or not.
     package var connectionCount: Int { handlers.count + knocks.count + codeDials.count }
 
-    /// Closes every link and gives up every dial, knock and exchange, now. Listeners are closed on their own.
+    /// Closes every link and cancels every dial, knock and exchange at once. Listeners are closed separately.
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
         for id in knocks.keys.sorted() { knocks[id]?.end(.failure(.cancelled)) }
@@ -64,9 +63,9 @@ package final class TCPTransport: @unchecked Sendable {
 
     // MARK: Listening
 
-    /// Listens on another address. An error in accepting, such as too many open files, does not end a listener.
-    /// - Parameter port: 0 for one that the system chooses.
-    /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
+    /// Listens on another address. An accept error, such as too many open files, does not end a listener.
+    /// - Parameter port: 0 lets the system choose.
+    /// - Returns: a future that fails only with ``ListenFailure``.
     package func listen(host: String, port: Int) -> EventLoopFuture<TCPListener> {
         let bound = NIOLoopBound(self, eventLoop: loop)
         let reception = Reception(
@@ -76,7 +75,7 @@ package final class TCPTransport: @unchecked Sendable {
         return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop, reception: reception)
     }
 
-    /// Why a connection that begins like this gets no channel.
+    /// Why a connection with these first bytes gets no channel.
     private func refuses(_ bytes: [UInt8]) -> Rejection? {
         guard let preamble = Preamble(Array(bytes.prefix(Preamble.byteCount))) else { return .unknownProtocol }
         switch preamble.kind {
@@ -88,10 +87,10 @@ package final class TCPTransport: @unchecked Sendable {
 
     // MARK: Connections
 
-    /// Takes on a connection to us. The channel is of this transport's loop: a listener's, or a test's.
+    /// Accepts an incoming connection whose channel is on this transport's loop.
     /// - Parameters:
-    ///   - opening: what has been read from it before.
-    ///   - admits: which tokens it may show.
+    ///   - opening: bytes read from it before.
+    ///   - admits: the tokens that it may show.
     package func accept(
         _ channel: any Channel, _ opening: Opening? = nil, admits: @escaping (RoutingToken) -> Bool = { _ in true }
     ) throws {
@@ -103,8 +102,7 @@ package final class TCPTransport: @unchecked Sendable {
         }
     }
 
-    /// Takes on a connection that a dial of ours has made.
-    /// - Returns: the dial's number.
+    /// Starts a dial over an established connection. Returns the dial's number.
     @discardableResult package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
         let handler = makeInitiator(dial)
         do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
@@ -139,14 +137,13 @@ package final class TCPTransport: @unchecked Sendable {
     func forget(_ handler: KnockHandler) { knocks[handler.id] = nil }
     func forget(_ handler: CodeHandler) { codeDials[handler.id] = nil }
 
-    /// A connection to us is there and has shown nothing yet.
     func arrived(_ handler: LinkHandler) {
         if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }
     }
 
     // MARK: Time
 
-    /// ``LinkHandler/timePassed(_:)`` is called at `deadline`, or soon after it when many are due at once.
+    /// Calls ``LinkHandler/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
     func watch(_ id: UInt64, until deadline: NIODeadline) {
         deadlines.add(id, at: deadline)
         setAlarm(deadline)
@@ -163,7 +160,7 @@ package final class TCPTransport: @unchecked Sendable {
         alarm = nil
         let now = loop.now
         for id in deadlines.due(at: now, limit: limits.endsPerTurn) { handlers[id]?.timePassed(now) }
-        // What is due as well waits until those who have something to say had their turn.
+        // Further due deadlines wait until the links had their turn.
         if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }
 

@@ -1,31 +1,29 @@
-/// The dialer's side of a member's tokens: which one to show next (Links.md, "Routing tokens").
+/// The dialer's tokens for a member: which one to show next (Links.md, "Routing tokens").
 ///
-/// Each dial shows the next counter above the last one that was answered. The listener knows all of these, whatever became of
-/// the dials, because it moves its window by what it is shown and not by what came of it. A token comes again only after
-/// ``TokenLimits/reach`` dials in a row without an answer.
+/// Each dial shows the next counter above the last answered one. The listener knows all of these tokens, because its
+/// window follows the tokens shown, not the dials' outcomes. A token is reused only after ``TokenLimits/reach``
+/// unanswered dials in a row.
 package struct DialTokens: Sendable {
-    /// A token that was shown, until it cannot be answered any more.
+    /// A shown token that may still be answered.
     private struct Shown: Hashable, Sendable {
         let token: RoutingToken
-        /// `nil` for a token of the present generation.
+        /// `nil` for a token of the current generation.
         let day: UInt32?
         let counter: UInt32
     }
 
     private let secret: RoutingSecret
-    /// What is to be saved.
+    /// To be saved.
     package private(set) var counters: DialCounters
     private var shown: [Shown] = []
-    /// Dials in a row that met silence.
     private var silentCount = 0
 
-    /// A dialer that has never dialled.
     package init(secret: RoutingSecret) {
         self.secret = secret
         counters = DialCounters()
     }
 
-    /// - Parameter saved: where the counters stood when they were saved. Those that may have been used since are passed over.
+    /// - Parameter saved: the saved counters. Skips those that may have been used since.
     package init(secret: RoutingSecret, saved: DialCounters) {
         self.secret = secret
         counters = saved
@@ -33,10 +31,10 @@ package struct DialTokens: Sendable {
         for index in counters.days.indices { counters.days[index].series.skip(1) }
     }
 
-    /// By which we knock there.
+    /// Our key for knocks at this member.
     package var knock: KnockSecret { secret.knock }
 
-    /// What we announce ourselves by on a LAN.
+    /// Our key for LAN announcements to this member.
     package var lan: LanSecret { secret.lan }
 
     /// The token for one more dial.
@@ -56,16 +54,16 @@ package struct DialTokens: Sendable {
         return next.token
     }
 
-    /// Whether a dial that has failed is to be tried again with a token of the day, in case the listener has lost its counters
-    /// or we have: always when a node has refused the counter, and every fourth time when there was only silence.
+    /// Whether to retry a failed dial with a token of the day, in case either side has lost its counters. Always after
+    /// a node has refused the counter, and every fourth time after silence.
     package mutating func wantsDay(wasRefused: Bool) -> Bool {
         if wasRefused { return true }
         silentCount &+= 1
         return silentCount % 4 == 2
     }
 
-    /// The listener has answered a dial with this token, and the answer is authentic. To be called before act 3 leaves.
-    /// - Returns: whether the counters want to be saved now.
+    /// The listener sent an authentic answer to a dial with this token. Call before act 3 leaves.
+    /// - Returns: whether the counters must be saved now.
     package mutating func answered(_ token: RoutingToken) -> Bool {
         guard let last = shown.last(where: { $0.token == token }) else { return false }
         silentCount = 0
@@ -81,9 +79,9 @@ package struct DialTokens: Sendable {
         return true
     }
 
-    /// The first frame has come over a link with this token: the listener has completed the handshake. If the token was one
-    /// of a day, both sides go on with the generation that it names.
-    /// - Returns: whether the counters want to be saved now.
+    /// The first frame arrived over a link with this token: the listener has completed the handshake. After a token of
+    /// a day, both sides continue with the generation that it names.
+    /// - Returns: whether the counters must be saved now.
     package mutating func confirmed(_ token: RoutingToken) -> Bool {
         guard let last = shown.last(where: { $0.token == token }), let day = last.day,
             counters.days.contains(where: { $0.day == day && $0.series.answered == last.counter }),
@@ -105,7 +103,7 @@ package struct DialTokens: Sendable {
     }
 }
 
-/// Whether counters have moved so far that what is saved of them would lag behind.
+/// Whether the counters have moved too far beyond the saved ones.
 func isUnsaved(_ before: UInt32, _ after: UInt32) -> Bool {
     before / TokenLimits.unsaved != after / TokenLimits.unsaved
 }

@@ -1,24 +1,23 @@
 import Crypto
 
-/// What a knock comes from: derived from a routing secret and good for nothing else, so that a tombstone can keep it
-/// after the inbox's keys are gone (Explode.md, "Knocks"). One for each direction of a pair of members, one for an invite.
+/// The key of knocks, derived from a routing secret and used for nothing else, so that a tombstone can keep it after
+/// the inbox's keys are destroyed (Explode.md, "Knocks"). One for each direction of a pair of members, one for an
+/// invite.
 package final class KnockSecret: Sendable {
     package static let byteCount = 32
     private let secret: SecretBytes
 
-    /// - Precondition: 32 bytes.
     package init(_ secret: consuming SecretBytes) {
         precondition(secret.byteCount == Self.byteCount, "a knock secret has 32 bytes")
         self.secret = secret
     }
 
-    /// As a tombstone keeps it; `nil` unless there are 32 bytes.
+    /// From a tombstone; `nil` unless there are 32 bytes.
     package init?(bytes: [UInt8]) {
         guard bytes.count == Self.byteCount else { return nil }
         secret = SecretBytes(copying: bytes)
     }
 
-    /// For the tombstone.
     package var bytes: [UInt8] { secret.withBytes { Array($0) } }
 
     /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
@@ -34,6 +33,6 @@ package final class KnockSecret: Sendable {
         return token
     }
 
-    /// The key that seals the question of a knock, so that who has merely seen a token cannot ask.
+    /// The key that seals a knock's question, so that an observer of a token cannot ask.
     package var sealingKey: SecretBytes { HKDF.derive(secret: secret, info: "mayfly/1 knock seal") }
 }

@@ -1,15 +1,13 @@
 import Crypto
 
-/// What a dialer shows before any cryptography: 16 bytes that mean nothing to anyone without the secret they come from
-/// (Links.md, "Routing tokens").
+/// Shown before any cryptography: 16 bytes that look random without their secret (Links.md, "Routing tokens").
 package struct RoutingToken: Hashable, Sendable {
     package static let byteCount = 16
     /// The first 8 bytes, big-endian: the key of the routing table.
     package let head: UInt64
-    /// The last 8 bytes, big-endian.
     let tail: UInt64
 
-    /// `nil` unless there are at least ``byteCount`` bytes, of which the first are taken.
+    /// Takes the first ``byteCount`` bytes; `nil` for fewer.
     package init?(_ bytes: some Collection<UInt8>) {
         guard bytes.count >= Self.byteCount else { return nil }
         head = bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
@@ -19,29 +17,28 @@ package struct RoutingToken: Hashable, Sendable {
     package var bytes: [UInt8] { bigEndian(head) + bigEndian(tail) }
 }
 
-/// R: the 32 secret bytes from which the routing tokens of one direction of one link come. A reference, so that table
-/// and dialer can share it; wiped when the last reference goes.
+/// R: the 32-byte secret of the routing tokens of one direction of one link. A class, so that table and dialer share
+/// it; the last reference wipes it.
 package final class RoutingSecret: Sendable {
     package static let byteCount = 32
     private let secret: SecretBytes
 
-    /// - Precondition: 32 bytes.
     package init(_ secret: consuming SecretBytes) {
         precondition(secret.byteCount == Self.byteCount, "a routing secret has 32 bytes")
         self.secret = secret
     }
 
-    /// What knocks come from; it tells nothing of the rest. Derived anew each time.
+    /// The key of knocks, which reveals no other secret. Derived at each call.
     package var knock: KnockSecret { KnockSecret(HKDF.derive(secret: secret, info: "mayfly/1 knock")) }
 
-    /// What the tags of LAN discovery come from; it tells nothing of the rest. Derived anew each time.
+    /// The key of LAN discovery tags, which reveals no other secret. Derived at each call.
     package var lan: LanSecret { secret.withBytes { LanSecret(routingSecret: $0) } }
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
-    /// the conversation's id and bound to who dials. Each side can derive both directions.
+    /// the conversation's id and bound to the dialer. Each side can derive both directions.
     /// - Parameters:
     ///   - conversation: the conversation's id, 32 bytes.
-    ///   - role: our own part in the links that this secret announces.
+    ///   - role: our own role in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
         let parties =
@@ -56,13 +53,13 @@ package final class RoutingSecret: Sendable {
             })
     }
 
-    /// The 32 bytes, for the duration of `body` only: to be sealed.
+    /// The 32 bytes, to be sealed, only during `body`.
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
 
     /// The secret that many dialers share.
     /// - Parameters:
-    ///   - shared: what a contact card or an invite carries, 32 bytes.
-    ///   - purpose: tells the two apart, `card` or `invite`.
+    ///   - shared: 32 bytes from a contact card or an invite.
+    ///   - purpose: `card` or `invite`, for separate domains.
     package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
@@ -73,13 +70,13 @@ package final class RoutingSecret: Sendable {
         token(of: bigEndian(UInt64(day) << 32 | UInt64(counter)))
     }
 
-    /// A member's token that no clock has to do with: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each
-    /// 32-bit big-endian, cut to 16 bytes.
+    /// A member's token, independent of clocks: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each 32-bit
+    /// big-endian, cut to 16 bytes.
     package func token(_ generation: TokenGeneration, counter: UInt32) -> RoutingToken {
         token(of: bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
     }
 
-    /// A shared secret's token that no clock has to do with: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
+    /// A shared secret's token, independent of clocks: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
     package func token(counter: UInt32) -> RoutingToken { token(of: bigEndian(counter)) }
 
     private func token(of message: [UInt8]) -> RoutingToken {

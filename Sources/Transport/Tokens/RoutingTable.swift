@@ -1,6 +1,6 @@
-/// Which token leads where (Links.md, "Routing tokens"). Time is an argument: a day number.
+/// Maps routing tokens to routes (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///
-/// One dictionary probe answers for a token, whatever its kind:
+/// An unknown token costs one dictionary lookup. The tokens in the table:
 ///
 /// | route        | tokens                                                                                       |
 /// |--------------|----------------------------------------------------------------------------------------------|
@@ -13,13 +13,13 @@ package struct RoutingTable: Sendable {
         case member(UInt64)
         /// A contact card or an invite.
         case shared(UInt64)
-        /// Who may knock at a tombstone.
+        /// A tombstone that admits knocks.
         case knockOnly(UInt64)
     }
 
     package struct Match: Hashable, Sendable {
         package let route: Route
-        /// Whether this token is for knocks alone; no link may be opened with it.
+        /// The token admits knocks only; no link may be opened with it.
         package let isKnock: Bool
 
         package init(route: Route, isKnock: Bool) {
@@ -28,14 +28,13 @@ package struct RoutingTable: Sendable {
         }
     }
 
-    /// Which of its route's tokens one is.
     private struct Name: Hashable, Sendable {
         enum Kind: UInt64 {
-            /// Of a member's present generation, and of the one to come.
+            /// A member's current generation, and the next one.
             case counter, next
-            /// Of a member or a shared secret, on a day.
+            /// A member or a shared secret, on a day.
             case day
-            /// Of a shared secret, on any day.
+            /// A shared secret, on any day.
             case anyDay
             case knockOfDay, knock
         }
@@ -47,11 +46,11 @@ package struct RoutingTable: Sendable {
         var isKnock: Bool { kind == .knockOfDay || kind == .knock }
     }
 
-    /// What is stored under the first half of a token, in 8 bytes: with thousands of sleeping inboxes the table is most
-    /// of what they take. The second half is made again from the secret when a first half matches.
+    /// The value under a token's first half, 8 bytes: with thousands of sleeping inboxes the table is most of their
+    /// memory. When a first half matches, the second one is computed from the secret.
     private struct Entry: Sendable {
-        /// route number (32) ‖ 0 ‖ kind (3) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days in a row and 40
-        /// counters in a row that says which.
+        /// route number (32) ‖ 0 ‖ kind (3) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Unambiguous, because a route
+        /// has three consecutive days and at most 40 consecutive counters.
         private let bits: UInt64
 
         init(slot: UInt32, _ name: Name) { bits = UInt64(slot) << 32 | Self.bits(name) }
@@ -66,16 +65,16 @@ package struct RoutingTable: Sendable {
 
     private struct Holder: Sendable {
         let route: Route
-        /// `nil` where no link may be opened.
+        /// `nil` if no link may be opened.
         let secret: RoutingSecret?
-        /// Where knocks are all there is.
+        /// Set for a route that admits only knocks.
         let knock: KnockSecret?
         /// The day around which its tokens are in the table.
         var day: UInt32
         var generation = TokenGeneration.first
         var window = TokenWindow()
         var next: TokenGeneration?
-        /// Of the days that were used.
+        /// Windows of used days.
         var days: [UInt32: TokenWindow] = [:]
     }
 
@@ -91,13 +90,11 @@ package struct RoutingTable: Sendable {
 
     package init(day: UInt32) { self.day = day }
 
-    /// Tokens in the table.
     package var count: Int { entries.count }
 
     // MARK: Routes
 
-    /// Lets a member dial. Replaces what was there under the same id.
-    /// - Parameter counters: where the counters stood at the last ``counters(ofMember:)``.
+    /// Admits a member's dials, with the saved ``counters(ofMember:)``. Replaces an earlier route with this id.
     package mutating func addMember(
         _ id: UInt64, secret: RoutingSecret, counters: ListenerCounters = ListenerCounters()
     ) {
@@ -110,12 +107,12 @@ package struct RoutingTable: Sendable {
         add(holder)
     }
 
-    /// Lets whoever holds a card or an invite dial.
+    /// Admits dials by holders of a card or an invite.
     package mutating func addShared(_ id: UInt64, secret: RoutingSecret) {
         add(Holder(route: .shared(id), secret: secret, knock: nil, day: day))
     }
 
-    /// Lets somebody knock at what is gone: a late member of a conversation, or whoever holds an invite to it.
+    /// Admits knocks at a tombstone by a late member of the conversation or a holder of its invite.
     package mutating func addKnockOnly(_ id: UInt64, secret: KnockSecret) {
         add(Holder(route: .knockOnly(id), secret: nil, knock: secret, day: day))
     }
@@ -149,7 +146,6 @@ package struct RoutingTable: Sendable {
 
     // MARK: Tokens
 
-    /// Where `token` leads; `nil` if nowhere.
     package func match(_ token: RoutingToken) -> Match? {
         find(token).map { Match(route: $0.holder.route, isKnock: $0.name.isKnock) }
     }
@@ -161,21 +157,21 @@ package struct RoutingTable: Sendable {
         return (holder, entry.slot, name)
     }
 
-    /// A dialer has shown `token` for a link, and we are about to go on with it. The window follows what a dialer shows,
-    /// whatever comes of it: all that it may show next is then in the table.
-    /// - Returns: whether counters have moved so far that they want to be saved now.
+    /// A dialer has shown `token` for a link, and we are about to continue. The window follows the tokens shown,
+    /// whatever the outcome, so that the table has all tokens that the dialer may show next.
+    /// - Returns: whether the counters must be saved now.
     @discardableResult package mutating func show(_ token: RoutingToken) -> Bool { move(token, isCompleted: false) }
 
-    /// A handshake under `token` is complete: a member's counter is used up, and those before it. Other tokens stay as
-    /// they are.
-    /// - Returns: whether counters have changed, so that they want to be saved.
+    /// A handshake under `token` is complete: a member's counter and all lower ones are used up. Other tokens stay
+    /// valid.
+    /// - Returns: whether the counters have changed and must be saved.
     @discardableResult package mutating func use(_ token: RoutingToken) -> Bool { move(token, isCompleted: true) }
 
     private mutating func move(_ token: RoutingToken, isCompleted: Bool) -> Bool {
         guard let (before, slot, name) = find(token), case .member = before.route, !name.isKnock else { return false }
         var after = before
         if name.kind == .next, let next = before.next {
-            // The dialer has gone on to it and shows nothing of the present one any more.
+            // The dialer has switched to the next generation and shows no more tokens of the current one.
             after.generation = next
             after.window = TokenWindow()
             after.next = nil
@@ -187,7 +183,7 @@ package struct RoutingTable: Sendable {
             var window = before.days[name.day] ?? TokenWindow()
             if isCompleted { window.complete(name.counter) } else { window.show(name.counter) }
             after.days[name.day] = window
-            // Which the dialer takes up when it has heard from us over this link, and not before.
+            // The dialer switches to it once a frame from us arrives over this link.
             if isCompleted { after.next = TokenGeneration(day: name.day, counter: name.counter) }
         case .anyDay, .knockOfDay, .knock: return false
         }
@@ -195,14 +191,13 @@ package struct RoutingTable: Sendable {
         return isCompleted || name.kind != .counter || isUnsaved(before.window.shown, after.window.shown)
     }
 
-    /// - Returns: whether anything is different.
     @discardableResult private mutating func replace(_ slot: UInt32, _ before: Holder, _ after: Holder) -> Bool {
         holders[slot] = after
         let isSame =
             before.generation == after.generation && before.next == after.next && before.window == after.window
             && before.days == after.days && before.day == after.day
         guard !isSame else { return false }
-        // A name says nothing of its generation.
+        // Names do not contain the generation.
         let (old, new) = (Self.names(before), Self.names(after))
         let hasBegunAnew = before.generation != after.generation || before.next != after.next
         let (known, kept) = (Set(old), Set(new))
@@ -217,18 +212,17 @@ package struct RoutingTable: Sendable {
         continueRoll(routes: .max)
     }
 
-    /// Moves to another day: of each route the tokens of days that are no longer within one day of it go, and those of new
-    /// days come, some routes at a time. Until its turn has come a route has the tokens that it had.
+    /// Moves to another day, some routes at a time: removes tokens of days more than one day away, and adds those of
+    /// new days. Until its turn a route keeps its old tokens.
     package mutating func beginRoll(to newDay: UInt32) {
         guard newDay != day else { return }
         day = newDay
         rolling = holders.keys.sorted()
     }
 
-    /// Whether routes wait for the tokens of the new day.
     package var isRolling: Bool { !rolling.isEmpty }
 
-    /// - Parameter count: how many routes get their new tokens now, each at the cost of some 7 or 17 of them.
+    /// - Parameter count: routes to update now, each at the cost of some 7 or 17 tokens.
     package mutating func continueRoll(routes count: Int) {
         for _ in 0..<min(count, rolling.count) {
             guard let slot = rolling.popLast() else { return }
@@ -241,7 +235,6 @@ package struct RoutingTable: Sendable {
         }
     }
 
-    /// Where the counters of a member stand.
     package func counters(ofMember id: UInt64) -> ListenerCounters {
         guard let holder = slots[.member(id)].flatMap({ holders[$0] }) else { return ListenerCounters() }
         return ListenerCounters(
@@ -251,29 +244,28 @@ package struct RoutingTable: Sendable {
             })
     }
 
-    /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.
+    /// A member's routing secret, to be kept for a start without the home's key. The caller must wipe it.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.withBytes { Array($0) } }
     }
 
-    /// By which a member knocks here.
+    /// The key of the member's knocks here.
     package func knock(ofMember id: UInt64) -> KnockSecret? {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.knock }
     }
 
-    /// What a member announces itself by on a LAN.
+    /// The key of the member's LAN announcements.
     package func lan(ofMember id: UInt64) -> LanSecret? {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.lan }
     }
 
     // MARK: Names
 
-    /// Yesterday, today and tomorrow, for clocks that differ.
+    /// Yesterday, today and tomorrow, because clocks differ.
     private static func days(around day: UInt32) -> ClosedRange<UInt32> {
         (day == 0 ? 0 : day - 1)...(day == .max ? .max : day + 1)
     }
 
-    /// All tokens of a route.
     private static func names(_ holder: Holder) -> [Name] {
         var result: [Name] = []
         func add(_ kind: Name.Kind, day: UInt32 = 0, _ counters: ClosedRange<UInt32>) {
@@ -291,7 +283,7 @@ package struct RoutingTable: Sendable {
         case .shared:
             for day in days { add(.day, day: day, 1...TokenLimits.shared) }
             add(.anyDay, 1...TokenLimits.shared)
-            // Nobody knocks at a card or an invite.
+            // Cards and invites admit no knocks.
             return result
         case .knockOnly: break
         }
@@ -312,7 +304,7 @@ package struct RoutingTable: Sendable {
     }
 
     private mutating func insert(_ holder: Holder, _ slot: UInt32, _ name: Name) {
-        // Two tokens with one head: the first stays. The other route has more.
+        // Two tokens with one head: the first stays. The other route has more tokens.
         guard let head = Self.token(holder, name)?.head, entries[head] == nil else { return }
         entries[head] = Entry(slot: slot, name)
     }

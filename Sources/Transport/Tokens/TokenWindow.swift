@@ -1,23 +1,22 @@
-/// The numbers of the routing tokens (Links.md, "Routing tokens").
+/// Limits of the routing tokens (Links.md, "Routing tokens").
 package enum TokenLimits {
-    /// V: counters that a dialer shows above the last one that was answered.
+    /// V: the dialer's window of counters above the last answered one.
     package static let reach: UInt32 = 16
-    /// W: counters that a listener knows above the highest that was shown to it. Half of ``reach`` more, for a listener
-    /// that has lost as many in a crash.
+    /// W: lookahead above the highest counter shown: V plus the 8 counters that a crash may lose.
     package static let ahead: UInt32 = 24
     /// V and W of the tokens of one day.
     package static let dayReach: UInt32 = 4
     package static let dayAhead: UInt32 = 6
     /// Tokens of a shared secret for a day, and for any day.
     package static let shared: UInt32 = 16
-    /// Counters that either side may be ahead of what it has saved.
+    /// Counters that may be lost in a crash, on either side.
     package static let unsaved: UInt32 = 8
     /// Days whose counters a dialer keeps.
     static let dialedDays = 3
 }
 
-/// Which series of counters a member's tokens come from. The first one begins with the conversation. A handshake by a token of
-/// a day begins another one and names it, so that two sides that have lost their counters begin anew without repeating any.
+/// A series of a member's counters. The first one begins with the conversation. A handshake under a token of a day
+/// starts another one, named after that token. So two sides that lost their counters start again without reuse.
 package struct TokenGeneration: Hashable, Codable, Sendable {
     /// Days since the start of 1970, UTC, by the dialer's clock.
     package let day: UInt32
@@ -31,14 +30,14 @@ package struct TokenGeneration: Hashable, Codable, Sendable {
     package static let first = TokenGeneration(day: 0, counter: 0)
 }
 
-/// What a listener knows of one series of counters. Counters begin at 1; 0 stands for none.
+/// A listener's window over one series of counters. Counters begin at 1; 0 stands for none.
 package struct TokenWindow: Hashable, Codable, Sendable {
     /// h: the highest counter that a dialer has shown.
     package private(set) var shown: UInt32
     /// p: the highest counter whose handshake was completed, at most ``shown``.
     package private(set) var completed: UInt32
 
-    /// Above it a counter is not followed: 2^32 handshakes do not happen.
+    /// Higher counters are ignored: 2^32 handshakes do not happen.
     private static let last = UInt32.max - 64
 
     package init(shown: UInt32 = 0, completed: UInt32 = 0) {
@@ -46,7 +45,7 @@ package struct TokenWindow: Hashable, Codable, Sendable {
         self.shown = max(self.completed, min(shown, Self.last))
     }
 
-    /// Counters out of their bounds are cut: what is read must not trap in the sums below.
+    /// Clamps counters, so that the sums below cannot trap on decoded values.
     package init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
         self.init(
@@ -68,9 +67,8 @@ package struct TokenWindow: Hashable, Codable, Sendable {
     }
 }
 
-/// The counters of a listener for one member: what a node keeps over a restart.
+/// A listener's counters for one member, kept over a restart.
 package struct ListenerCounters: Hashable, Codable, Sendable {
-    /// A day with its counters.
     package struct Day: Hashable, Codable, Sendable {
         /// Days since the start of 1970, UTC.
         package let day: UInt32
@@ -84,9 +82,9 @@ package struct ListenerCounters: Hashable, Codable, Sendable {
 
     package var generation: TokenGeneration
     package var window: TokenWindow
-    /// The generation that the dialer goes on to when it has heard of its last handshake.
+    /// The generation to which the dialer switches once a frame confirms its last handshake.
     package var next: TokenGeneration?
-    /// Those that were used, of three days at most.
+    /// Used days, three at most.
     package var days: [Day]
 
     package init(
@@ -100,13 +98,11 @@ package struct ListenerCounters: Hashable, Codable, Sendable {
     }
 }
 
-/// The counters of a dialer for one member: what a node keeps over a restart.
+/// A dialer's counters for one member, kept over a restart.
 package struct DialCounters: Hashable, Codable, Sendable {
-    /// Where one series of counters stands.
     package struct Series: Hashable, Codable, Sendable {
         /// c: the highest counter that the listener has answered.
         package var answered: UInt32
-        /// The last counter that was shown.
         package var shown: UInt32
 
         package init(answered: UInt32 = 0, shown: UInt32 = 0) {
@@ -114,10 +110,10 @@ package struct DialCounters: Hashable, Codable, Sendable {
             self.shown = shown
         }
 
-        /// What was saved may lag behind by so many counters: they are not shown before all others were.
+        /// Skips counters that may have been used after the last save: they come last.
         mutating func skip(_ count: UInt32) { shown = max(shown, answered + min(count, .max - answered)) }
 
-        /// The counter after the last one, up to V above the last answered one; then the first of these again.
+        /// The next counter, up to V above the last answered one; then wraps to the first of these.
         mutating func advance(reach: UInt32) -> UInt32 {
             let base = min(answered, UInt32.max - reach)
             let next = shown >= base && shown < base + reach ? shown + 1 : base + 1
@@ -126,7 +122,6 @@ package struct DialCounters: Hashable, Codable, Sendable {
         }
     }
 
-    /// A day with its counters.
     package struct Day: Hashable, Codable, Sendable {
         /// Days since the start of 1970, UTC.
         package let day: UInt32

@@ -2,13 +2,13 @@ import Crypto
 import Glibc
 import NIOCore
 
-/// A link over UDP, as its ``PeerConnection`` uses it.
+/// The UDP backend of a ``PeerConnection``.
 final class DatagramLinkEnd: LinkEnd {
     private unowned let transport: UDPTransport
     let connection: PeerConnection
     private var isPaused = false
     private var isReading = false
-    /// Frames are here that a later turn hands over.
+    /// Frames wait for delivery in a later turn.
     private var hasRest = false
 
     init(_ connection: PeerConnection, transport: UDPTransport) {
@@ -49,7 +49,6 @@ final class DatagramLinkEnd: LinkEnd {
         transport.pump()
     }
 
-    /// Goes on in a later turn of the event loop.
     private func queueRest() {
         guard !hasRest else { return }
         hasRest = true
@@ -69,7 +68,7 @@ final class DatagramLinkEnd: LinkEnd {
     func close(_ reason: LinkCloseReason) {
         transport.endpoint.close(number, reason, at: transport.now)
         transport.pump()
-        // What has not been read yet comes after all that the owner is about to do.
+        // Deliver unread frames after the owner's current work.
         if isPaused { transport.loop.assumeIsolated().execute { self.resumeReading() } }
     }
 
@@ -78,8 +77,7 @@ final class DatagramLinkEnd: LinkEnd {
         transport.pump()
     }
 
-    /// Hands over as many frames as there are, as the owner wants, and as one turn may have.
-    /// - Parameter all: the link is closed: no turn comes after this one.
+    /// Delivers frames, within the owner's pause and the turn's limit. `all`: the link is closed, no turn follows.
     func read(all: Bool = false) {
         guard !isReading, !hasRest || all else { return }
         isReading = true
@@ -95,7 +93,6 @@ final class DatagramLinkEnd: LinkEnd {
         if left < limit { transport.events.batchEnded(connection) }
     }
 
-    /// The counters that others see.
     func update() {
         guard let link = transport.endpoint.link(number) else { return }
         connection.bytesIn = link.bytesIn

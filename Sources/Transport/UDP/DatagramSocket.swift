@@ -1,35 +1,33 @@
 import NIOCore
 
-/// A bound UDP socket as the transport sees it. To be used on its event loop alone.
+/// A bound UDP socket. Use it only on its event loop.
 package protocol DatagramSocket: AnyObject {
-    /// Where it is bound, with the port that the system chose for 0.
+    /// The bound address, with the port that the system chose for 0.
     var localAddress: SocketAddress { get }
-    /// Takes a datagram to be sent at the next ``flush()``, or before. What the system refuses is lost, as on the way.
+    /// Queues a datagram until the next ``flush()`` at the latest. Best effort: a refused datagram is lost.
     func send(_ bytes: [UInt8], to address: DatagramAddress)
     func flush()
-    /// Nothing comes or goes any more.
     func close()
 }
 
-/// Where datagrams come from. ``Sockets`` are the kernel's; a simulator has a network of its own, in memory.
+/// Binds UDP sockets. ``Sockets`` uses the kernel; a simulator has a network in memory.
 package protocol DatagramNetwork: Sendable {
-    /// Binds.
     /// - Parameters:
-    ///   - endpoint: port 0 for one that the system chooses.
-    ///   - number: the socket's name in the addresses of what it receives.
-    ///   - receive: called on `loop` for each datagram, and with `nil` when those that had come together are through.
-    /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
+    ///   - endpoint: port 0 lets the system choose.
+    ///   - number: the socket's number in received addresses.
+    ///   - receive: called on `loop` for each datagram, and with `nil` after each batch.
+    /// - Returns: a future that fails only with ``ListenFailure``.
     func bind(
         at endpoint: Endpoint, number: UInt32, on loop: any EventLoop,
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
 
-    /// The machine's address from which it would send there; `nil` if that is not known, or there is no way.
+    /// Our source address toward `address`; `nil` if it is unknown or there is no route.
     func source(toward address: SocketAddress) -> SocketAddress?
 }
 
 extension DatagramAddress {
-    /// `nil` for what is no address of the Internet.
+    /// `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress, socket: UInt32) {
         switch address {
         case .v4(let address):
@@ -48,7 +46,6 @@ extension DatagramAddress {
         }
     }
 
-    /// As the rest of the node knows addresses.
     package var socketAddress: SocketAddress? {
         var bytes = ByteBuffer()
         if let v4 {
@@ -67,7 +64,7 @@ extension DatagramAddress {
 }
 
 extension DatagramAddress.Network {
-    /// `nil` for what is no address of the Internet.
+    /// `nil` without an IP address.
     init?(_ address: SocketAddress?) {
         guard let address = address.flatMap({ DatagramAddress($0, socket: 0) }) else { return nil }
         self.init(address)

@@ -9,11 +9,11 @@ extension Sockets {
 }
 
 extension DatagramAddress {
-    /// Of our own sockets the one by which a dial to this address leaves: bound to the address that is the source of what
-    /// goes there, or to all addresses. Any other would send from an address to which no answer may lead.
+    /// The own socket for a dial to this address: bound to the route's source address, or to all addresses. Any other
+    /// would send from an address that answers may not reach.
     /// - Parameters:
-    ///   - sockets: where each is bound, with its name.
-    ///   - source: as the system has it; `nil` if it is not known.
+    ///   - sockets: the bound address of each, with its number.
+    ///   - source: from the system's routes; `nil` if unknown.
     func leaving(by sockets: [DatagramAddress], source: DatagramAddress?) -> UInt32? {
         let possible = sockets.filter { $0.isIPv4 == isIPv4 && ($0.isWildcard || $0.isLoopback == isLoopback) }
         let exact = possible.first { source == nil || isLoopback || ($0.high, $0.low) == (source?.high, source?.low) }
@@ -21,17 +21,17 @@ extension DatagramAddress {
     }
 }
 
-/// The machine's addresses that datagrams have come to, on a socket that is bound to all of them: an answer leaves from the
-/// one that was asked, which is the only one the other side takes it from. On the socket's event loop alone.
+/// The local addresses at which datagrams arrived on a wildcard socket. A reply must leave from the address that was
+/// asked, because the peer ignores any other source. Use it only on the socket's event loop.
 final class DatagramSources {
-    /// More than a machine has in a process's life; beyond, the system chooses.
+    /// More than a machine has in a process's life; beyond it the system chooses the source.
     private static let count = 4_096
 
-    /// By name, which is the index and one.
+    /// By number, which is the index plus one.
     private var addresses: [DatagramAddress?] = []
     private var names: [DatagramAddress: UInt32] = [:]
 
-    /// The name of the address that a datagram came to; 0 without one.
+    /// The number of the address at which a datagram arrived; 0 without one.
     func name(of arrival: NIOPacketInfo) -> UInt32 {
         guard let plain = DatagramAddress(arrival.destinationAddress, socket: 0) else { return 0 }
         let scope = plain.isLinkLocal ? UInt32(clamping: arrival.interfaceIndex) : 0
@@ -48,7 +48,7 @@ final class DatagramSources {
         name > 0 && name <= addresses.count ? addresses[Int(name) - 1] : nil
     }
 
-    /// Nothing can leave from there: for what bears the name the system chooses from now on.
+    /// The address cannot send: the system chooses the source from now on.
     func forget(_ name: UInt32) {
         guard let address = address(name) else { return }
         addresses[Int(name) - 1] = nil

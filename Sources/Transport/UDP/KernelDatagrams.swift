@@ -18,8 +18,7 @@ extension Sockets: DatagramNetwork {
         do throws(ListenFailure) { descriptor = try KernelDatagramSocket.open(address, endpoint) } catch {
             return loop.makeFailedFuture(error)
         }
-        // NIO reads, and closes its own descriptor; ours writes, so that an address to which there is no way costs one
-        // datagram and not the socket.
+        // NIO closes its own descriptor. Ours writes, so that an unreachable address loses only one datagram.
         let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
         guard writing >= 0 else {
             let code = errno
@@ -33,7 +32,7 @@ extension Sockets: DatagramNetwork {
             reading = reading.channelOption(.datagramReceiveOffload, value: true).channelOption(
                 .datagramReceiveSegmentSize, value: true)
         }
-        // A socket of one address answers from no other.
+        // Only a wildcard socket must choose the source of a reply.
         let sources = DatagramAddress(address, socket: 0)?.isWildcard == true ? DatagramSources() : nil
         if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
         let shared = NIOLoopBound(sources, eventLoop: loop)
@@ -54,7 +53,7 @@ extension Sockets: DatagramNetwork {
     }
 }
 
-/// Hands over what a socket receives, several datagrams of one sender in one read taken apart.
+/// Delivers received datagrams, splitting the batches of GRO.
 private final class DatagramReader: ChannelInboundHandler {
     typealias InboundIn = AddressedEnvelope<ByteBuffer>
     private let number: UInt32
@@ -82,21 +81,21 @@ private final class DatagramReader: ChannelInboundHandler {
 
     func channelReadComplete(context: ChannelHandlerContext) { receive(nil) }
 
-    /// An error of one datagram is no error of the socket.
+    /// An error of one datagram does not break the socket.
     func errorCaught(context: ChannelHandlerContext, error: any Error) {}
 }
 
-/// A socket of the kernel. Datagrams wait in one buffer until the flush; those in a row that have one address and one
-/// length go out as one (UDP_SEGMENT), and all of them in few system calls (sendmmsg).
+/// A kernel socket. Datagrams are buffered until the flush. Consecutive ones with the same address and length leave as
+/// one (UDP_SEGMENT), and all in few system calls (sendmmsg).
 final class KernelDatagramSocket: DatagramSocket {
-    /// Datagrams of one read, each of up to 64 KiB for what the kernel has put together (UDP_GRO).
+    /// Datagrams of one read, each up to 64 KiB because of UDP_GRO.
     static let readCount = 8
     static let readByteCount = readCount << 16
-    /// Bytes that the kernel may hold for us in each direction; it gives what it allows.
+    /// Requested kernel buffer in each direction; the kernel may grant less.
     private static let bufferByteCount: CInt = 4 << 20
     private static let stageByteCount = 1 << 20
     private static let messagesPerCall = 64
-    /// UDP_MAX_SEGMENTS of older kernels, and what fits in a datagram that is taken apart.
+    /// UDP_MAX_SEGMENTS of older kernels, and the bytes of a segmented datagram.
     private static let segments = 64
     private static let segmentedByteCount = 65_000
 
@@ -139,8 +138,7 @@ final class KernelDatagramSocket: DatagramSocket {
         stage.deallocate()
     }
 
-    /// A bound socket that never blocks and never has a datagram taken apart on its way, so that probes of the size mean
-    /// something.
+    /// Opens a bound, non-blocking socket that never fragments, so that size probes are meaningful.
     static func open(_ address: SocketAddress, _ endpoint: Endpoint) throws(ListenFailure) -> CInt {
         let isIPv6 = if case .v6 = address { true } else { false }
         let probe: CInt = 3  // IP_PMTUDISC_PROBE, IPV6_PMTUDISC_PROBE
@@ -185,18 +183,18 @@ final class KernelDatagramSocket: DatagramSocket {
             }
             switch errno {
             case EINTR: continue
-            // The kernel has no room: the datagrams are lost, and the sender slows down.
+            // The kernel's buffer is full: the datagrams are lost, and the sender slows down.
             case EAGAIN, ENOBUFS, ENOMEM: return
             case EIO where runs[next].count > 1, EINVAL where runs[next].count > 1:
-                // The device cannot take datagrams apart.
+                // The device does not support segmentation.
                 segmentsAreSupported = false
                 writeApart(runs[next])
                 next += 1
-            // The address it came to is no longer ours, or none to send from.
+            // The source address is no longer ours, or cannot send.
             case _ where runs[next].address.local != 0:
                 sources?.forget(runs[next].address.local)
                 runs[next].address.local = 0
-            // One that has no way is one that is lost.
+            // An unreachable datagram is lost.
             default: next += 1
             }
         }
@@ -213,7 +211,7 @@ final class KernelDatagramSocket: DatagramSocket {
         }
     }
 
-    /// - Returns: how many runs have left; -1 and `errno` if the first has not.
+    /// - Returns: the number of runs sent; -1 and `errno` if the first failed.
     private func write(_ runs: ArraySlice<Run>) -> Int {
         let count = runs.count
         let controlByteCount = 64
@@ -243,10 +241,8 @@ final class KernelDatagramSocket: DatagramSocket {
         }
     }
 
-    /// Writes the socket address.
-    /// - Returns: its length.
+    /// Writes the socket address and returns its length.
     private func name(_ address: DatagramAddress, at base: UnsafeMutableRawPointer) -> socklen_t {
-        // sockaddr_in and sockaddr_in6, field by field.
         base.storeBytes(of: UInt16(isIPv6 ? AF_INET6 : AF_INET), as: UInt16.self)
         base.storeBytes(of: address.port.bigEndian, toByteOffset: 2, as: UInt16.self)
         if let v4 = address.v4 {
@@ -259,8 +255,8 @@ final class KernelDatagramSocket: DatagramSocket {
         return 28
     }
 
-    /// Writes what the kernel has to know of a run: how long each datagram is (udp(7), UDP_SEGMENT), and from where it is to
-    /// leave (ip(7), IP_PKTINFO; ipv6(7), IPV6_PKTINFO).
+    /// Writes the control messages of a run: the segment length (udp(7), UDP_SEGMENT) and the source (ip(7),
+    /// IP_PKTINFO; ipv6(7), IPV6_PKTINFO).
     /// - Returns: the length, padding included; at most 64.
     private func control(_ run: Run, at base: UnsafeMutableRawPointer) -> Int {
         let header = MemoryLayout<cmsghdr>.size

@@ -1,10 +1,10 @@
 import NIOCore
 
-/// What a connection to us has said before it got its channel.
+/// The first bytes of an incoming connection, read before it got its channel.
 package struct Opening: Sendable {
-    /// Its first bytes, the whole preamble at least.
+    /// At least the whole preamble.
     package let bytes: [UInt8]
-    /// When it came: limits of time count from there.
+    /// When it was accepted: the timeouts start there.
     package let since: NIODeadline
 
     package init(bytes: [UInt8], since: NIODeadline) {
@@ -13,12 +13,12 @@ package struct Opening: Sendable {
     }
 }
 
-/// What a listener asks its owner, and hands over to it; all of it on the owner's loop.
+/// A listener's callbacks to its owner, on the owner's loop.
 package struct Reception: Sendable {
-    /// Why a connection with these first bytes gets no channel; `nil` lets it in. Costs a probe of a table.
+    /// Why a connection with these first bytes gets no channel; `nil` accepts it. Costs a table lookup.
     package let refuses: @Sendable ([UInt8]) -> Rejection?
-    /// A connection, and what it has said if that has been read. It closes the channel or throws if it does not want it.
+    /// Takes a connection and its first bytes, if they were read. Closes the channel or throws to refuse it.
     package let accept: @Sendable (any Channel, Opening?) throws -> Void
-    /// A connection came to nothing without a channel. For counting only.
+    /// A connection failed without a channel. For counters only.
     package let rejected: @Sendable (Rejection) -> Void
 }

@@ -2,13 +2,13 @@ import Crypto
 import NIOCore
 import NIOPosix
 
-/// All links over UDP of one owner, on one event loop: ``DatagramEndpoint`` with sockets and a clock. It tells its
-/// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way. Only what
-/// is asked for within a callback is told right after it, not before the call returns.
+/// All UDP links of one owner, on one event loop: ``DatagramEndpoint`` with sockets and a clock. Its events,
+/// connections and use equal those of ``TCPTransport``. But events caused by a call within a callback follow that
+/// callback, instead of preceding the call's return.
 ///
-/// `@unchecked Sendable` for the owner's sake, an actor on that loop: the initialiser and every callback are on it.
+/// `@unchecked Sendable` for the owner, an actor on that loop: the initialiser and every callback run on it.
 package final class UDPTransport: @unchecked Sendable {
-    /// Numbers of links and dials start here, so that they are none of the TCP transport's.
+    /// Numbers of links and dials start here, to differ from the TCP transport's.
     package static let firstNumber: UInt64 = 1 << 62
 
     package let loop: any EventLoop
@@ -18,12 +18,12 @@ package final class UDPTransport: @unchecked Sendable {
     let endpoint: DatagramEndpoint
     private let routes: Routes
 
-    /// Work that waits until the loop has asked its sockets.
+    /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
     private var sockets: [UInt32: any DatagramSocket] = [:]
     private var nextSocket: UInt32 = 1
     private var links: [UInt64: DatagramLinkEnd] = [:]
-    /// Dials that have not begun: their socket is being opened.
+    /// Dials that wait for their socket to open.
     private var resolving: Set<UInt64> = []
     private var awaitingSocket: [Bool: [(Bool) -> Void]] = [:]
     private var knocks: [UInt64: ([UInt8]?) -> Void] = [:]
@@ -35,7 +35,7 @@ package final class UDPTransport: @unchecked Sendable {
     private var wantsPump = false
     private var timer: (deadline: Microseconds, task: Scheduled<Void>)?
 
-    /// For the endpoint's closure, which must not hold the transport.
+    /// For the endpoint's closure, which must not retain the transport.
     private final class Routes {
         var route: (RoutingToken) -> RouteMatch? = { _ in nil }
         var isKnown: (RoutingToken) -> Bool = { _ in false }
@@ -72,10 +72,9 @@ package final class UDPTransport: @unchecked Sendable {
         routes.acceptsKnock = { [unowned self] in self.events.acceptsKnock($0) }
     }
 
-    /// Dials, handshakes and links that this transport holds.
     package var connectionCount: Int { endpoint.connectionCount + resolving.count }
 
-    /// What the links have come to, for whoever measures them.
+    /// Statistics of the links, for measurements.
     package var summary: String {
         links.keys.sorted().compactMap { endpoint.link($0) }.map {
             "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, window \($0.windowByteCount) B, "
@@ -87,9 +86,9 @@ package final class UDPTransport: @unchecked Sendable {
 
     // MARK: Sockets
 
-    /// Binds a socket: others can dial us there, and our own dials leave by it.
-    /// - Parameter port: 0 for one that the system chooses; the TCP listener's otherwise.
-    /// - Returns: where it is bound; fails with ``ListenFailure`` and nothing else.
+    /// Binds a socket for incoming and outgoing links.
+    /// - Parameter port: 0 lets the system choose; otherwise the TCP listener's.
+    /// - Returns: the bound address; fails only with ``ListenFailure``.
     package func listen(host: String, port: Int) -> EventLoopFuture<SocketAddress> {
         let number = nextSocket
         nextSocket += 1
@@ -102,7 +101,7 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
-    /// Closes a listener's socket; the links over it end.
+    /// Closes a listener's socket; its links end.
     package func stopListening(at address: SocketAddress) {
         guard let number = sockets.keys.sorted().first(where: { sockets[$0]?.localAddress == address }) else { return }
         for link in links.keys.sorted() where links[link]?.connection.localAddress == address {
@@ -112,7 +111,6 @@ package final class UDPTransport: @unchecked Sendable {
         sockets.removeValue(forKey: number)?.close()
     }
 
-    /// The socket by which a dial leaves, if there is one.
     private func socket(for address: DatagramAddress) -> UInt32? {
         let own = sockets.keys.sorted().compactMap { number in
             sockets[number].flatMap { DatagramAddress($0.localAddress, socket: number) }
@@ -121,7 +119,7 @@ package final class UDPTransport: @unchecked Sendable {
         return address.leaving(by: own, source: source.flatMap { DatagramAddress($0, socket: 0) })
     }
 
-    /// There is no listener of that family that could be dialled from: a socket of its own, one for all dials that wait.
+    /// No listener of the family can be used: opens one socket for all waiting dials.
     private func openSocket(isIPv4: Bool, _ whenOpen: @escaping (_ isOpen: Bool) -> Void) {
         awaitingSocket[isIPv4, default: []].append(whenOpen)
         guard awaitingSocket[isIPv4]?.count == 1 else { return }
@@ -137,7 +135,6 @@ package final class UDPTransport: @unchecked Sendable {
         wantsPump = true
     }
 
-    /// Closes every link, dial and socket, now.
     package func close() {
         for number in links.keys.sorted() { endpoint.abort(number, .shutDown, at: now) }
         isClosed = true
@@ -152,7 +149,6 @@ package final class UDPTransport: @unchecked Sendable {
         sockets = [:]
     }
 
-    /// The machine's addresses have changed.
     package func networkChanged() {
         endpoint.networkChanged(at: now)
         pump()
@@ -160,9 +156,9 @@ package final class UDPTransport: @unchecked Sendable {
 
     // MARK: Dialling
 
-    /// Dials an address; names are looked up by ``LinkTransport``. Either `linkOpened` follows, with a link of this number, or
-    /// `dialFailed`; neither before this returns.
-    /// - Parameter isPunching: the other side's NAT is just learning to let us in.
+    /// Dials an address; ``LinkTransport`` resolves names. `linkOpened`, with a link of this number, or `dialFailed`
+    /// follows, both after the return.
+    /// - Parameter isPunching: the peer's NAT may not be open yet.
     package func dial(_ dial: TCPTransport.Dial, isPunching: Bool = false) -> UInt64 {
         let number = endpoint.takeNumber()
         resolving.insert(number)
@@ -186,10 +182,10 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
-    /// Delivers a sealed message without a handshake, and brings the answer back (protocol, section 7).
+    /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks").
     /// - Parameters:
-    ///   - endpoint: an address; names are looked up by ``LinkTransport``.
-    ///   - completion: called once, on the loop: the answer, empty for none; `nil` if nobody has heard it.
+    ///   - endpoint: an address; ``LinkTransport`` resolves names.
+    ///   - completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not arrive.
     package func knock(
         at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8], completion: @escaping ([UInt8]?) -> Void
     ) {
@@ -200,7 +196,7 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
-    /// Asks a node from where it sees us.
+    /// Asks a node for our address as it sees it.
     /// - Parameters:
     ///   - endpoint: an address.
     ///   - completion: called once, on the loop; `nil` if there is no answer.
@@ -212,7 +208,7 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
-    /// Makes a way through our own NAT, for 5 s; the other side's packets that come through are told.
+    /// Punches through our own NAT for 5 s, and reports the sources of the peer's packets.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint], punched: @escaping (Endpoint) -> Void) {
         let targets = endpoints.compactMap { endpoint -> DatagramAddress? in
             guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0),
@@ -226,7 +222,7 @@ package final class UDPTransport: @unchecked Sendable {
         pump()
     }
 
-    /// An address with the socket by which it is reached; one is opened if need be.
+    /// The address with its socket, which is opened if necessary.
     private func withTarget(_ endpoint: Endpoint, _ body: @escaping (Result<DatagramAddress, DialFailure>) -> Void) {
         guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0) else {
             return body(.failure(.unresolvable))
@@ -245,16 +241,15 @@ package final class UDPTransport: @unchecked Sendable {
         events.dialFailed(number, failure)
     }
 
-    /// Gives a dial up; `dialFailed` comes before this returns. Nothing happens to a link that is already open.
+    /// Cancels a dial; `dialFailed` comes before the return. Has no effect on an open link.
     package func cancelDial(_ number: UInt64) {
         if resolving.contains(number) { return fail(number, .cancelled) }
         endpoint.cancelDial(number, at: now)
         pump()
     }
 
-    // MARK: What happens
+    // MARK: Events
 
-    /// Takes what has happened and sends what is to be sent, until there is no more of either.
     func pump() {
         guard !isPumping else {
             wantsPump = true
@@ -267,7 +262,7 @@ package final class UDPTransport: @unchecked Sendable {
             while let transmit = endpoint.poll(at: now) {
                 sockets[transmit.address.socket]?.send(transmit.bytes, to: transmit.address)
             }
-            // In order: what is done to each reaches the network.
+            // A fixed order: the effects reach the network.
             for number in sockets.keys.sorted() { sockets[number]?.flush() }
         } while wantsPump || endpoint.hasEvents
         isPumping = false
@@ -326,7 +321,7 @@ package final class UDPTransport: @unchecked Sendable {
 }
 
 extension DatagramLimits {
-    /// The same limits as over TCP, where there are any.
+    /// The same limits as over TCP, where both have them.
     func bounded(by limits: TransportLimits) -> DatagramLimits {
         var result = self
         result.actTimeout = limits.actTimeout.nanoseconds / 1_000

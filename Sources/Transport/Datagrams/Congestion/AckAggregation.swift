@@ -1,7 +1,7 @@
-/// How much more is acknowledged at once than the rate explains (draft-ietf-ccwg-bbr-06, section 5.5.9): the window is
-/// larger by that, so that sending goes on between the bunches.
+/// Acknowledged bytes beyond what the rate explains (draft-ietf-ccwg-bbr-06, section 5.5.9). They enlarge the window,
+/// so that sending continues between bunched acknowledgements.
 struct AckAggregation: Hashable, Sendable {
-    /// Rounds that are remembered once the path is known.
+    /// Length of the filter once the pipe was full.
     private static let rounds: UInt64 = 10
 
     private var start: Microseconds
@@ -18,8 +18,8 @@ struct AckAggregation: Hashable, Sendable {
     /// - Parameters:
     ///   - byteCount: newly acknowledged.
     ///   - rate: expected, bytes per microsecond.
-    ///   - window: the most that is believed.
-    ///   - isKnown: the path was filled once; before that only one round counts.
+    ///   - window: upper bound of the result.
+    ///   - isKnown: the pipe was full once; before that the filter has one round.
     mutating func update(
         _ byteCount: Int, rate: Double, window: Double, round: UInt64, isKnown: Bool, at now: Microseconds
     ) {

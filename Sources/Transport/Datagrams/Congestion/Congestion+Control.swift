@@ -1,4 +1,4 @@
-/// What the model makes of rate and window (draft-ietf-ccwg-bbr-06, section 5.6).
+/// Pacing rate and window from the model (draft-ietf-ccwg-bbr-06, section 5.6).
 extension Congestion {
     var pacingGain: Double {
         switch state {
@@ -20,8 +20,7 @@ extension Congestion {
 
     // MARK: Rate
 
-    /// With the first round trip, the first flight is paced (section 5.6.2: InitPacingRate); before it, as if it were as
-    /// long as is assumed.
+    /// Section 5.6.2: InitPacingRate. Before the first RTT sample, uses the assumed RTT.
     mutating func startPacing(_ estimate: RoundTripTime, at now: Microseconds) {
         guard !hasRoundTrip else { return }
         hasRoundTrip = estimate.hasSample
@@ -29,30 +28,29 @@ extension Congestion {
         if hasRoundTrip { roundTrip = MinimumRoundTrip(estimate.minimum, at: now) }
     }
 
-    /// Section 5.6.2: SetPacingRateWithGain. Before the path was full once, the rate never falls: the owner may have had
-    /// little to say.
+    /// Section 5.6.2: SetPacingRateWithGain. Never falls before the pipe was full: samples may be application-limited.
     mutating func setPacingRate(_ gain: Double) {
         let next = gain * rate * Self.margin
         if next > 0, wasFull || next > pacingRate { pacingRate = next }
     }
 
-    /// Bytes that leave together: a millisecond of the rate (section 5.6.3, but without the bound of 64 KiB).
+    /// Bytes sent in one burst: a millisecond of the rate (section 5.6.3, without its bound of 64 KiB).
     var quantum: Double { quantum(pacingRate) }
     private func quantum(_ rate: Double) -> Double { max(rate * Double(Self.tick), 2 * datagram) }
 
     // MARK: Volume
 
-    /// Bytes in flight that we aim at (TargetInflight).
+    /// Target of bytes in flight (TargetInflight).
     var target: Double { min(product(rate) ?? window, window) }
 
-    /// A multiple of what fills the path, with room for what waits at both ends (sections 5.6.4.2 and 5.5.8: Inflight).
+    /// Bandwidth-delay product times gain, plus bursts queued at both ends (sections 5.6.4.2 and 5.5.8: Inflight).
     func volume(_ gain: Double, of rate: Double? = nil, extra: Double = 0) -> Double {
         let product = product(rate ?? self.rate).map { gain * $0 } ?? Self.initialWindow(Int(datagram))
         let least = max(3 * quantum(rate ?? self.rate), Self.leastDatagrams * datagram)
         return max(product + extra, least) + (state == .up ? 2 * datagram : 0)
     }
 
-    /// The long-term bound, less what is left to others (InflightWithHeadroom).
+    /// The long-term bound less a share for other flows (InflightWithHeadroom).
     var withHeadroom: Double {
         guard longTermVolume != .infinity else { return .infinity }
         return max(longTermVolume - max(datagram, Self.headroom * longTermVolume), Self.leastDatagrams * datagram)

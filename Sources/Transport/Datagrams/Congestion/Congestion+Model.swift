@@ -1,11 +1,11 @@
-/// What is known of the path, and how each acknowledgement and each loss changes it (draft-ietf-ccwg-bbr-06, section 5.5).
+/// The model of the path, and how acknowledgements and losses update it (draft-ietf-ccwg-bbr-06, section 5.5).
 extension Congestion {
-    /// The greatest rate of this cycle and the one before (BBR.max_bw).
+    /// The maximum over this cycle and the previous one (BBR.max_bw).
     var greatestRate: Double { rates.value }
-    /// What is sent at (BBR.bw).
+    /// BBR.bw
     var rate: Double { min(greatestRate, shortTermRate) }
 
-    /// Bytes that fill the path without a queue (BBR.bdp).
+    /// The bandwidth-delay product (BBR.bdp).
     func product(_ rate: Double) -> Double? { roundTrip.value.map { rate * Double($0) } }
 
     var isProbing: Bool { state == .startup || state == .refill || state == .up }
@@ -18,7 +18,7 @@ extension Congestion {
 
     // MARK: Rounds and rates
 
-    /// Sections 5.5.10.3: UpdateLatestDeliverySignals.
+    /// Section 5.5.10.3: UpdateLatestDeliverySignals.
     mutating func updateLatest(_ sample: RateSample) {
         latestRate = max(latestRate, sample.rate)
         latestVolume = max(latestVolume, sample.delivered)
@@ -27,7 +27,7 @@ extension Congestion {
 
     mutating func startRound() { roundEnd = delivery.delivered }
 
-    /// Section 5.5.1: UpdateRound. With a round ends the time in which its round trips and losses are looked at.
+    /// Section 5.5.1: UpdateRound. The sampling of RTTs and losses ends with the round, too.
     mutating func updateRound(_ sample: RateSample) {
         quiet.note(sample.roundTrip)
         roundStarts = sample.priorDelivered >= roundEnd
@@ -40,7 +40,7 @@ extension Congestion {
         quiet = QuietRound(delivered: delivery.delivered, lost: delivery.lost)
     }
 
-    /// What is lost in a round that has no queue, and in which we do not try for more than the path has, is noise.
+    /// Losses are noise in a round without a queue in which we do not probe for more.
     private mutating func learnNoise() {
         let tries: Bool
         switch state {
@@ -53,7 +53,7 @@ extension Congestion {
         noise.learn(lost: lost, sent: lost + Double(delivery.delivered - quiet.deliveredBefore))
     }
 
-    /// Section 5.5.5: UpdateMaxBw. Where the owner had little to say, a sample counts only if it shows more.
+    /// Section 5.5.5: UpdateMaxBw. An application-limited sample counts only if it raises the maximum.
     mutating func updateRate(_ sample: RateSample) {
         guard sample.rate > 0, sample.rate >= greatestRate || !sample.isApplicationLimited else { return }
         rates.insert(sample.rate, at: cycle, length: 2)
@@ -61,7 +61,7 @@ extension Congestion {
 
     // MARK: Losses
 
-    /// A packet is lost (section 5.5.10.2: HandleLostPacket).
+    /// Section 5.5.10.2: HandleLostPacket.
     mutating func lost(_ byteCount: Int, _ packet: PacketDelivery, number: UInt64, at now: Microseconds) {
         delivery.lost(byteCount)
         if losses.lost == 0 { losses.end = delivery.delivered }
@@ -71,7 +71,7 @@ extension Congestion {
         let lost = Double(delivery.lost - packet.lost)
         let tolerated = noise.tolerated(in: inFlight, datagram: datagram, threshold: Self.lossThreshold)
         guard lost > tolerated, inFlight > 0 else { return }
-        // InflightAtLoss: at which byte of this packet did it become too much?
+        // InflightAtLoss: the byte of this packet at which the loss exceeded the tolerance.
         let share = min(tolerated / inFlight, 0.5)
         let (before, lostBefore) = (inFlight - Double(byteCount), lost - Double(byteCount))
         let volume = before + max(0, (share * before - lostBefore) / (1 - share))
@@ -81,15 +81,14 @@ extension Congestion {
     /// Section 5.5.10.2: HandleInflightTooHigh.
     private mutating func wentTooHigh(_ volume: Double, isApplicationLimited: Bool, at now: Microseconds) {
         wentTooHigh = true
-        // Once for each probe.
+        // Once per probe.
         isProbeSample = false
         if !isApplicationLimited { longTermVolume = max(volume, target * Self.beta) }
         if state == .up { startDown(at: now) }
     }
 
-    /// A round is over in which something may have been lost. Where we do not probe for more, what is lost beyond noise
-    /// says that there is less than we thought (section 5.5.10.3: AdaptLowerBoundsFromCongestion); in startup, that there
-    /// is no more to be had (section 5.3.1.3).
+    /// Handles losses at the end of a loss round. Loss beyond noise lowers the bounds while not probing (section
+    /// 5.5.10.3: AdaptLowerBoundsFromCongestion), and ends startup (section 5.3.1.3).
     mutating func respondToLosses() {
         guard losses.lost > 0 else { return }
         let lost = Double(losses.lost)
@@ -112,21 +111,21 @@ extension Congestion {
     }
 }
 
-/// The losses of a round: from one that is noticed until a packet sent after it is acknowledged (section 5.5.10.3).
+/// The losses of a round: from the first loss until a packet sent after it is acknowledged (section 5.5.10.3).
 struct LossRound: Hashable, Sendable {
     /// BBRStartupFullLossCnt
     private static let ranges = 6
 
-    /// Delivered when it ends (BBR.loss_round_delivered).
+    /// `delivered` at its end (BBR.loss_round_delivered).
     var end = 0
-    /// The acknowledgement that is being read ends it.
+    /// The acknowledgement being processed ends it.
     var ends = false
     private(set) var lost = 0
     private(set) var deliveredBefore = 0
     private var rangeCount = 0
     private var last: UInt64?
 
-    /// So many gaps are no burst.
+    /// Losses in at least six ranges are not one burst.
     var isSpread: Bool { rangeCount >= Self.ranges }
 
     mutating func note(_ byteCount: Int, _ number: UInt64) {
@@ -142,9 +141,9 @@ struct LossRound: Hashable, Sendable {
     }
 }
 
-/// The round trips of a round, which say whether there was a queue.
+/// The RTTs of a round, which show whether there was a queue.
 struct QuietRound: Hashable, Sendable {
-    /// A queue of less than this much of the shortest round trip, or less than the shell's timer can tell, is none.
+    /// A queue shorter than 1/8 of the minimum RTT, or than the timer's granularity, does not count.
     private static let share: Microseconds = 8
 
     var deliveredBefore = 0

@@ -1,10 +1,9 @@
-/// When the state changes (draft-ietf-ccwg-bbr-06, section 5.3).
+/// State changes (draft-ietf-ccwg-bbr-06, section 5.3).
 extension Congestion {
-    /// Rounds after which a queue that is still there is another's: of drain, and (other than the draft, which waits for
-    /// the next probe) of down.
+    /// After this many rounds a remaining queue is another flow's. (For down, the draft waits for the next probe.)
     private static let slowRounds: UInt64 = 3
-    /// The time between probes for more (section 5.3.3.8): 2 s and up to 1 s of chance, or as many rounds as datagrams fill
-    /// the path, so that Reno and CUBIC keep up, but no more than 63.
+    /// Time between bandwidth probes (section 5.3.3.8): 2 s plus up to 1 s at random, or as many rounds as the window
+    /// has datagrams, at most 63, so that Reno and CUBIC keep their share.
     private static let probeWait: Microseconds = 2_000_000
     private static let probeChance: Microseconds = 1_000_000
     private static let probeRounds = 63.0
@@ -89,18 +88,17 @@ extension Congestion {
             return true
         }
         if isLimitedByWindow, window >= longTermVolume {
-            // The bound, and not the path, is what limits the rate.
+            // The bound limits the rate, not the path.
             fullPipe.reset(sample.rate)
             return false
         }
         return fullPipe.isFull
     }
 
-    /// The window has been full in the last round.
+    /// The window was full in this round or the last one.
     private var isLimitedByWindow: Bool { isFullInRound || wasFullInRound }
 
-    /// Section 5.3.3.9: AdaptLongTermModel.
-    /// - Returns: whether it has changed the state.
+    /// Section 5.3.3.9: AdaptLongTermModel. Returns whether the state changed.
     private mutating func adaptLongTerm(_ sample: RateSample) -> Bool {
         if feedback == .starting, roundStarts { feedback = .probing }
         if feedback == .stopping, roundStarts {
@@ -149,7 +147,7 @@ extension Congestion {
             startRound()
         }
         if state == .probeRTT {
-            // Low rates are of our own making.
+            // The reduced window causes the low rates.
             delivery.markApplicationLimited(inFlight: Int(inFlight))
             if probeRTTEnd == nil, inFlight <= probeRTTWindow {
                 probeRTTEnd = now + Self.probeRTTDuration

@@ -1,39 +1,36 @@
-/// What is noted of a packet when it leaves, to judge by when its acknowledgement comes (draft-ietf-ccwg-bbr-06, section
-/// 4.1.2.1.2: P.). Bytes are those of datagrams that count.
+/// The delivery state at the departure of a packet (draft-ietf-ccwg-bbr-06, section 4.1.2.1.2: P.), compared when it is
+/// acknowledged. Counts only bytes of datagrams that count toward the window.
 struct PacketDelivery: Hashable, Sendable {
-    /// Delivered so far, and when the last of it was.
+    /// Bytes delivered so far, and the time of the last delivery.
     var delivered = 0
     var deliveredAt: Microseconds = 0
-    /// When the flight left that this packet ends.
+    /// When the first packet of the flight was sent.
     var firstSentAt: Microseconds = 0
-    /// Lost so far.
     var lost = 0
-    /// In flight, with this packet.
     var inFlight = 0
-    /// There was too little to say for the path to show what it can.
     var isApplicationLimited = false
 }
 
-/// What one acknowledgement says of the path (section 4.1.2.1.3: RS.).
+/// The sample of one acknowledgement (section 4.1.2.1.3: RS.).
 struct RateSample: Hashable, Sendable {
-    /// Bytes per microsecond; 0 if the time was too short to tell.
+    /// Bytes per microsecond; 0 if the interval was too short.
     var rate = 0.0
-    /// Bytes delivered from the newest packet's departure to its acknowledgement, and lost in that time.
+    /// Bytes delivered and lost between the newest packet's departure and its acknowledgement.
     var delivered = 0
     var lost = 0
-    /// Bytes that had been delivered when the newest packet left.
+    /// `delivered` when the newest packet was sent.
     var priorDelivered = 0
-    /// In flight when it left.
+    /// `inFlight` when it was sent.
     var inFlight = 0
     var newlyAcknowledged = 0
     var isApplicationLimited = false
-    /// The round trip of the newest packet, without the wait that the peer tells of; `nil` if it cannot be told.
+    /// The RTT of the newest packet without the peer's acknowledgement delay; `nil` if unknown.
     var roundTrip: Microseconds?
 }
 
-/// How fast the path delivers (section 4.1): bytes that were acknowledged between the departure of a packet and its own
-/// acknowledgement, over the time that this took or the time in which they were sent, whichever is longer. The latter
-/// because acknowledgements come in bunches, which look faster than the path is.
+/// Estimates the delivery rate (section 4.1): bytes acknowledged between a packet's departure and its acknowledgement,
+/// over the longer of the acknowledgement and the sending time. The sending time corrects for bunched acknowledgements,
+/// which look faster than the path.
 ///
 ///     sent ──snapshot of what was delivered──▶ packet ──acknowledged──▶ difference ──sample()──▶ rate
 struct DeliveryRate: Hashable, Sendable {
@@ -42,7 +39,7 @@ struct DeliveryRate: Hashable, Sendable {
     private(set) var lost = 0
     private var deliveredAt: Microseconds = 0
     private var firstSentAt: Microseconds = 0
-    /// Until so much is delivered, samples tell of the owner and not of the path (section 4.1.1.3); 0 if they do not.
+    /// Samples are application-limited until this much is delivered (section 4.1.1.3); 0 if they are not.
     private var limitedUntil = 0
 
     private struct Newest: Hashable {
@@ -51,14 +48,12 @@ struct DeliveryRate: Hashable, Sendable {
         let sendElapsed: Microseconds
         let acknowledgementElapsed: Microseconds
     }
-    /// Of the acknowledgement that is being read.
     private var newest: Newest?
     private var newlyAcknowledged = 0
 
     var isApplicationLimited: Bool { limitedUntil > 0 }
 
-    /// A packet leaves (section 4.1.2.2).
-    /// - Parameter inFlight: before it.
+    /// A packet was sent (section 4.1.2.2), with `inFlight` bytes before it.
     mutating func sent(_ byteCount: Int, inFlight: Int, at now: Microseconds) -> PacketDelivery {
         if inFlight == 0 {
             firstSentAt = now
@@ -69,7 +64,7 @@ struct DeliveryRate: Hashable, Sendable {
             inFlight: inFlight + byteCount, isApplicationLimited: isApplicationLimited)
     }
 
-    /// A packet has arrived; all of one acknowledgement are told before ``sample(leastInterval:)`` (section 4.1.2.3).
+    /// A packet was acknowledged (section 4.1.2.3). Call for each packet before ``sample(leastInterval:)``.
     mutating func acknowledged(
         _ byteCount: Int, _ packet: PacketDelivery, number: UInt64, sentAt: Microseconds, at now: Microseconds
     ) {
@@ -85,8 +80,8 @@ struct DeliveryRate: Hashable, Sendable {
 
     mutating func lost(_ byteCount: Int) { lost += byteCount }
 
-    /// What the acknowledgement says that has been read; `nil` if it brought nothing new.
-    /// - Parameter leastInterval: the shortest round trip there was: what took less tells nothing.
+    /// The sample of the processed acknowledgement; `nil` if it acknowledged nothing new.
+    /// - Parameter leastInterval: the minimum RTT: a shorter interval gives no rate.
     mutating func sample(leastInterval: Microseconds) -> RateSample? {
         if limitedUntil > 0, delivered > limitedUntil { limitedUntil = 0 }
         guard let newest else { return nil }
@@ -104,6 +99,6 @@ struct DeliveryRate: Hashable, Sendable {
         return sample
     }
 
-    /// The path could have carried more than there was (section 4.1.2.4).
+    /// Section 4.1.2.4.
     mutating func markApplicationLimited(inFlight: Int) { limitedUntil = max(1, delivered + inFlight) }
 }

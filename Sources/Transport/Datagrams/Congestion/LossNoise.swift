@@ -1,15 +1,14 @@
-/// The share of bytes that the path loses although it has no queue, as radio does: what is lost beyond it is congestion.
+/// The share of bytes that the path loses without a queue, as radio does. Only loss beyond it counts as congestion.
 ///
-/// Not in draft-ietf-ccwg-bbr-06, whose loss threshold takes more than 2 % of such loss for congestion, and whose
-/// short-term bounds shrink with each round in which anything is lost. Only rounds count in which we did not try for more, and in
-/// which round trips were as short as they ever are: a queue that overflows shows in them. One that is too short to show
-/// is what ``most`` is for.
+/// Not in draft-ietf-ccwg-bbr-06, whose threshold treats more than 2 % of such loss as congestion, and whose short-term
+/// bounds shrink with each lossy round. Only rounds without a probe and with minimal RTTs count, because an overflowing
+/// queue raises RTTs. ``most`` covers queues too short to show.
 struct LossNoise: Hashable, Sendable {
-    /// More than this is never taken for noise.
+    /// Upper bound of noise.
     static let most = 0.1
-    /// What a round weighs in the next.
+    /// Weight of the previous rounds.
     private static let memory = 15.0 / 16
-    /// Standard deviations in which chance is not taken for congestion.
+    /// Standard deviations of random loss that are tolerated.
     private static let deviations = 2.0
 
     private var lost = 0.0
@@ -18,13 +17,12 @@ struct LossNoise: Hashable, Sendable {
     /// 0…``most``.
     var share: Double { sent > 0 ? lost / sent : 0 }
 
-    /// A round without a queue.
     mutating func learn(lost: Double, sent: Double) {
         self.lost = self.lost * Self.memory + min(lost, Self.most * sent)
         self.sent = self.sent * Self.memory + sent
     }
 
-    /// Of so many bytes those that noise loses, and `threshold` of them, or what chance adds if that is more.
+    /// Tolerated loss of `byteCount` bytes: noise plus the larger of `threshold` and the chance deviation.
     func tolerated(in byteCount: Double, datagram: Double, threshold: Double) -> Double {
         let packets = byteCount / datagram
         let deviation = (share * (1 - share) * packets).squareRoot() * datagram

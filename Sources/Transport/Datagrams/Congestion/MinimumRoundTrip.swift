@@ -1,17 +1,16 @@
-/// The round trip of the path without its queues, and when to empty them to see it (draft-ietf-ccwg-bbr-06, section
-/// 5.3.4.3).
+/// The RTT without queues, and when to drain the queue to measure it (draft-ietf-ccwg-bbr-06, section 5.3.4.3).
 struct MinimumRoundTrip: Hashable, Sendable {
     /// BBR.MinRTTFilterLen and BBR.ProbeRTTInterval.
     private static let memory: Microseconds = 10_000_000
     private static let interval: Microseconds = 5_000_000
 
-    /// The least of the last 10 s; `nil` before the first.
+    /// Minimum of the last 10 s; `nil` before the first sample.
     private(set) var value: Microseconds?
     private var valueAt: Microseconds
-    /// The least of the last 5 s.
+    /// Minimum of the last 5 s.
     private var recent: Microseconds
     private var recentAt: Microseconds
-    /// Nothing as short has been seen for 5 s (BBR.probe_rtt_expired).
+    /// No RTT as short was seen for 5 s (BBR.probe_rtt_expired).
     private(set) var isStale = false
 
     init(_ value: Microseconds? = nil, at now: Microseconds) {
@@ -32,6 +31,6 @@ struct MinimumRoundTrip: Hashable, Sendable {
         valueAt = recentAt
     }
 
-    /// The queue has been emptied: not again before 5 s.
+    /// The queue was drained: the next probe is at least 5 s away.
     mutating func probed(at now: Microseconds) { recentAt = now }
 }

@@ -1,7 +1,6 @@
-/// Spreads what is sent over the time (draft-ietf-ccwg-bbr-06, section 5.6.2): a bucket of bytes that fills as time goes by,
-/// at the rate that ``Congestion`` says.
+/// A token bucket that paces packets at the rate of ``Congestion`` (draft-ietf-ccwg-bbr-06, section 5.6.2).
 struct Pacer: Hashable, Sendable {
-    /// Bytes that may leave at once after a pause (RFC 9002, section 7.7: no more than a first flight).
+    /// Burst after a pause (RFC 9002, section 7.7: at most an initial flight).
     private static let datagramsAtOnce = 10.0
 
     private var bytes: Double
@@ -12,7 +11,7 @@ struct Pacer: Hashable, Sendable {
         last = now
     }
 
-    /// When the next datagram may leave: `now`, or when a quantum of them may.
+    /// When the next datagram may leave: `now`, or when a quantum of tokens is available.
     mutating func next(_ congestion: Congestion, at now: Microseconds) -> Microseconds {
         let rate = congestion.pacingRate
         let most = max(Self.datagramsAtOnce * congestion.datagram, 2 * congestion.quantum)

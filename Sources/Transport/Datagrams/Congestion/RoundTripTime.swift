@@ -1,17 +1,16 @@
-/// The estimate of the round trip (RFC 9002, section 5).
+/// The RTT estimate (RFC 9002, section 5).
 struct RoundTripTime: Hashable, Sendable {
     private let initial: Microseconds
     private(set) var latest: Microseconds = 0
-    /// The same without the wait that the peer tells of, as far as it is believed.
+    /// `latest` less the peer's acknowledgement delay, within the trusted bounds.
     private(set) var adjusted: Microseconds = 0
     private(set) var minimum: Microseconds = 0
     private(set) var smoothed: Microseconds
     private(set) var variation: Microseconds
     private(set) var hasSample = false
-    /// When the first sample was taken.
     private(set) var firstSampleAt: Microseconds?
 
-    /// The least that a timer can tell apart (section 6.1.2).
+    /// Timer granularity (section 6.1.2).
     static let granularity: Microseconds = 1_000
 
     init(initial: Microseconds) {
@@ -22,7 +21,7 @@ struct RoundTripTime: Hashable, Sendable {
 
     /// - Parameters:
     ///   - sample: from sending the largest acknowledged packet to its acknowledgement.
-    ///   - delay: how long the peer says it has waited, already clamped to what it may.
+    ///   - delay: the peer's acknowledgement delay, already clamped.
     mutating func sample(_ sample: Microseconds, delay: Microseconds, at now: Microseconds) {
         let sample = max(1, sample)
         latest = sample
@@ -46,6 +45,6 @@ struct RoundTripTime: Hashable, Sendable {
         smoothed + max(4 * variation, Self.granularity) + acknowledgementDelay
     }
 
-    /// How long after a later packet's acknowledgement a packet counts as lost (section 6.1.2).
+    /// A packet is lost this long after a later packet's acknowledgement (section 6.1.2).
     var lossDelay: Microseconds { max(9 * max(latest, smoothed) / 8, Self.granularity) }
 }

@@ -1,9 +1,9 @@
-/// How many handshakes of responders may be in flight, in all and from one network.
+/// Limits the responder handshakes in flight, in total and per source network.
 struct HandshakeAdmission: Sendable {
     private let limit: Int
     private let limitPerNetwork: Int
     private(set) var inFlight = 0
-    /// `nil` stands for whatever has no network.
+    /// The key `nil` is for addresses without a network.
     private var byNetwork: [DatagramAddress.Network?: Int] = [:]
 
     init(limit: Int, perNetwork: Int) {
@@ -11,7 +11,7 @@ struct HandshakeAdmission: Sendable {
         limitPerNetwork = perNetwork
     }
 
-    /// - Returns: why another may not begin.
+    /// - Returns: why no further handshake may begin; `nil` if it may.
     mutating func begin(_ network: DatagramAddress.Network?) -> Rejection? {
         guard inFlight < limit else { return .tooManyHandshakes }
         guard byNetwork[network, default: 0] < limitPerNetwork else { return .tooManyFromPrefix }
@@ -20,7 +20,7 @@ struct HandshakeAdmission: Sendable {
         return nil
     }
 
-    /// One that ``begin(_:)`` let go on has come to its end.
+    /// Call at the end of each handshake that ``begin(_:)`` admitted.
     mutating func finish(_ network: DatagramAddress.Network?) {
         inFlight -= 1
         let count = byNetwork[network, default: 1] - 1
@@ -28,17 +28,15 @@ struct HandshakeAdmission: Sendable {
     }
 }
 
-/// How many knocks are read.
 struct KnockAdmission {
     private let limits: DatagramLimits
     private var knocks = 0
-    /// Of this second; no more entries than knocks.
+    /// Knocks of the current second. Bounded by the total.
     private var knocksOf: [DatagramAddress.Network: Int] = [:]
     private var knocksSince: Microseconds = 0
 
     init(limits: DatagramLimits) { self.limits = limits }
 
-    /// Whether another knock may be read now.
     mutating func take(of network: DatagramAddress.Network, at now: Microseconds) -> Bool {
         if now - knocksSince >= 1_000_000 {
             knocksSince = now

@@ -1,18 +1,17 @@
 import Crypto
 
-/// Where datagrams come from and go to. The shell makes them of socket addresses; here they are compared, counted by
-/// network and authenticated in cookies.
+/// Source or destination of a datagram. The shell converts it from socket addresses.
 package struct DatagramAddress: Hashable, Sendable {
-    /// The 16 bytes of the IPv6 address, or of the IPv4-mapped one, big-endian.
+    /// The 16 bytes of the IPv6 or IPv4-mapped address, big-endian.
     package let high: UInt64
     package let low: UInt64
     package let port: UInt16
     /// The interface of a link-local address.
     package let scope: UInt32
-    /// The shell's name for its own socket: an answer leaves by the one that the question came by.
+    /// The shell's socket number: a reply leaves by the socket at which the datagram arrived.
     package let socket: UInt32
-    /// The shell's name for the address of the machine that it came to, so that an answer leaves from there; 0 leaves the
-    /// choice to the system. A hint, no part of what the address is.
+    /// The shell's number of the local address at which a datagram arrived, as the source of replies; 0 lets the system
+    /// choose. A hint that takes no part in equality.
     package var local: UInt32 = 0
 
     package init(high: UInt64, low: UInt64, port: UInt16, scope: UInt32 = 0, socket: UInt32 = 0) {
@@ -41,15 +40,13 @@ package struct DatagramAddress: Hashable, Sendable {
         hasher.combine(socket)
     }
 
-    /// The IPv4 address, if it is one.
     package var v4: UInt32? { high == 0 && low >> 32 == 0xffff ? UInt32(truncatingIfNeeded: low) : nil }
 
-    /// Whether it never leaves the machine.
     package var isLoopback: Bool { v4.map { $0 >> 24 == 127 } ?? (high == 0 && low == 1) }
 
     /// A /24 of IPv4 or a /48 of IPv6.
     package struct Network: Hashable, Sendable {
-        /// No two networks have one.
+        /// Unique.
         let number: UInt64
 
         package init(_ address: DatagramAddress) {
@@ -57,7 +54,7 @@ package struct DatagramAddress: Hashable, Sendable {
         }
     }
 
-    /// All of it, for a cookie.
+    /// The input of a cookie's MAC.
     var bytes: [UInt8] {
         bigEndian(high) + bigEndian(low) + bigEndian(UInt64(port) << 32 | UInt64(scope)) + bigEndian(UInt64(socket))
     }
@@ -76,8 +73,7 @@ extension [UInt8] {
         }
     }
 
-    /// Eight bytes from `index` on.
-    /// - Precondition: they are there.
+    /// - Precondition: eight bytes follow from `index`.
     func bigEndian(at index: Int) -> UInt64 {
         var number: UInt64 = 0
         for offset in 0..<8 { number = number << 8 | UInt64(self[index + offset]) }

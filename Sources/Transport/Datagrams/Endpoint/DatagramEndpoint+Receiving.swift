@@ -1,10 +1,10 @@
 import Crypto
 
 extension DatagramEndpoint {
-    /// Most answers to handshakes that wait for the owner to send them.
+    /// Most handshake replies that wait for the owner to send them.
     private static let replyCount = 1_024
 
-    /// A datagram has come. One that is not for us, or not good, is dropped and counted.
+    /// Processes a datagram. A foreign or invalid one is dropped and counted.
     package func receive(_ datagram: consuming [UInt8], from address: DatagramAddress, at now: Microseconds) {
         guard let packet = DatagramPacket(copy datagram) else { return reject(.unknownProtocol) }
         switch packet {
@@ -62,7 +62,7 @@ extension DatagramEndpoint {
 
     private func reply(_ transmit: DatagramTransmit) { if replies.count < Self.replyCount { replies.append(transmit) } }
 
-    /// Answers a knock, with no more bytes than it had.
+    /// Answers a knock. The answer may not be longer than the knock.
     package func answer(_ knock: DatagramKnock, with sealed: [UInt8]?) {
         let answer = sealed ?? []
         guard answer.count <= knock.sealed.count else { return }
@@ -92,12 +92,12 @@ extension DatagramEndpoint {
         touch(receiver)
     }
 
-    /// What costs least is asked first, and nothing is computed before all of it is answered.
+    /// Runs the cheapest check first, and computes nothing before all checks pass.
     private func receiveDial(
         _ name: ResponderHandshake.Name, _ token: [UInt8], _ cookie: [UInt8], _ actOne: [UInt8], _ now: Microseconds
     ) {
         if let id = answering[name] {
-            // A link that is open already has no more to say to this.
+            // The link is already open: ignore the repetition.
             guard case .answering(let handshake)? = connections[id] else { return }
             if let again = handshake.repeated(actOne, at: now) { reply(again) }
             return
@@ -135,11 +135,11 @@ extension DatagramEndpoint {
 
     private func receiveFinish(_ id: UInt64, _ actThree: [UInt8], _ address: DatagramAddress, _ now: Microseconds) {
         guard case .answering(let handshake)? = connections[id] else {
-            // A repetition, if there is a link: its first packet is sent again until it arrives.
+            // A repetition if the link exists: its first packet is retransmitted until it arrives.
             if connections[id] == nil { reject(.unknownConnection) }
             return
         }
-        // Act 2 went to this address: whoever finishes from it is there.
+        // Act 2 went to this address, so the dialer receives there.
         guard address == handshake.name.address else { return reject(.unknownConnection) }
         switch handshake.receiveFinish(actThree, source: source, at: now) {
         case .refused(let error): reject(.handshake(error))

@@ -2,10 +2,10 @@ import Crypto
 import DequeModule
 import HeapModule
 
-/// All links over datagrams of one owner: told what came from where and what time it is, it says what is to be sent, what
-/// has happened, and when it wants to be told the time again. It has no socket, no clock and no randomness of its own.
+/// All UDP links of one owner, without I/O: it gets datagrams and the time, and returns datagrams, events and its next
+/// deadline. It has no socket, clock or randomness of its own.
 ///
-/// After each call the owner takes ``nextEvent()`` and ``poll(at:)`` until there are no more.
+/// After each call the owner drains ``nextEvent()`` and ``poll(at:)``.
 ///
 ///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ QueryHandshake
 ///                          observe ─▶ token? load? an answer     punch ─▶ Punching
@@ -35,30 +35,30 @@ package final class DatagramEndpoint {
 
     /// By our connection id.
     var connections: [UInt64: Connection] = [:]
-    /// The owner's number of each connection, and back.
+    /// The owner's number of each connection, and the reverse.
     var numbers: [UInt64: UInt64] = [:]
     var ids: [UInt64: UInt64] = [:]
     var answering: [ResponderHandshake.Name: UInt64] = [:]
-    /// Route and token of links, to be told with their opening, and the name under which each was answered.
+    /// The handshake name under which each incoming link was answered.
     var names: [UInt64: ResponderHandshake.Name] = [:]
     private var nextNumber: UInt64
 
     private var alarms = Heap<Alarm>()
     private var alarmOf: [UInt64: Microseconds] = [:]
-    /// Connections that may have something to send, each once.
+    /// Connections that may have data to send, without duplicates.
     private var ready: Deque<UInt64> = []
     private var isReady: Set<UInt64> = []
-    /// Datagrams the first connection in `ready` has sent in its turn.
+    /// Datagrams that the first connection in `ready` has sent in its turn.
     private var turn = 0
     var replies: Deque<DatagramTransmit> = []
-    /// Those that expect packets with a nonce: two, if both ends are ours.
+    /// Connections that expect punch packets with a nonce: two, if both ends are ours.
     private(set) var punchers: [[UInt8]: [UInt64]] = [:]
     private var punches = 0
     var events: Deque<DatagramEvent> = []
 
     /// - Parameters:
     ///   - cookieKey: 32 random bytes.
-    ///   - firstNumber: of what follows from the calls, and of the links of others.
+    ///   - firstNumber: first number for calls and incoming links.
     package init(
         limits: DatagramLimits = DatagramLimits(), cookieKey: consuming SecretBytes, source: DatagramSource,
         firstNumber: UInt64 = 1
@@ -71,14 +71,13 @@ package final class DatagramEndpoint {
         knockAdmission = KnockAdmission(limits: limits)
     }
 
-    /// Dials, handshakes and links, lingering ones included.
     package var connectionCount: Int { connections.count }
     package var handshakesInFlight: Int { handshakes.inFlight }
 
     // MARK: The owner's side
 
-    /// Dials. Either `opened` with this number follows, or `dialFailed`.
-    /// - Parameter taken: a number of ``takeNumber()``; a new one by default.
+    /// Dials. `opened` or `dialFailed` with this number follows.
+    /// - Parameter taken: from ``takeNumber()``; a new number by default.
     @discardableResult package func dial(_ dial: DatagramDial, number taken: UInt64? = nil, at now: Microseconds)
         -> UInt64
     {
@@ -96,16 +95,15 @@ package final class DatagramEndpoint {
         return number
     }
 
-    /// Dials that are under way.
     var dials: [UInt64] {
         numbers.filter { if case .dialing? = connections[$0.key] { true } else { false } }.values.sorted()
     }
 
-    /// Gives a dial up. Nothing happens to a link that is already open.
+    /// Cancels a dial. Has no effect on an open link.
     package func cancelDial(_ number: UInt64, at now: Microseconds) {
         guard let id = ids[number], case .dialing(let dialing)? = connections[id] else { return }
         if let link = dialing.cancel() {
-            // The owner hears nothing of it any more.
+            // The owner gets no more events of it.
             numbers[id] = nil
             ids[number] = nil
             connections[id] = .link(link)
@@ -117,8 +115,7 @@ package final class DatagramEndpoint {
         events.append(.dialFailed(number, .cancelled))
     }
 
-    /// Delivers sealed bytes without a handshake. `knockEnded` with this number follows.
-    /// - Parameter sealed: 1…1,024 bytes.
+    /// Delivers 1…1,024 sealed bytes without a handshake. `knockEnded` with this number follows.
     package func knock(_ sealed: [UInt8], token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
         let number = takeNumber()
         guard connections.count < limits.connectionCount, (1...DatagramPacket.knockByteCount).contains(sealed.count)
@@ -133,7 +130,7 @@ package final class DatagramEndpoint {
         return number
     }
 
-    /// Asks from where the other side sees us. `observed` with this number follows.
+    /// Asks a peer for our address as it sees it. `observed` with this number follows.
     package func observe(token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
         let number = takeNumber()
         guard connections.count < limits.connectionCount else {
@@ -146,7 +143,7 @@ package final class DatagramEndpoint {
         return number
     }
 
-    /// Sends packets through our own NAT, and tells with `punched` of those that come from the other side. Ends by itself.
+    /// Punches through our own NAT, and reports the peer's packets by `punched`. Ends by itself.
     /// - Parameters:
     ///   - nonce: 16 bytes that both sides know.
     ///   - addresses: the first eight are used.
@@ -168,14 +165,13 @@ package final class DatagramEndpoint {
         return link
     }
 
-    /// Puts a message behind those that wait on the link.
     package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(DatagramLink.SendError) {
         guard let id = ids[number], case .link(let link)? = connections[id] else { throw .closed }
         defer { touch(id) }
         try link.send(message, at: now)
     }
 
-    /// The next message of a link; `nil` if there is none. Reading gives the peer room for more.
+    /// The next message of a link, or `nil`. Reading extends the peer's credit.
     package func read(_ number: UInt64, at now: Microseconds) -> [UInt8]? {
         guard let id = ids[number], case .link(let link)? = connections[id] else { return nil }
         let message = link.read(at: now)
@@ -183,7 +179,7 @@ package final class DatagramEndpoint {
         return message
     }
 
-    /// Lets a peer whom the owner knows send more at once than a stranger.
+    /// Trusts the peer: it may send more at once than a stranger.
     package func welcome(_ number: UInt64) { withLink(number) { $0.welcome() } }
 
     /// Closes without losing a message of either side.
@@ -191,12 +187,11 @@ package final class DatagramEndpoint {
         withLink(number) { $0.close(reason, at: now) }
     }
 
-    /// Closes now.
     package func abort(_ number: UInt64, _ reason: LinkCloseReason = .requested, at now: Microseconds) {
         withLink(number) { $0.abort(reason, at: now) }
     }
 
-    /// The machine's own addresses have changed: every peer is shown the new one.
+    /// Our own addresses changed: validates the path of every link again.
     package func networkChanged(at now: Microseconds) {
         for id in connections.keys.sorted() {
             guard case .link(let link)? = connections[id] else { continue }
@@ -221,7 +216,6 @@ package final class DatagramEndpoint {
         return nextNumber
     }
 
-    /// An id that no other connection has.
     func freshID() -> UInt64 {
         while true {
             let id = source.randomNumber()
@@ -250,8 +244,7 @@ package final class DatagramEndpoint {
         if let name = names.removeValue(forKey: id) { answering[name] = nil }
     }
 
-    /// Something has happened to a connection: its events are taken, it may have something to send, and its deadline may
-    /// have moved.
+    /// Call after each change of a connection: takes its events, queues it for sending and updates its alarm.
     func touch(_ id: UInt64) {
         collect(id)
         guard connections[id] != nil else { return }
@@ -268,7 +261,7 @@ package final class DatagramEndpoint {
             case (.writable, let number?): events.append(.writable(number))
             case (.pathChanged(let address), let number?): events.append(.pathChanged(number, address))
             case (.closed(let reason), let number?): events.append(.closed(number, reason))
-            // Of a dial that was given up.
+            // Events of a cancelled dial.
             case (.readable, nil), (.writable, nil), (.pathChanged, nil), (.closed, nil): break
             }
         }
@@ -291,13 +284,12 @@ package final class DatagramEndpoint {
         guard let time, alarmOf[id] != time else { return }
         alarmOf[id] = time
         alarms.insert(Alarm(time: time, id: id))
-        // Alarms that were moved stay in the heap until their time; not more of them than this.
+        // Stale alarms stay in the heap until due, at most this many.
         if alarms.count > 4 * connections.count + 64 {
             alarms = Heap(alarmOf.map { Alarm(time: $0.value, id: $0.key) })
         }
     }
 
-    /// When ``timeout(at:)`` is due; `nil` if never.
     package var nextDeadline: Microseconds? {
         while let alarm = alarms.min {
             if alarmOf[alarm.id] == alarm.time { return alarm.time }
@@ -306,7 +298,7 @@ package final class DatagramEndpoint {
         return nil
     }
 
-    /// It is that late. Earlier than ``nextDeadline`` it does nothing.
+    /// Has no effect before ``nextDeadline``.
     package func timeout(at now: Microseconds) {
         var due: [UInt64] = []
         while let alarm = alarms.min, alarm.time <= now {
@@ -355,7 +347,7 @@ package final class DatagramEndpoint {
 
     // MARK: Sending
 
-    /// The next datagram that may leave now. The connections take turns.
+    /// The next datagram to send now. Connections take turns.
     package func poll(at now: Microseconds) -> DatagramTransmit? {
         if let reply = replies.popFirst() { return reply }
         while let id = ready.first {
@@ -377,7 +369,7 @@ package final class DatagramEndpoint {
                 turn = 0
                 ready.removeFirst()
                 isReady.remove(id)
-                // It has had its turn, and wants another; or it has no more, and its deadline is known only now.
+                // After a full turn, queue the connection again. Otherwise its deadline is known only now.
                 if transmit != nil {
                     touch(id)
                 } else {

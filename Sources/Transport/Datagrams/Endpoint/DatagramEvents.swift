@@ -1,17 +1,14 @@
 import Crypto
 
-/// What the core needs and must not make itself.
 package struct DatagramSource {
-    /// That many random bytes, for connection ids and challenges.
     package var randomBytes: (Int) -> [UInt8]
     /// A fresh key for each handshake.
     package var makeEphemeral: () -> SecretKey
-    /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. May derive a key: asked when `isKnown` has said so
-    /// and the load allows it.
+    /// The route of a 16-byte token, or `nil`. May derive a key: called only after `isKnown` and the load limits.
     package var route: ([UInt8]) -> RouteMatch?
-    /// Whether `route` may lead somewhere. One probe of a dictionary.
+    /// Whether `route` may find a route. An unknown token costs one dictionary lookup.
     package var isKnown: ([UInt8]) -> Bool
-    /// Whether a knock with this token of 16 bytes is to be read. One probe of a dictionary.
+    /// Whether to read a knock with this token of 16 bytes. An unknown token costs one dictionary lookup.
     package var acceptsKnock: ([UInt8]) -> Bool
 
     package init(
@@ -29,18 +26,15 @@ package struct DatagramSource {
     func randomNumber() -> UInt64 { randomBytes(8).reduce(0) { $0 << 8 | UInt64($1) } }
 }
 
-/// What a dial needs to know.
 package struct DatagramDial {
     package let address: DatagramAddress
     /// 16 bytes.
     package let token: [UInt8]
-    /// Our inbox, shown in act 3.
     package let identity: IdentityKey
-    /// Whom we mean to reach.
     package let remote: PublicKey
-    /// The owner's name for the route; handed back with the link.
+    /// The owner's identifier of the route, returned with the link.
     package let route: UInt64
-    /// Through a NAT that may not let it in yet: asked more often, five times in all.
+    /// The peer's NAT may not be open yet: sends act 1 more often, five times in all.
     package var isPunching = false
 
     package init(address: DatagramAddress, token: [UInt8], identity: IdentityKey, remote: PublicKey, route: UInt64) {
@@ -52,9 +46,8 @@ package struct DatagramDial {
     }
 }
 
-/// An open link, as its owner is told of it.
 package struct DatagramOpening: Hashable, Sendable {
-    /// Names the link within its endpoint; a dial has the same number.
+    /// Identifies the link within its endpoint; equals the dial's number.
     package let number: UInt64
     package let peer: AuthenticatedPeer
     package let route: UInt64
@@ -64,7 +57,7 @@ package struct DatagramOpening: Hashable, Sendable {
 }
 
 extension LinkCloseReason {
-    /// As the peer is told. It believes none of it: each is a close.
+    /// The code sent to the peer. The peer does not trust it: every code is just a close.
     var code: UInt8 {
         switch self {
         case .requested, .closedByPeer, .connectionLost, .unacknowledged: 0
@@ -78,21 +71,18 @@ extension LinkCloseReason {
     }
 }
 
-/// Why a dial of ours came to nothing.
 package enum DatagramDialFailure: Error, Hashable, Sendable {
-    /// No answer to act 1: nobody there, not the inbox we expect, or it does not know the token. Silence is all there is.
+    /// No answer to act 1: the node is down, is not the expected inbox, or does not know the token.
     case noAnswer
-    /// Act 2 came, but after act 3 nothing: we are not welcome, or the way is gone.
+    /// Act 2 came, but no answer to act 3: the peer rejects us, or the path is gone.
     case noConfirmation
-    /// We dialled ourselves.
     case reflection
     /// ``DatagramLimits/connectionCount`` is reached.
     case tooManyConnections
-    /// We gave up.
     case cancelled
 }
 
-/// Somebody's knock, to be answered with ``DatagramEndpoint/answer(_:with:)``.
+/// An incoming knock, to be answered with ``DatagramEndpoint/answer(_:with:)``.
 package struct DatagramKnock: Hashable, Sendable {
     package let token: [UInt8]
     package let sealed: [UInt8]
@@ -100,34 +90,29 @@ package struct DatagramKnock: Hashable, Sendable {
     let asker: UInt64
 }
 
-/// What an endpoint tells its owner.
 package enum DatagramEvent: Hashable, Sendable {
-    /// The responder has answered a dial with this token; act 3 has not left yet.
+    /// An authentic act 2 with this token arrived; act 3 is not sent yet.
     case answered(UInt64, token: [UInt8])
     case opened(DatagramOpening)
-    /// There are messages to be read.
     case readable(UInt64)
-    /// A link that was not writable is so again.
     case writable(UInt64)
-    /// The peer's address has changed, and the new one is proved.
+    /// The peer has a new, validated address.
     case pathChanged(UInt64, DatagramAddress)
-    /// The last that is heard of a link.
+    /// The last event of a link.
     case closed(UInt64, LinkCloseReason)
-    /// The last that is heard of a dial that did not open a link.
+    /// The last event of a failed dial.
     case dialFailed(UInt64, DatagramDialFailure)
-    /// Somebody knocks.
     case knocked(DatagramKnock)
-    /// The last that is heard of a knock of ours: the answer, empty for none; `nil` if nobody has heard it.
+    /// The last event of our knock: the answer, empty for none; `nil` if the knock did not arrive.
     case knockEnded(UInt64, [UInt8]?)
-    /// From where the other side sees us; `nil` if it has not said so. The last that is heard of the question.
+    /// The last event of an address query: our address as the peer sees it; `nil` without an answer.
     case observed(UInt64, DatagramAddress?)
-    /// A packet of the other side has come through, from there.
+    /// A punch packet of the peer arrived from this address.
     case punched(UInt64, DatagramAddress)
-    /// For counting only.
+    /// For counters only.
     case rejected(Rejection)
 }
 
-/// A datagram to be sent.
 package struct DatagramTransmit: Hashable, Sendable {
     package let address: DatagramAddress
     package let bytes: [UInt8]

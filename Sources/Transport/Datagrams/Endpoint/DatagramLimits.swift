@@ -1,19 +1,18 @@
-/// Time of a monotonic clock, in microseconds, and differences of it. Where the clock starts is the caller's affair.
+/// Monotonic time in microseconds, or a difference of such times. The caller chooses the zero point.
 package typealias Microseconds = Int64
 
 /// Bounds of links over UDP. Times are in microseconds.
 package struct DatagramLimits: Sendable {
-    // MARK: Specification (protocol, section 2)
+    // MARK: Specification (Links.md, "Limits before authentication"; DatagramLinks.md)
 
-    /// From our last act to the next one of the other side.
+    /// From our last act to the peer's next one.
     package var actTimeout: Microseconds = 5_000_000
     /// From the first datagram to the open link.
     package var handshakeTimeout: Microseconds = 10_000_000
-    /// Handshakes of responders in flight.
     package var handshakesInFlight = 256
     /// The same from one /24 (IPv4) or /48 (IPv6).
     package var handshakesPerPrefix = 8
-    /// Bytes of a datagram as long as no probe has shown that more gets through.
+    /// Datagram size in bytes until a probe shows that larger ones get through.
     package var datagramByteCount = 1_200
     /// Age at which a link's keys are replaced.
     package var rekeyAfter: Microseconds = 120_000_000
@@ -22,80 +21,79 @@ package struct DatagramLimits: Sendable {
 
     // MARK: RFC 9002
 
-    /// How long an acknowledgement may wait (section 6.2.1; RFC 9000, section 18.2).
+    /// Longest delay of an acknowledgement (section 6.2.1; RFC 9000, section 18.2).
     package var acknowledgementDelay: Microseconds = 25_000
-    /// Packets that ask for an acknowledgement after which one leaves at once (RFC 9000, section 13.2.2).
+    /// Ack-eliciting packets after which an acknowledgement leaves at once (RFC 9000, section 13.2.2).
     package var packetsPerAcknowledgement = 2
-    /// The round trip that is assumed before one is measured (section 6.2.2).
+    /// The RTT assumed before the first measurement (section 6.2.2).
     package var initialRoundTrip: Microseconds = 333_000
 
     // MARK: Implementation
 
-    /// Handshakes in flight beyond which a dialer has to show a cookie first.
+    /// Handshakes in flight beyond which a dialer must show a cookie.
     package var handshakesBeforeCookie = 64
-    /// Ways through NATs that are made at a time.
+    /// Hole punching attempts at a time.
     package var punches = 64
-    /// Knocks that are read in a second, and questions where the asker is seen; a knock costs its reader at least the
-    /// opening of a seal.
+    /// Knocks and address queries read per second; reading a knock costs at least one AEAD opening.
     package var knocksPerSecond = 256
-    /// The same of one /24 or /48, so that nobody who repeats what it has overheard keeps all others from being read.
+    /// The same from one /24 or /48, so that a replaying attacker cannot block all other senders.
     package var knocksPerPrefix = 32
-    /// A cookie is good for one to two of these.
+    /// A cookie is valid for one to two periods.
     package var cookiePeriod: Microseconds = 30_000_000
     /// Links, dials and handshakes together.
     package var connectionCount = 16_384
-    /// Bytes of the largest datagram that is probed for; the socket knows. Never above 65,507.
+    /// Largest datagram size to probe, in bytes; the socket sets it. Never above 65,507.
     package var largestDatagramByteCount = 1_472
-    /// The same on the machine's own loopback.
+    /// The same on loopback.
     package var largestLoopbackDatagramByteCount = 65_507
-    /// Packets that are noted as received for the next acknowledgement, in ranges.
+    /// Received packet numbers kept for acknowledgements, in ranges.
     package var acknowledgedRanges = 64
-    /// Bytes of a message. That of the frames over TCP, so that a link's owner need not care.
+    /// Largest message in bytes. Equals the largest frame over TCP, so owners need not distinguish carriers.
     package var messageByteCount = 65_535
-    /// Bytes of messages that a peer may have sent and our owner not read, as long as the owner does not know whom it has
-    /// before it. Both sides begin with it, so that it is part of the protocol; a message of any length fits.
+    /// Receive window of an untrusted peer: unread bytes of messages that it may have sent. Part of the protocol: both
+    /// sides begin with it. A message of any length fits.
     package var initialReceiveWindow = 128 << 10
-    /// The same for a peer that is welcome.
+    /// The same for a trusted peer.
     package var receiveWindow = 1 << 20
-    /// The same once the peer and our owner have shown that they are fast. Less than ``outboundByteCount`` of the peer.
+    /// The same for a fast trusted peer after auto-tuning. Less than ``outboundByteCount`` of the peer.
     package var largestReceiveWindow = 6 << 20
-    /// Pieces with gaps between them in which these bytes may come.
+    /// Pieces with gaps between them in the receive window.
     package var receivedRanges = 1_024
-    /// Bytes of messages that wait to be sent or acknowledged beyond which a link is closed.
+    /// Unsent and unacknowledged bytes beyond which a link is closed.
     package var outboundByteCount = 8 << 20
-    /// The same, beyond which a link is not writable.
+    /// Unsent bytes beyond which a link is not writable.
     package var outboundHighWater = 256 << 10
-    /// The same, at which a link is writable again.
+    /// Unsent bytes at which a link becomes writable again.
     package var outboundLowWater = 64 << 10
-    /// Bytes in flight beyond which the congestion window does not grow.
+    /// Upper bound of the congestion window in bytes.
     package var largestWindow = 16 << 20
-    /// How long nothing authentic may come from a peer, or nothing that we sent be acknowledged, before the link is lost.
+    /// The link is lost after this time without an authentic packet or without an acknowledgement of our data.
     package var silence: Microseconds = 30_000_000
-    /// How long nothing may come before we ask whether the peer is there.
+    /// Idle time before a keep-alive ping.
     package var keepAlive: Microseconds = 10_000_000
-    /// From the request to close to the end, for messages still on their way in either direction.
+    /// From the request to close to the end, for messages in transit in either direction.
     package var closeTimeout: Microseconds = 5_000_000
-    /// Age at which a link whose keys have not been replaced is closed.
+    /// A link whose keys have not been replaced is closed at this age.
     package var rekeyDeadline: Microseconds = 180_000_000
-    /// Packets of one direction at which such a link is closed.
+    /// The same in packets of one direction.
     package var rekeyPacketDeadline: UInt64 = (1 << 20) + (1 << 16)
-    /// How much later than the dialer the responder replaces the keys, so that they rarely do both.
+    /// Delay of the responder's rekey after the dialer's, so that both rarely rekey at once.
     package var rekeyStagger: Microseconds = 5_000_000
-    /// Challenges to a new address, and the times between them, doubling from the round trip, before it is given up.
+    /// Challenges to a new address before it is given up. Their interval starts at the RTT and doubles.
     package var pathChallenges = 5
-    /// Answers to challenges that wait to be sent.
+    /// Challenge responses waiting to be sent.
     package var pathResponses = 4
     /// Probes of one datagram size before it is given up (RFC 8899, section 5.1.2).
     package var sizeProbes = 3
-    /// How long after the last probe larger datagrams are tried again (RFC 8899, section 5.1.1).
+    /// Time after the last probe until larger sizes are tried again (RFC 8899, section 5.1.1).
     package var sizeRaiseAfter: Microseconds = 600_000_000
-    /// Timeouts in a row after which datagrams are small again (RFC 8899, section 4.3).
+    /// Consecutive timeouts after which datagrams shrink to ``datagramByteCount`` (RFC 8899, section 4.3).
     package var blackHoleTimeouts = 3
-    /// Timeouts in a row after which they are ``leastDatagramByteCount`` long.
+    /// Consecutive timeouts after which datagrams shrink to ``leastDatagramByteCount``.
     package var shortPathTimeouts = 5
-    /// Bytes of a datagram that IPv4 carries anywhere: 576 less 28 of headers (RFC 1122, section 3.3.3).
+    /// The payload that every IPv4 path carries: 576 less 28 bytes of headers (RFC 1122, section 3.3.3).
     package var leastDatagramByteCount = 548
-    /// Datagrams that one link sends before it is another's turn.
+    /// Datagrams that one link sends before the next link's turn.
     package var burst = 32
 
     package init() {}

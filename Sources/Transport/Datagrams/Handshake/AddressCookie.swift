@@ -1,13 +1,12 @@
 import Crypto
 
-/// What a dialer has to show under load before its handshake costs a curve operation: it proves that the dialer receives
-/// at the address it sends from (as the cookie of WireGuard, and the token of RFC 9000, section 8.1.2). Nothing is
-/// remembered: a MAC over address, dialer's id, token and the time in periods.
+/// A cookie that a dialer must show under load before the responder spends a curve operation. It proves that the dialer
+/// receives at its source address (like WireGuard's cookie and the token of RFC 9000, section 8.1.2). Stateless: a MAC
+/// over address, dialer's id, token and time period.
 struct AddressCookie: ~Copyable {
     private let key: SecretBytes
     private let period: Microseconds
 
-    /// - Precondition: `key` has 32 bytes.
     init(key: consuming SecretBytes, period: Microseconds) {
         precondition(key.byteCount == 32, "the key of a MAC")
         self.key = key
@@ -18,7 +17,7 @@ struct AddressCookie: ~Copyable {
         make(address, dialer, token, bucket: now / period)
     }
 
-    /// Whether the cookie is of this period or of the one before.
+    /// Accepts the current period and the one before.
     borrowing func isValid(
         _ cookie: [UInt8], _ address: DatagramAddress, dialer: UInt64, token: [UInt8], at now: Microseconds
     ) -> Bool {

@@ -1,15 +1,14 @@
 import Crypto
 
-/// A dial of ours, up to the open link.
+/// An outgoing dial until the link is open.
 ///
 ///     asking ──act 2──▶ confirming ──first packet that opens──▶ open (the endpoint takes the link)
 ///     asking ──cookie──▶ asking, with the cookie, at once
 ///     asking, confirming ──5 s in one of them, 10 s in all──▶ failed
-///     asking, confirming ──given up──▶ ended; the responder is told if it may have the link
+///     asking, confirming ──cancelled──▶ ended; closes the link if the responder may have it
 ///
-/// Each act of ours is sent again after 1 s, or after three times the round trip once it is known, and then after twice as
-/// long each time (RFC 9002, section 6.2). The responder repeats act 2 only when it is asked again, so that nobody can
-/// make it send more than it gets.
+/// Each of our acts is retransmitted after 1 s, or three RTTs once the RTT is known, then with doubling intervals (RFC
+/// 9002, section 6.2). The responder repeats act 2 only on request, so it cannot be used for amplification.
 final class Dialing {
     private enum Phase {
         case asking(actOne: [UInt8])
@@ -18,7 +17,6 @@ final class Dialing {
     }
 
     let dial: DatagramDial
-    /// Our connection id.
     let id: UInt64
     private let limits: DatagramLimits
     private var handshake: LinkHandshake?
@@ -31,11 +29,11 @@ final class Dialing {
     private var sends = 0
     private var lastSentAt: Microseconds
     private var owesDatagram = true
-    /// Act 3 has left: the responder may have an open link.
+    /// Act 3 was sent: the responder may have an open link.
     private var hasFinished = false
     private var retransmitAfter: Microseconds
 
-    /// - Throws: ``HandshakeError/reflection`` if the dial is to ourselves.
+    /// - Throws: ``HandshakeError/reflection`` if we dial ourselves.
     init(_ dial: DatagramDial, id: UInt64, ephemeral: consuming SecretKey, limits: DatagramLimits, at now: Microseconds)
         throws(HandshakeError)
     {
@@ -53,10 +51,9 @@ final class Dialing {
         retransmitAfter = dial.isPunching ? 200_000 : 3 * limits.initialRoundTrip
     }
 
-    /// Act 2 has come, and is authentic.
     var isAnswered: Bool { if case .confirming = phase { true } else { false } }
 
-    /// What the failure is called now.
+    /// The failure to report in the current phase.
     var failure: DatagramDialFailure { if case .confirming = phase { .noConfirmation } else { .noAnswer } }
 
     private var giveUpAt: Microseconds { min(actStartedAt + limits.actTimeout, startedAt + limits.handshakeTimeout) }
@@ -89,7 +86,7 @@ final class Dialing {
         }
     }
 
-    /// The responder is under load. One cookie is answered at once, and another when the first has grown old.
+    /// The responder is under load. The dial answers one cookie at once, and one more when the first has expired.
     func receiveCookie(_ cookie: [UInt8], from address: DatagramAddress) {
         guard case .asking = phase, address == dial.address, cookie != self.cookie, cookies < 2 else { return }
         cookies += 1
@@ -97,7 +94,7 @@ final class Dialing {
         owesDatagram = true
     }
 
-    /// - Returns: what is wrong with it; the dial then goes on as if it had not come.
+    /// - Returns: the error of an invalid act 2, which the dial ignores.
     func receiveAnswer(
         _ actTwo: [UInt8], responder: UInt64, from address: DatagramAddress, source: DatagramSource,
         at now: Microseconds
@@ -111,7 +108,7 @@ final class Dialing {
         } catch { return .handshake(error) }
         guard let finished = handshake.take() else { return nil }
         let link = finished.finishForPackets()
-        // Of several askings it is not known which was answered (Karn).
+        // After a retransmission the RTT is ambiguous (Karn's algorithm).
         let roundTrip = sends == 1 ? now - lastSentAt : nil
         phase = .confirming(
             DatagramLink(
@@ -124,16 +121,14 @@ final class Dialing {
         return nil
     }
 
-    /// The dial is given up.
-    /// - Returns: the link that the responder may have by now, to be closed.
+    /// Cancels the dial, and returns the link to close if the responder may have it.
     func cancel() -> DatagramLink? {
         defer { phase = .ended }
         guard case .confirming(let link, _) = phase, hasFinished else { return nil }
         return link
     }
 
-    /// A sealed packet: if it opens, the responder has act 3.
-    /// - Returns: the link that is open now.
+    /// Processes a sealed packet. If it opens, the responder has act 3 and the link is open.
     func receiveSealed(
         _ datagram: consuming [UInt8], epoch: UInt8, number: UInt64, from address: DatagramAddress, at now: Microseconds
     ) -> DatagramLink? {

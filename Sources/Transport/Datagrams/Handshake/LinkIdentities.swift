@@ -1,8 +1,8 @@
 import Crypto
 
-/// The keys by which the two sides of a link show themselves in handshakes for new keys (``Rekeying``). Each side draws
-/// one for the link alone and sends it in sealed packets, right after the handshake that has shown who is there. So an
-/// inbox's own key is not needed, and not held, while its links are open.
+/// The rekey static keys of a link: they authenticate the handshakes of ``Rekeying``. Each side draws one per link and
+/// sends it in sealed packets right after the first handshake. So the inbox's own key is neither needed nor held in
+/// memory while its links are open.
 struct LinkIdentities {
     private enum Sending { case owed, inFlight, acknowledged }
 
@@ -12,10 +12,9 @@ struct LinkIdentities {
 
     var isOwed: Bool { sending == .owed }
 
-    /// Whether each side has the other's.
+    /// Both sides have each other's key.
     var areKnown: Bool { sending == .acknowledged && remote != nil }
 
-    /// Our key, to be sent.
     mutating func send(_ make: () -> SecretKey) -> PublicKey {
         let key = own ?? IdentityKey(make())
         own = key
@@ -26,7 +25,7 @@ struct LinkIdentities {
     mutating func acknowledged() { sending = .acknowledged }
     mutating func lost() { if sending == .inFlight { sending = .owed } }
 
-    /// - Returns: false for what the peer may not send: no key, ours, or another than before.
+    /// - Returns: false for an invalid key, our own, or a different one than before.
     mutating func receive(_ bytes: [UInt8]) -> Bool {
         if let remote { return remote.bytes == bytes }
         guard let key = try? PublicKey(bytes), key != own?.publicKey else { return false }

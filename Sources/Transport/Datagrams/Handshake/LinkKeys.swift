@@ -2,8 +2,8 @@ import Crypto
 
 /// The keys of a link, by epoch.
 ///
-///     current ──offer(…) by who began──▶ current and next ──packet of the next epoch──▶ previous and current
-///     current ──install(…) by who answered──▶ previous and current
+///     current ──offer(…) by the initiator──▶ current and next ──packet of the next epoch──▶ previous and current
+///     current ──install(…) by the responder──▶ previous and current
 ///     previous ──3 probe timeouts after the peer's first packet of the current epoch──▶ wiped
 struct LinkKeys: ~Copyable {
     private struct Epoch: ~Copyable {
@@ -13,7 +13,6 @@ struct LinkKeys: ~Copyable {
         let receiving: PacketCipher
     }
 
-    /// What a packet was opened with.
     enum Opened { case current, previous, next }
 
     private var current: Epoch
@@ -23,7 +22,7 @@ struct LinkKeys: ~Copyable {
     private(set) var since: Microseconds
     private(set) var sentCount: UInt64 = 0
     private(set) var receivedCount: UInt64 = 0
-    /// When the previous keys are wiped, once the peer has been seen to use the current ones.
+    /// When the previous keys are wiped, set once the peer uses the current ones.
     private(set) var discardAt: Microseconds?
 
     init(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
@@ -38,17 +37,17 @@ struct LinkKeys: ~Copyable {
         return link.takeKeys { Epoch(number: number, hash: hash, sending: $0, receiving: $1) }
     }
 
-    /// The epoch with which we send.
+    /// The epoch of packets that we send.
     var epoch: UInt8 { current.number }
-    /// Names the handshake of the current keys, 32 bytes.
+    /// The current keys' handshake hash, 32 bytes.
     var handshakeHash: [UInt8] { current.hash }
-    /// New keys of ours wait for the peer to use them.
+    /// Our next keys await their first use by the peer.
     var awaitsPeer: Bool { next != nil }
 
-    /// We began and know the new keys; the peer does not yet have act 3.
+    /// We are the initiator and know the new keys; the peer does not have act 3 yet.
     mutating func offer(_ link: consuming LinkHandshake.PacketLink) { next = Self.epoch(current.number &+ 1, link) }
 
-    /// We answered and have act 3: we use the new keys from now on.
+    /// We are the responder and have act 3: use the new keys from now on.
     mutating func install(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
         promote(Self.epoch(current.number &+ 1, link), at: now)
         discardAt = nil
@@ -67,8 +66,8 @@ struct LinkKeys: ~Copyable {
     }
 
     /// Opens a packet in place.
-    /// - Parameter keepFor: how long the keys before are kept once the peer uses the new ones.
-    /// - Returns: `nil` if it does not open; nothing has changed then.
+    /// - Parameter keepFor: how long the previous keys are kept once the peer uses the new ones.
+    /// - Returns: `nil` if it does not open; the state is unchanged then.
     mutating func open(
         _ packet: inout [UInt8], epoch: UInt8, number: UInt64, keepFor: Microseconds, at now: Microseconds
     ) -> Opened? {
@@ -102,7 +101,6 @@ struct LinkKeys: ~Copyable {
     }
 }
 
-/// Puts a value in another's place.
 private func exchange<Value: ~Copyable>(_ place: inout Value, with value: consuming Value) -> Value {
     let old = consume place
     place = value

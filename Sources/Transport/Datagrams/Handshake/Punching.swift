@@ -1,5 +1,5 @@
-/// Packets by which our NAT learns to let those of the other side in: they carry a nonce that both have agreed on, and nothing
-/// else. Five to each of eight addresses at most, within 1.5 s; for 5 s in all those of the other side are listened for.
+/// Sends packets so that our NAT admits the peer's: each carries only a nonce known to both sides. At most five to each
+/// of eight addresses within 1.5 s. Listens for the peer's packets for 5 s.
 struct Punching {
     static let nonceByteCount = 16
     static let addressCount = 8
@@ -10,7 +10,7 @@ struct Punching {
     let nonce: [UInt8]
     let addresses: [DatagramAddress]
     private let startedAt: Microseconds
-    /// Rounds that have begun, and packets of the present one that have left.
+    /// Rounds begun, and packets sent in the current one.
     private var round = 0
     private var sent = 0
 

@@ -1,9 +1,9 @@
-/// A question of ours that needs no handshake: a knock (protocol, section 7), or from where the other side sees us.
+/// An outgoing query without a handshake: a knock (Explode.md, "Knocks") or an address query.
 ///
 ///     asking ──answer, empty or not──▶ ended
 ///     asking ──5 s──▶ failed
 ///
-/// It is sent again after 1 s, and then after twice as long each time. Whoever answers sends no more than it has got.
+/// Retransmitted after 1 s, then with doubling intervals. The answer is never longer than the query.
 struct QueryHandshake {
     enum Question {
         case knock(sealed: [UInt8])
@@ -35,7 +35,7 @@ struct QueryHandshake {
 
     var deadline: Microseconds { owesDatagram ? lastSentAt : min(giveUpAt, lastSentAt + retransmitAfter) }
 
-    /// - Returns: whether there will be no answer.
+    /// - Returns: whether the query has failed.
     mutating func timeout(at now: Microseconds) -> Bool {
         if giveUpAt <= now { return true }
         if !owesDatagram, lastSentAt + retransmitAfter <= now {

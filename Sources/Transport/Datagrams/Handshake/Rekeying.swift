@@ -1,7 +1,7 @@
 import Crypto
 
-/// New keys for an open link: a handshake of its own inside the old keys (protocol, section 2). Its acts travel in
-/// frames that are sent again until they arrive.
+/// Replaces the keys of an open link by a handshake inside the old keys (DatagramLinks.md, "Path, size and keys"). Its
+/// acts travel in frames that are retransmitted until they arrive.
 ///
 ///     idle ──begin──▶ initiating ──act 2──▶ idle, keys offered; act 3 goes out
 ///     idle ──act 1──▶ answering ──act 3──▶ idle, keys in use
@@ -19,7 +19,6 @@ struct Rekeying: ~Copyable {
         }
     }
 
-    /// An act on its way.
     struct Outgoing {
         let act: Act
         let epoch: UInt8
@@ -28,13 +27,13 @@ struct Rekeying: ~Copyable {
     }
 
     enum Outcome: ~Copyable {
-        /// A repetition, or an act that leads to another.
+        /// A repetition, or an act that requires another act.
         case nothing
-        /// We began: the peer may use these as soon as it has our act 3.
+        /// We initiated: the peer may use the keys as soon as it has act 3.
         case offered(LinkHandshake.PacketLink)
-        /// We answered: in use from now on.
+        /// We responded: the keys are in use from now on.
         case installed(LinkHandshake.PacketLink)
-        /// The act is wrong, though the packet was authentic.
+        /// The packet was authentic, but the act is wrong.
         case violation
     }
 
@@ -51,14 +50,12 @@ struct Rekeying: ~Copyable {
         }
     }
 
-    /// Whether there is an act to be sent now.
     var hasWork: Bool { outgoing.map { !$0.isInFlight } ?? false }
 
     mutating func sent() { outgoing?.isInFlight = true }
     mutating func acknowledged(_ act: Act) { if outgoing?.act == act, act == .three { outgoing = nil } }
     mutating func lost(_ act: Act) { if outgoing?.act == act { outgoing?.isInFlight = false } }
 
-    /// Begins. Nothing happens if a handshake is under way.
     mutating func begin(
         identity: IdentityKey, remote: PublicKey, keys: borrowing LinkKeys, ephemeral: consuming SecretKey
     ) {
@@ -71,7 +68,7 @@ struct Rekeying: ~Copyable {
             outgoing = Outgoing(act: .one, epoch: epoch, bytes: try handshake.write())
             state = .initiating(handshake)
         } catch {
-            // Not reached: the peer is not ourselves, or there would be no link. The deadline closes it.
+            // Unreachable: a link to ourselves does not open. The deadline would close it.
             return
         }
     }
@@ -80,7 +77,7 @@ struct Rekeying: ~Copyable {
         _ act: Act, epoch: UInt8, _ bytes: [UInt8], identity: IdentityKey, remote: PublicKey, keys: borrowing LinkKeys,
         makeEphemeral: () -> SecretKey
     ) -> Outcome {
-        // What belongs to keys that are in use already, or offered, is a repetition.
+        // Acts for keys already in use or offered are repetitions.
         guard epoch == keys.epoch &+ 1, !keys.awaitsPeer else { return .nothing }
         switch act {
         case .one: return receiveOne(epoch, bytes, identity, remote, keys, makeEphemeral)
@@ -98,7 +95,7 @@ struct Rekeying: ~Copyable {
             state = .answering(handshake)
             return .nothing
         case .initiating(let handshake):
-            // Both have begun: the side with the smaller key goes on, the other answers it.
+            // Both sides began: the side with the smaller key continues, the other one responds.
             if identity.publicKey < remote {
                 state = .initiating(handshake)
                 return .nothing
@@ -127,7 +124,7 @@ struct Rekeying: ~Copyable {
             let link = handshake.finishForPackets()
             return link.peer.publicKey == remote ? .offered(link) : .violation
         case .answering(let handshake):
-            // To an act 1 of ours that we have given up.
+            // An answer to our abandoned act 1.
             state = .answering(handshake)
             return .nothing
         case .idle: return .nothing

@@ -1,16 +1,14 @@
 import Crypto
 
-/// A handshake to which we are the responder, from a good act 1 to act 3. It sends nothing of its own accord: act 2 goes
-/// out once for each act 1, which is longer.
+/// An incoming handshake, from act 1 to act 3. It sends act 2 only in answer to act 1, which is longer.
 final class ResponderHandshake {
-    /// Where a dialer's first datagram comes from and what it calls itself: the same again is a repetition.
+    /// Identifies a dialer's act 1 by its source address and connection id, to detect repetitions.
     struct Name: Hashable {
         let address: DatagramAddress
         let dialer: UInt64
     }
 
     let name: Name
-    /// Our connection id.
     let id: UInt64
     let token: [UInt8]
     let route: RouteMatch
@@ -45,10 +43,10 @@ final class ResponderHandshake {
 
     var firstAnswer: DatagramTransmit { DatagramTransmit(address: name.address, bytes: answer) }
 
-    /// Act 3 has 5 s from the first answer.
+    /// Act 3 must arrive within 5 s of the first answer.
     var deadline: Microseconds { startedAt + min(limits.actTimeout, limits.handshakeTimeout) }
 
-    /// The dialer asks again: the same answer, and no curve operation.
+    /// Repeats the answer without a curve operation.
     func repeated(_ actOne: [UInt8], at now: Microseconds) -> DatagramTransmit? {
         guard actOne == self.actOne else { return nil }
         answers += 1
@@ -58,9 +56,9 @@ final class ResponderHandshake {
 
     enum Outcome {
         case link(DatagramLink)
-        /// Not act 3 of this handshake: it goes on.
+        /// Not act 3 of this handshake: the handshake continues.
         case refused(HandshakeError)
-        /// Authentic, but not who may be at the end of this route: it is over.
+        /// Authentic, but not the peer of this route: the handshake ends.
         case wrongPeer
     }
 

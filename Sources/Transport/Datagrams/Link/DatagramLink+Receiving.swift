@@ -1,8 +1,7 @@
 import Crypto
 
 extension DatagramLink {
-    /// A sealed packet for this link. One that does not open, or was seen before, changes nothing but a counter.
-    /// - Returns: whether it was authentic and new.
+    /// Processes a packet; true if it is authentic and new. Any other changes only a counter.
     func receive(
         _ datagram: consuming [UInt8], epoch: UInt8, number: UInt64, from address: DatagramAddress, at now: Microseconds
     ) -> Bool {
@@ -30,14 +29,14 @@ extension DatagramLink {
         if address != path.address, isLatest { moved(to: address, at: now) }
         if address == path.address {
             path.datagramReceived(byteCount)
-            // It was given up, and the peer still comes from there.
+            // The address was given up, but the peer still uses it.
             if !path.isProved, path.challengeDeadline == nil { path.startChallenge(at: now) }
         }
         process(datagram, number, from: address, at: now)
         return true
     }
 
-    /// The peer does not know yet that it is over: it is told again, ever more seldom.
+    /// The peer does not know yet that the link is closed: repeats the close, ever less often.
     private func lingering(_ packet: [UInt8]) {
         var reader = ByteReader(packet, from: DatagramPacket.sealedHeaderByteCount)
         while let frame = try? DatagramFrame.read(&reader) { if case .close = frame { return closedByPeer() } }
@@ -76,14 +75,14 @@ extension DatagramLink {
                 guard state != .gone else { return }
             }
         } catch { return end(.protocolViolation, at: now) }
-        // A packet of which something could not be kept is as one that was lost: it will come again.
+        // Treat a packet as lost if part of it could not be kept: the peer retransmits it.
         if isWhole { received.receive(number, asks: asks, at: now) }
         if !hadMessage, inbound.hasMessage { events.append(.readable) }
         if inbound.isEnded || inbound.isCutShort { _ = read(at: now) }
         endIfFinished(at: now)
     }
 
-    /// - Returns: false if there is no room for what the frame brings.
+    /// - Returns: false if there is no room for the frame's contents.
     private func apply(_ frame: DatagramFrame, _ packet: [UInt8], from address: DatagramAddress, at now: Microseconds)
         throws(DatagramFrame.Malformed) -> Bool
     {
@@ -113,11 +112,11 @@ extension DatagramLink {
     private func rekey(_ act: Act, _ epoch: UInt8, _ bytes: [UInt8], at now: Microseconds) throws(DatagramFrame
         .Malformed)
     {
-        // Each handshake costs us three curve operations: none long before its time.
+        // Each rekey costs us three curve operations: reject one long before it is due.
         if act == .one, epoch == keys.epoch &+ 1, rekeying.isIdle, !keys.awaitsPeer, isTooEarlyForKeys(now) {
             throw .badValue
         }
-        // Whoever begins has had ours acknowledged, and so has sent its own before.
+        // The initiator begins only after our key is acknowledged, and so has sent its own before.
         guard let own = identities.own, let remote = identities.remote else { throw .badValue }
         let outcome = rekeying.receive(
             act, epoch: epoch, bytes, identity: own, remote: remote, keys: keys, makeEphemeral: source.makeEphemeral)
@@ -127,14 +126,13 @@ extension DatagramLink {
         case .installed(let link):
             keys.install(link, at: now)
             rekeyCount += 1
-            // The peer uses the new keys when it has seen that we do.
+            // The peer switches to the new keys once it sees us use them.
             owesPing = true
         case .violation: throw .badValue
         }
     }
 
-    /// Whether keys have neither half their time nor half their packets behind them: clocks and counts differ, not by
-    /// so much.
+    /// Less than half of the keys' time and packets is used: clocks and counts do not differ by that much.
     private func isTooEarlyForKeys(_ now: Microseconds) -> Bool {
         now < keys.since + limits.rekeyAfter / 2
             && max(keys.sentCount, keys.receivedCount) < limits.rekeyPacketCount / 2
@@ -204,7 +202,7 @@ extension DatagramLink {
         if isPersistent(oldest.sentAt, newest.sentAt) { path.congestion.collapse(path.roundTrip, at: now) }
     }
 
-    /// Whether all of a time was lost that is longer than three probe timeouts (RFC 9002, section 7.6).
+    /// Whether the lost time exceeds three probe timeouts (RFC 9002, section 7.6).
     private func isPersistent(_ first: Microseconds, _ last: Microseconds) -> Bool {
         guard last - first > 3 * probeTimeout, let measured = path.roundTrip.firstSampleAt, first > measured else {
             return false

@@ -1,7 +1,7 @@
 import Crypto
 
 extension DatagramLink {
-    /// The next datagram that may leave now; `nil` if there is none. To be asked until there is none.
+    /// The next datagram to send now, or `nil`. Call until it returns `nil`.
     func poll(at now: Microseconds) -> DatagramTransmit? {
         switch state {
         case .gone: return nil
@@ -27,7 +27,7 @@ extension DatagramLink {
         guard !responses.isEmpty else { return nil }
         let response = responses.removeFirst()
         var packet = startPacket()
-        // No longer than the challenge that it answers, so it needs no allowance elsewhere.
+        // No longer than its challenge, so it needs no allowance at another address.
         if response.address == path.address, path.allowance < 64 { return nil }
         DatagramFrame.append(.response, response.value, to: &packet)
         return seal(packet, to: response.address)
@@ -37,17 +37,17 @@ extension DatagramLink {
         guard path.owesChallenge(at: now), !path.challengeIsHopeless(limits, at: now) else { return nil }
         let value = source.randomNumber()
         path.challengeSent(value, at: now)
-        // One that must not leave counts as lost.
+        // A challenge without allowance counts as lost.
         guard path.allowance >= 64 else { return nil }
         var packet = startPacket()
         DatagramFrame.append(.challenge, value, to: &packet)
-        // A full one shows that full ones get through; where few bytes may leave, several small ones are worth more.
+        // A full challenge also validates full datagrams. With little allowance several small ones are better.
         if path.allowance >= 3 * limits.datagramByteCount { pad(&packet, to: limits.datagramByteCount) }
         return record(packet, SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number))
     }
 
     private func pollSizeProbe(at now: Microseconds) -> DatagramTransmit? {
-        // A way that has just been measured and is not in trouble.
+        // Probe only a path that was measured and has no timeouts.
         guard path.isProved, path.roundTrip.hasSample, sent.timeouts == 0, let size = path.size.probe else {
             return nil
         }
@@ -88,7 +88,7 @@ extension DatagramLink {
                 record.rekey = outgoing.act
                 asks = true
             }
-            // Beside anything else, at the latest a keep-alive: it is wanted when the keys have become old.
+            // Added to any packet, at the latest to a keep-alive: rekeying needs it.
             if identities.isOwed, packet.count + 1 + PublicKey.byteCount <= space {
                 DatagramFrame.appendLinkKey(identities.send(source.makeEphemeral), to: &packet)
                 record.carriesLinkKey = true
@@ -108,13 +108,13 @@ extension DatagramLink {
         }
         guard packet.count > DatagramPacket.sealedHeaderByteCount else { return nil }
         guard asks else { return seal(packet, to: path.address) }
-        // Anything that asks is as good as a ping.
+        // Any ack-eliciting packet replaces a ping.
         owesPing = false
         probesDue = max(0, probesDue - 1)
         return self.record(packet, record)
     }
 
-    /// Whether window and pacer let a packet go that counts; a probe always may.
+    /// Whether window and pacer allow an ack-eliciting packet; probes are always allowed.
     private func mayAsk(at now: Microseconds) -> Bool {
         guard probesDue == 0 else { return true }
         pacedUntil = nil
@@ -128,7 +128,7 @@ extension DatagramLink {
         return false
     }
 
-    /// There is nothing more that may leave now.
+    /// No more data may leave now.
     func pollEnded(at now: Microseconds) {
         let isPaced = pacedUntil.map { $0 > now } ?? false
         let isFull = path.inFlight + path.size.current > Int(path.congestion.window)
@@ -151,7 +151,6 @@ extension DatagramLink {
 
     // MARK: Packets
 
-    /// The header, with room for the rest.
     private func startPacket(_ capacity: Int = 128) -> [UInt8] {
         var packet: [UInt8] = []
         packet.reserveCapacity(capacity)
@@ -163,7 +162,6 @@ extension DatagramLink {
         return packet
     }
 
-    /// Padding up to a datagram of that many bytes.
     private func pad(_ packet: inout [UInt8], to byteCount: Int) {
         let missing = byteCount - PacketCipher.overheadByteCount - packet.count
         if missing > 0 { packet += repeatElement(0, count: missing) }
@@ -177,7 +175,6 @@ extension DatagramLink {
         return DatagramTransmit(address: address, bytes: packet)
     }
 
-    /// Seals a packet that has to be acknowledged, and notes it.
     private func record(_ packet: consuming [UInt8], _ record: SentPacket) -> DatagramTransmit {
         let transmit = seal(packet, to: path.address)
         var record = record

@@ -1,21 +1,18 @@
 import Crypto
 
-/// One authenticated link over datagrams: told what came and what time it is, it says what is to be sent and when it
-/// wants to be asked again.
+/// One authenticated UDP link, without I/O: it gets packets and the time, and returns packets and its next deadline.
 ///
 ///     open ──close, or the peer's end is read──▶ finishing ──all is out, all is in, or 5 s──▶ lingering ──▶ gone
 ///     open, finishing ──abort, violation, silence, keys overdue──▶ lingering ──3 probe timeouts──▶ gone
 ///     open, finishing ──the peer's close──▶ gone
 ///
-/// A lingering link tells a peer that still sends that it is over. The messages are in ``SendStream`` and
-/// ``ReceiveStream``, the keys in ``LinkKeys`` and ``Rekeying``, the way in ``DatagramPath``.
+/// A lingering link repeats its close to a peer that still sends.
 package final class DatagramLink {
     package enum SendError: Error, Hashable {
-        /// The link is closed or closing.
         case closed
         /// More than ``DatagramLimits/messageByteCount`` bytes.
         case tooLong
-        /// More than ``DatagramLimits/outboundByteCount`` bytes wait already. The link is closed.
+        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed.
         case outboundOverflow
     }
 
@@ -26,7 +23,7 @@ package final class DatagramLink {
         case gone
     }
 
-    /// What the link has to tell; the endpoint adds the number.
+    /// The endpoint adds the link's number.
     enum Event: Equatable {
         case readable
         case writable
@@ -39,7 +36,7 @@ package final class DatagramLink {
     let source: DatagramSource
     package let peer: AuthenticatedPeer
     package let role: Role
-    /// The id in packets to us, and the one in packets to the peer.
+    /// The connection ids in packets to us and to the peer.
     let localID: UInt64
     let remoteID: UInt64
 
@@ -57,47 +54,46 @@ package final class DatagramLink {
     var inbound: ReceiveStream
 
     var path: DatagramPath
-    /// The last path that was proved, while another is tried.
+    /// The last validated path, while another one is validated.
     var fallback: DatagramPath?
     var pathCount: UInt32 = 1
-    /// Challenges to be answered, each to where it came from.
+    /// Challenges to answer, each with its source address.
     var responses: [(address: DatagramAddress, value: UInt64)] = []
 
     var lastReceivedAt: Microseconds
     var lastAskedAt: Microseconds
-    /// When the peer last acknowledged the oldest byte that it did not have; when it had all, the next byte's first packet.
+    /// When the peer last acknowledged the oldest unacknowledged byte; if there was none, when the next byte was first
+    /// sent.
     var progressAt: Microseconds
     var owesPing = false
     var owesCredit = false
     var owesClose = false
-    /// Packets that may leave although the window is full, for a timeout has passed.
+    /// Probe packets that may exceed the window after a timeout.
     var probesDue = 0
-    /// When the last of them was called for.
+    /// Time of the last probe timeout.
     var lastProbeAt = Microseconds.min
-    /// When the pacer lets the next packet go.
+    /// When the pacer allows the next packet.
     var pacedUntil: Microseconds?
     var closeCode: UInt8 = 0
-    /// How often a lingering link has repeated its close, and how many packets it has had since.
+    /// Closes sent by a lingering link, and packets received since the last one.
     var closesSent = 0
     var packetsWhileLingering = 0
     var wasUnwritable = false
-    // Kept from one acknowledgement to the next for their memory.
+    // Reused between acknowledgements to avoid allocations.
     var acknowledgedScratch: [SentPacket] = []
     var lostScratch: [SentPacket] = []
 
-    /// Counters for whoever shows a link: bytes of datagrams that were authentic, and that were sent.
+    /// Datagram bytes for statistics: authentic ones received, and all sent.
     package internal(set) var bytesIn: UInt64 = 0
     package internal(set) var bytesOut: UInt64 = 0
-    /// Packets that counted as lost.
     package internal(set) var lostPackets: UInt64 = 0
-    /// Datagrams that did not open or were seen before.
+    /// Datagrams that did not open or were replays.
     package internal(set) var refusedPackets: UInt64 = 0
-    /// How often the keys were replaced.
     package internal(set) var rekeyCount: UInt64 = 0
 
     /// - Parameters:
-    ///   - address: proved by the handshake.
-    ///   - roundTrip: measured by it, if it was.
+    ///   - address: validated by the handshake.
+    ///   - roundTrip: measured by the handshake, or `nil`.
     init(
         _ link: consuming LinkHandshake.PacketLink, role: Role, localID: UInt64, remoteID: UInt64,
         address: DatagramAddress, roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource,
@@ -119,23 +115,20 @@ package final class DatagramLink {
         lastReceivedAt = now
         lastAskedAt = now
         progressAt = now
-        // The responder's first packet tells the dialer that act 3 has arrived.
+        // The responder's first packet confirms act 3 to the dialer.
         owesPing = role == .responder
     }
 
     // MARK: The owner's side
 
     package var address: DatagramAddress { path.address }
-    /// Smoothed, or as assumed before the first measurement.
+    /// Smoothed, or assumed before the first measurement.
     package var roundTripTime: Microseconds { path.roundTrip.smoothed }
-    /// Bytes of the largest datagram that is sent.
     package var datagramByteCount: Int { path.size.current }
-    /// Bytes that may be in flight.
     package var windowByteCount: Int { Int(path.congestion.window) }
     package var isWritable: Bool { state == .open && !wasUnwritable }
     var isGone: Bool { state == .gone }
 
-    /// Puts a message behind those that wait. It leaves with the next polls.
     func send(_ message: [UInt8], at now: Microseconds) throws(SendError) {
         guard state == .open, !outbound.isFinished else { throw .closed }
         guard message.count <= limits.messageByteCount else { throw .tooLong }
@@ -150,7 +143,6 @@ package final class DatagramLink {
         }
     }
 
-    /// Tells the owner that there is room again, if there is.
     func checkWritable() {
         guard wasUnwritable, outbound.unsentByteCount <= limits.outboundLowWater,
             outbound.byteCount <= limits.outboundByteCount / 8 * 7
@@ -159,7 +151,7 @@ package final class DatagramLink {
         if state == .open { events.append(.writable) }
     }
 
-    /// The next message; `nil` if there is none. Reading it gives the peer room for more.
+    /// The next message, or `nil`. Reading extends the peer's credit.
     func read(at now: Microseconds) -> [UInt8]? {
         do throws(ReceiveStream.Malformed) {
             let message = try inbound.next()
@@ -171,7 +163,7 @@ package final class DatagramLink {
         }
     }
 
-    /// Lets a peer whom the owner knows send more at once than a stranger.
+    /// Trusts the peer: it may send more at once than a stranger.
     func welcome() { inbound.welcome() }
 
     /// Closes without losing a message of either side.
@@ -182,13 +174,12 @@ package final class DatagramLink {
         endIfFinished(at: now)
     }
 
-    /// Closes now.
     func abort(_ reason: LinkCloseReason, at now: Microseconds) { end(reason, at: now) }
 
-    /// Our own addresses have changed: the peer is shown the new one at once, and the way is measured anew.
+    /// Our own addresses changed: sends from the new one at once and measures the path again.
     func networkChanged(at now: Microseconds) {
         guard state != .gone else { return }
-        // What may be sent to an address that is not proved stays as it was, whoever has moved.
+        // The sending budget of an unvalidated address stays, whichever side has moved.
         path = newPath(path.address, isProved: path.isProved, at: now).continuing(path)
         sent.timeouts = 0
         pacedUntil = nil
@@ -196,7 +187,7 @@ package final class DatagramLink {
     }
 
     func newPath(_ address: DatagramAddress, isProved: Bool, at now: Microseconds) -> DatagramPath {
-        // A peer may move with each packet; the paths of which something is still remembered are few.
+        // Wraps: a peer may move with each packet, but only few paths are remembered.
         defer { pathCount &+= 1 }
         return DatagramPath(
             address, number: pathCount, isProved: isProved, limits: limits, seed: source.randomNumber(), at: now)
@@ -204,7 +195,7 @@ package final class DatagramLink {
 
     // MARK: End
 
-    /// The peer has finished and all of it is read.
+    /// The peer's stream has ended and is wholly read.
     private func inboundEnded(at now: Microseconds) {
         if state == .open { close(.closedByPeer, at: now) } else { endIfFinished(at: now) }
     }
@@ -214,7 +205,7 @@ package final class DatagramLink {
         if outbound.isAcknowledged, inbound.isEnded { end(reason, at: now) }
     }
 
-    /// The one way out, but for the peer's close: says so, and stays a while to repeat it.
+    /// Ends the link, except on the peer's close. Sends a close and lingers to repeat it.
     func end(_ reason: LinkCloseReason, at now: Microseconds) {
         switch state {
         case .open, .finishing: break
@@ -227,7 +218,6 @@ package final class DatagramLink {
         events.append(.closed(reason))
     }
 
-    /// The peer has closed.
     func closedByPeer() {
         switch state {
         case .open: events.append(.closed(.closedByPeer))
@@ -243,16 +233,14 @@ package final class DatagramLink {
 
     var probeTimeout: Microseconds { path.roundTrip.probeTimeout(acknowledgementDelay: limits.acknowledgementDelay) }
 
-    /// When a probe is due because nothing is acknowledged (RFC 9002, section 6.2). Never more than 5 s away, so that a
-    /// link is quickly itself again after a blackout.
+    /// The probe timeout (RFC 9002, section 6.2). At most 5 s away, so that a link recovers quickly after a blackout.
     var probeDeadline: Microseconds? {
         guard !sent.isEmpty else { return nil }
         let wait = min(probeTimeout, 5_000_000) << Microseconds(min(sent.timeouts, 10))
         return max(sent.lastSentAt, lastProbeAt) + min(wait, max(5_000_000, probeTimeout))
     }
 
-    /// When the link is lost because packets come and what was sent is not acknowledged. A peer that is gone is silent by
-    /// then.
+    /// Lost if packets arrive but none acknowledges our data. A vanished peer hits the silence limit first.
     private var stallDeadline: Microseconds { progressAt + limits.silence + limits.keepAlive }
 
     private var keepAliveDeadline: Microseconds? {
@@ -262,12 +250,12 @@ package final class DatagramLink {
 
     private var rekeyBegin: Microseconds? {
         guard rekeying.isIdle, !keys.awaitsPeer, identities.areKnown else { return nil }
-        // It has been due for long: any time that is over.
+        // Overdue since an unknown time: any past time is correct.
         if max(keys.sentCount, keys.receivedCount) >= limits.rekeyPacketCount { return keys.since }
         return keys.since + limits.rekeyAfter + (role == .responder ? limits.rekeyStagger : 0)
     }
 
-    /// When ``timeout(at:)`` or a poll has something to do, but for what is to be sent at once.
+    /// When ``timeout(at:)`` or a poll has work, apart from data to send at once.
     var deadline: Microseconds? {
         switch state {
         case .gone: return nil
@@ -278,14 +266,14 @@ package final class DatagramLink {
         if case .finishing(_, let until) = state { earliest = min(earliest, until) }
         if outbound.isInFlight { earliest = min(earliest, stallDeadline) }
         func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
-        // What is about to count as lost needs no probe (RFC 9002, section 6.2.1).
+        // Loss detection replaces the probe timeout (RFC 9002, section 6.2.1).
         consider(sent.lossTime ?? probeDeadline)
         consider(keepAliveDeadline)
         consider(rekeyBegin)
         consider(path.challengeDeadline)
         consider(path.size.deadline)
         consider(keys.discardAt)
-        // Where nothing may leave until more has come, there is nothing to wait for.
+        // Without allowance on an unvalidated path, ack and pacing timers are pointless: only an incoming packet helps.
         if path.allowanceForData > 128 {
             consider(received.deadline)
             consider(pacedUntil)
@@ -324,7 +312,7 @@ package final class DatagramLink {
         }
     }
 
-    /// Nothing is acknowledged: ask again, with what the oldest packets carried (RFC 9002, section 6.2.4).
+    /// Probe timeout: retransmits the contents of the oldest packets (RFC 9002, section 6.2.4).
     private func probe(at now: Microseconds) {
         sent.timeouts += 1
         lastProbeAt = now
@@ -333,7 +321,6 @@ package final class DatagramLink {
         if path.size.timeouts(sent.timeouts, at: now) { path.congestion.setDatagram(path.size.current) }
     }
 
-    /// What the packet carried has to reach the peer in another.
     func sendAgain(_ packet: SentPacket) {
         if let piece = packet.piece { outbound.lose(piece) }
         if packet.carriesCredit { owesCredit = true }
@@ -341,7 +328,7 @@ package final class DatagramLink {
         if packet.carriesLinkKey { identities.lost() }
     }
 
-    /// Nobody has answered at the new address.
+    /// The new address did not answer any challenge.
     private func pathFailed() {
         path.giveUpChallenge()
         guard let fallback else { return }

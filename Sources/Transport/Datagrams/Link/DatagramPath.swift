@@ -1,16 +1,16 @@
-/// A way to the peer: its address, what is known of the way, and whether the peer is really there.
+/// A path to the peer: its address, the path's measurements, and whether the address is validated.
 ///
 ///     unproved ──response──▶ proved            (three bytes out per byte in until then: RFC 9000, section 8.1)
 ///     unproved ──5 challenges without a response──▶ given up; the link goes back to the last proved one
 struct DatagramPath {
     enum Challenge {
         case none
-        /// Values sent so far, and when the next one is due.
+        /// Values sent so far, and when the next challenge is due.
         case waiting(values: [UInt64], next: Microseconds)
     }
 
     let address: DatagramAddress
-    /// Names the path within the link: an acknowledgement tells of the path that the packet took.
+    /// Identifies the path within the link: an acknowledgement updates the path of its packet.
     let number: UInt32
     private(set) var isProved: Bool
     private(set) var challenge = Challenge.none
@@ -21,14 +21,13 @@ struct DatagramPath {
     var congestion: Congestion
     var pacer: Pacer
     var size: DatagramSize
-    /// Bytes in flight that count.
     var inFlight = 0
-    /// Since when there has been nothing to send, or nothing that may be, although window and pacer would let it go.
+    /// Since when sending is limited by the application, not by window or pacer.
     private var drySince: Microseconds?
 
     /// - Parameters:
     ///   - seed: random, for ``Congestion``.
-    ///   - measured: the round trip, if it is known.
+    ///   - measured: the RTT, if known.
     init(
         _ address: DatagramAddress, number: UInt32, isProved: Bool, limits: DatagramLimits, seed: UInt64,
         measured: Microseconds? = nil, at now: Microseconds
@@ -45,7 +44,7 @@ struct DatagramPath {
         size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
     }
 
-    /// This path with the account of bytes of another to the same address.
+    /// Takes over the byte budget of an earlier path to the same address.
     func continuing(_ other: DatagramPath) -> DatagramPath {
         var path = self
         (path.received, path.sent) = (other.received, other.sent)
@@ -54,7 +53,7 @@ struct DatagramPath {
 
     // MARK: Sent and acknowledged
 
-    /// A packet leaves that counts.
+    /// A packet that counts toward the window was sent.
     mutating func sent(_ byteCount: Int, at now: Microseconds) -> PacketDelivery {
         noteDryness(at: now)
         drySince = nil
@@ -74,12 +73,11 @@ struct DatagramPath {
         congestion.lost(packet.byteCount, packet.delivery, number: packet.number, at: now)
     }
 
-    /// All that may leave has left.
-    /// - Parameter isHeld: there is more, and window, pacer or the peer's credit keep it.
+    /// All data that may leave was sent. `isHeld`: more waits for window, pacer or credit.
     mutating func pollEnded(isHeld: Bool, at now: Microseconds) { drySince = isHeld ? nil : drySince ?? now }
 
-    /// Before a packet leaves or an acknowledgement is read: a pause before it was the owner's (draft-ietf-ccwg-bbr-06,
-    /// section 4.1.2.4), unless it was too short to matter.
+    /// Call before a packet leaves or an acknowledgement is processed. A preceding pause was application-limited
+    /// (draft-ietf-ccwg-bbr-06, section 4.1.2.4), unless it was negligible.
     mutating func noteDryness(at now: Microseconds) {
         guard let drySince, now - drySince > min(Congestion.tick, roundTrip.smoothed / 4) else { return }
         congestion.ranDry(inFlight: inFlight)
@@ -87,21 +85,19 @@ struct DatagramPath {
 
     // MARK: Proof
 
-    /// Bytes that may leave now.
+    /// Bytes that may leave now: the anti-amplification budget.
     var allowance: Int { isProved ? .max : max(0, 3 * received - sent) }
 
-    /// The same for all but challenges and what little goes with them: an address that is never proved because messages
-    /// have used up what may be sent there would be lost with the next move.
+    /// The budget without the 512 bytes reserved for challenges. Otherwise data could use up the budget, and the path
+    /// would never be validated.
     var allowanceForData: Int { isProved ? .max : max(0, allowance - Self.reserve) }
     private static let reserve = 512
 
     mutating func datagramReceived(_ byteCount: Int) { if !isProved { received += byteCount } }
     mutating func datagramSent(_ byteCount: Int) { if !isProved { sent += byteCount } }
 
-    /// Asks whether the peer is there, from now on.
     mutating func startChallenge(at now: Microseconds) { challenge = .waiting(values: [], next: now) }
 
-    /// Whether a challenge is due.
     func owesChallenge(at now: Microseconds) -> Bool {
         if case .waiting(_, let next) = challenge { next <= now } else { false }
     }
@@ -124,7 +120,7 @@ struct DatagramPath {
 
     mutating func giveUpChallenge() { challenge = .none }
 
-    /// - Returns: whether the response proves what was not proved before.
+    /// - Returns: whether the response validates the path for the first time.
     mutating func response(_ value: UInt64) -> Bool {
         guard case .waiting(let values, _) = challenge, values.contains(value) else { return false }
         challenge = .none

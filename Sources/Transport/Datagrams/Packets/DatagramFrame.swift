@@ -1,6 +1,6 @@
 import Crypto
 
-/// What a sealed packet carries, after RFC 9000, section 19. Numbers are variable-length integers.
+/// A frame of a sealed packet, after RFC 9000, section 19. Numbers are variable-length integers.
 ///
 ///     0  padding    nothing; any run of zeros
 ///     1  ping       nothing
@@ -20,14 +20,14 @@ enum DatagramFrame: Hashable {
 
     case ping
     case acknowledgement(Acknowledgement)
-    /// The indices of the bytes in the packet.
+    /// The bytes are given by their indices in the packet.
     case data(offset: UInt64, Range<Int>, isLast: Bool)
     case credit(UInt64)
     case challenge(UInt64)
     case response(UInt64)
     case rekey(Act, epoch: UInt8, [UInt8])
     case close(UInt8)
-    /// The key by which the sender shows itself in handshakes for new keys.
+    /// The sender's static key for rekey handshakes.
     case linkKey([UInt8])
 
     struct Acknowledgement: Hashable {
@@ -37,7 +37,7 @@ enum DatagramFrame: Hashable {
         var delay: UInt64
     }
 
-    /// Whether a packet with it has to be acknowledged.
+    /// Whether the frame is ack-eliciting.
     var asksForAcknowledgement: Bool {
         switch self {
         case .ping, .data, .credit, .challenge, .response, .rekey, .linkKey: true
@@ -45,7 +45,7 @@ enum DatagramFrame: Hashable {
         }
     }
 
-    /// Why a packet is not what it should be. It is authentic, so the link ends.
+    /// The error of an authentic but malformed packet, which ends the link.
     enum Malformed: Error { case truncated, unknownKind, badValue }
 
     /// The next frame; `nil` at the end.
@@ -125,14 +125,13 @@ enum DatagramFrame: Hashable {
         }
     }
 
-    /// Kind, offset and length of data; the bytes follow.
+    /// The caller appends the bytes.
     static func appendDataHeader(offset: UInt64, length: Int, isLast: Bool, to packet: inout [UInt8]) {
         packet.append((isLast ? Kind.lastData : Kind.data).rawValue)
         VariableInteger.append(offset, to: &packet)
         VariableInteger.append(UInt64(length), to: &packet)
     }
 
-    /// Most bytes of such a header for data at `offset`.
     static func dataHeaderByteCount(offset: UInt64, length: Int) -> Int {
         1 + VariableInteger.byteCount(offset) + VariableInteger.byteCount(UInt64(max(0, length)))
     }

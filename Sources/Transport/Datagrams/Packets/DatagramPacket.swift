@@ -1,7 +1,7 @@
 import Crypto
 
-/// What a datagram is, before any cryptography. The first byte is ``protocolByte`` and the second the version (high four
-/// bits) and the kind (low four).
+/// A datagram before any cryptography. The first byte is ``protocolByte``, the second the version (high four bits) and
+/// the kind (low four).
 ///
 ///     dial     kind 1   token 16 ‖ dialer's id 8 ‖ cookie length 1 (0 or 16) ‖ cookie ‖ act 1 (50)
 ///     answer   kind 2   dialer's id 8 ‖ responder's id 8 ‖ act 2 (50)
@@ -14,15 +14,14 @@ import Crypto
 ///     punch    kind 10  nonce 16
 ///     sealed   kind 5   epoch 1 ‖ receiver's id 8 ‖ packet number 8 ‖ sealed frames ‖ tag 16
 enum DatagramPacket: Hashable {
-    /// Below 0x10 it is none of the first bytes that RFC 9443 gives to STUN, TURN, DTLS, RTP and QUIC, and neither of
-    /// the two of our TCP connections.
+    /// Below 0x10: differs from STUN, TURN, DTLS, RTP and QUIC (RFC 9443), and from our TCP connections.
     static let protocolByte: UInt8 = 0x0d
     static let version: UInt8 = 1
     static let tokenByteCount = 16
     static let cookieByteCount = 16
-    /// Bytes of a sealed knock, and of the answer to it.
+    /// Largest sealed knock, and largest answer.
     static let knockByteCount = 1_024
-    /// Bytes of a sealed packet before what is sealed. All are authenticated.
+    /// All header bytes are authenticated.
     static let sealedHeaderByteCount = 2 + 1 + 8 + 8
 
     enum Kind: UInt8 {
@@ -36,11 +35,11 @@ enum DatagramPacket: Hashable {
     case cookie(dialer: UInt64, cookie: [UInt8])
     case knock(token: [UInt8], asker: UInt64, sealed: [UInt8])
     case reply(asker: UInt64, sealed: [UInt8])
-    /// As long as its answer at least.
+    /// Padded to the length of its answer.
     case observe(token: [UInt8], asker: UInt64)
     case observed(asker: UInt64, high: UInt64, low: UInt64, port: UInt16)
     case punch(nonce: [UInt8])
-    /// The rest of the datagram is for the link that has this id.
+    /// The rest of the datagram is for the link with this id.
     case sealed(epoch: UInt8, receiver: UInt64, number: UInt64)
 
     /// `nil` for another protocol, version or length, and for a packet number above 2^62 − 1.
@@ -99,7 +98,7 @@ enum DatagramPacket: Hashable {
         guard reader.remaining == 0 else { return nil }
     }
 
-    /// The datagram; of a sealed one, the header.
+    /// The datagram; only the header for a sealed one.
     var bytes: [UInt8] {
         var bytes: [UInt8] = [Self.protocolByte]
         func kind(_ kind: Kind) -> UInt8 { Self.version << 4 | kind.rawValue }
@@ -156,10 +155,10 @@ enum DatagramPacket: Hashable {
         return bytes
     }
 
-    /// What both sides mix into the handshake: magic ‖ version ‖ transport kind ‖ token, as over TCP.
+    /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token, as over TCP.
     static func prologue(token: [UInt8]) -> [UInt8] { Array("mayfly".utf8) + [version, protocolByte] + token }
 
-    /// The same for new keys of an open link: magic ‖ version ‖ transport kind ‖ `rekey` ‖ the handshake before ‖ epoch.
+    /// The prologue of a rekey: magic ‖ version ‖ transport kind ‖ `rekey` ‖ previous handshake hash ‖ epoch.
     static func prologue(rekeying hash: [UInt8], epoch: UInt8) -> [UInt8] {
         Array("mayfly".utf8) + [version, protocolByte] + Array("rekey".utf8) + hash + [epoch]
     }

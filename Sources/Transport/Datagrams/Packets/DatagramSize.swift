@@ -1,4 +1,4 @@
-/// How large datagrams may be: 1,200 bytes unless a probe has shown that more gets through (RFC 8899).
+/// The datagram size: 1,200 bytes unless a probe shows that larger ones get through (RFC 8899).
 ///
 ///     searching(size) ──probe acknowledged──▶ searching(next size), or complete
 ///          │ three probes lost
@@ -6,9 +6,8 @@
 ///     any ──three timeouts in a row──▶ complete at 1,200 (black hole)
 ///     any ──five timeouts in a row──▶ searching from 548
 struct DatagramSize: Sendable {
-    /// Datagrams that fill what links commonly carry, less 48 bytes of IPv6 and UDP: 1,280 (IPv6's least), 1,420
-    /// (a WireGuard tunnel), 1,500 (Ethernet; 1,472 for IPv4), 9,000 (jumbo frames), then what a loopback carries. 1,200
-    /// is searched for where it did not get through.
+    /// Common MTUs less 48 bytes of IPv6 and UDP: 1,280 (IPv6's minimum), 1,420 (WireGuard), 1,500 (Ethernet; 1,472 for
+    /// IPv4), 9,000 (jumbo frames), then loopback sizes. 1,200 is probed after it failed.
     static let candidates = [1_200, 1_232, 1_372, 1_452, 1_472, 8_952, 16_384, 32_768, 65_000]
 
     private enum Phase: Hashable, Sendable {
@@ -34,7 +33,7 @@ struct DatagramSize: Sendable {
         phase = next.map { .searching(candidate: $0, probes: 0, inFlight: false) } ?? .complete(since: now)
     }
 
-    /// The size of the probe that is to be sent; `nil` if none.
+    /// The size of the probe to send, or `nil`.
     var probe: Int? { if case .searching(let candidate, _, false) = phase { candidate } else { nil } }
 
     /// When larger sizes are tried again.
@@ -66,14 +65,13 @@ struct DatagramSize: Sendable {
             ? .complete(since: now) : .searching(candidate: byteCount, probes: probes, inFlight: false)
     }
 
-    /// So many timeouts in a row: perhaps it is the size.
-    /// - Returns: whether datagrams are smaller from now on.
+    /// After several consecutive timeouts the size may be the cause; true if datagrams shrink.
     mutating func timeouts(_ count: Int, at now: Microseconds) -> Bool {
         let isShort = count >= limits.shortPathTimeouts
         let size = isShort ? limits.leastDatagramByteCount : limits.datagramByteCount
         guard count >= limits.blackHoleTimeouts, current > size else { return false }
         current = size
-        // A mere blackout has so many timeouts, too.
+        // A mere blackout causes this many timeouts, too.
         if isShort { search(at: now) } else { phase = .complete(since: now) }
         return true
     }

@@ -1,28 +1,28 @@
-/// What has come and when to say so (RFC 9000, section 13.2).
+/// Received packet numbers, and when to acknowledge them (RFC 9000, section 13.2).
 ///
-///     nothing owed ──packet that asks──▶ owed by a deadline ──second packet, gap or disorder──▶ owed now
+///     nothing owed ──ack-eliciting packet──▶ owed by a deadline ──second packet, gap or disorder──▶ owed now
 ///     owed ──written()──▶ nothing owed
 struct ReceivedPackets: Sendable {
     private let limits: DatagramLimits
     private var numbers = OffsetRanges()
     private var largestAt: Microseconds = 0
-    /// Packets that ask for an acknowledgement and have none.
+    /// Ack-eliciting packets not acknowledged yet.
     private var unacknowledged = 0
     private var owesNow = false
-    /// When an acknowledgement has to leave by itself.
+    /// When an acknowledgement must leave in a packet of its own.
     private(set) var deadline: Microseconds?
 
     init(limits: DatagramLimits) { self.limits = limits }
 
-    /// Whether one is to leave even if nothing else does.
+    /// Whether to send an acknowledgement even in a packet of its own.
     func isDue(at now: Microseconds) -> Bool { owesNow || deadline.map { $0 <= now } ?? false }
-    /// Whether it is worth adding one to a packet that leaves anyway.
+    /// Whether to add one to a packet that leaves anyway.
     var isOwed: Bool { unacknowledged > 0 }
 
     mutating func receive(_ number: UInt64, asks: Bool, at now: Microseconds) {
         let next = numbers.last?.upperBound ?? 0
         numbers.insert(number..<number + 1)
-        // The oldest are forgotten: what is acknowledged twice is a waste, what is not is sent again.
+        // Dropping the oldest costs at most a retransmission.
         while numbers.count > limits.acknowledgedRanges { _ = numbers.removeFirst() }
         if number >= next { largestAt = now }
         guard asks else { return }
@@ -32,7 +32,6 @@ struct ReceivedPackets: Sendable {
         if deadline == nil { deadline = now + limits.acknowledgementDelay }
     }
 
-    /// An acknowledgement leaves.
     mutating func written(at now: Microseconds) -> DatagramFrame.Acknowledgement {
         unacknowledged = 0
         owesNow = false
@@ -43,9 +42,9 @@ struct ReceivedPackets: Sendable {
         return DatagramFrame.Acknowledgement(ranges: ranges, delay: UInt64(max(0, now - largestAt)))
     }
 
-    /// The peer has our acknowledgement of all up to `number`: no need to repeat it (RFC 9000, section 13.2.4).
+    /// The peer has our acknowledgement up to `number`: do not repeat it (RFC 9000, section 13.2.4).
     mutating func forget(through number: UInt64) {
-        // The largest stays, so that disorder is noticed.
+        // Keep the largest, to detect reordering.
         guard let last = numbers.last else { return }
         numbers.removeAll(below: min(number, last.upperBound - 1))
     }

@@ -1,15 +1,15 @@
-/// Which of the last 2,048 packet numbers have been seen (RFC 6479): a ring of bits of which one word more than the
-/// window is cleared as the window moves, so that no bit is ever shifted.
+/// Replay protection for the last 2,048 packet numbers (RFC 6479): a ring of bits with one word more than the window.
+/// Words are cleared as the window moves, so no bit is shifted.
 struct ReplayWindow: Hashable, Sendable {
-    /// Numbers behind the largest that can still be told apart.
+    /// Numbers behind the largest that can still be checked.
     static let size: UInt64 = 2_048
     private static let words = 33
 
     private var bits = [UInt64](repeating: 0, count: words)
-    /// One more than the largest number marked; 0 before the first.
+    /// One more than the largest marked number; 0 before the first.
     private(set) var next: UInt64 = 0
 
-    /// Whether the number has not been marked and is not too old to say.
+    /// Whether the number is new and not too old to check.
     func isFresh(_ number: UInt64) -> Bool {
         if number >= next { return true }
         guard next - 1 - number < Self.size else { return false }

@@ -1,12 +1,12 @@
 import Crypto
 import DequeModule
 
-/// What was in a packet that has to be acknowledged, to be sent again if it is lost.
+/// The contents of an ack-eliciting packet, to retransmit if it is lost.
 struct SentPacket: Sendable {
     var number: UInt64
     var sentAt: Microseconds
     var byteCount: Int
-    /// The path it took: what becomes of it says nothing about another.
+    /// The packet's fate says nothing about other paths.
     var path: UInt32
     var piece: StreamPiece?
     var carriesCredit = false
@@ -14,15 +14,14 @@ struct SentPacket: Sendable {
     var carriesLinkKey = false
     /// The largest number that it acknowledged.
     var acknowledges: UInt64?
-    /// What was delivered when it left.
+    /// The delivery state at its departure.
     var delivery = PacketDelivery()
-    /// A larger datagram than is known to get through: its loss is no congestion (RFC 8899, section 3).
+    /// A size probe: its loss is not congestion (RFC 8899, section 3).
     var isSizeProbe = false
-    /// Neither acknowledged nor lost.
     var isOutstanding = true
 }
 
-/// Packets in flight, and which of them are lost (RFC 9002, section 6).
+/// Packets in flight and loss detection (RFC 9002, section 6).
 ///
 ///     outstanding ──acknowledged──▶ gone
 ///          │ three packets or 9/8 round trips behind an acknowledged one
@@ -32,11 +31,10 @@ struct SentPackets {
 
     private var packets: Deque<SentPacket> = []
     private(set) var largestAcknowledged: UInt64?
-    /// When the oldest packet behind the largest acknowledged counts as lost.
+    /// When the oldest packet before the largest acknowledged one counts as lost.
     private(set) var lossTime: Microseconds?
-    /// When the last packet left that asks for an acknowledgement.
+    /// When the last ack-eliciting packet left.
     private(set) var lastSentAt: Microseconds = 0
-    /// Timeouts since the last acknowledgement.
     var timeouts = 0
     private(set) var outstanding = 0
 
@@ -48,10 +46,10 @@ struct SentPackets {
         lastSentAt = packet.sentAt
     }
 
-    /// Takes out what the ranges acknowledge.
+    /// Removes acknowledged packets.
     /// - Parameters:
-    ///   - ranges: newest first; no number in them is higher than what we sent.
-    ///   - acknowledged: the packets, oldest first.
+    ///   - ranges: newest first; all numbers were sent.
+    ///   - acknowledged: receives the packets, oldest first.
     mutating func acknowledge(_ ranges: [ClosedRange<UInt64>], _ acknowledged: inout [SentPacket]) {
         guard let largest = ranges.first?.upperBound else { return }
         largestAcknowledged = max(largestAcknowledged ?? 0, largest)
@@ -69,7 +67,7 @@ struct SentPackets {
         trim()
     }
 
-    /// Takes out what is lost, and sets ``lossTime``.
+    /// Removes lost packets, and sets ``lossTime``.
     mutating func detectLost(_ roundTrip: RoundTripTime, at now: Microseconds, _ lost: inout [SentPacket]) {
         lossTime = nil
         guard let largestAcknowledged else { return }
@@ -90,7 +88,7 @@ struct SentPackets {
         trim()
     }
 
-    /// The oldest in flight, whose contents are to be sent again by a probe (section 6.2.4).
+    /// The oldest packets in flight, whose contents a probe retransmits (section 6.2.4).
     func oldest(_ count: Int) -> [SentPacket] {
         var result: [SentPacket] = []
         for packet in packets where packet.isOutstanding && !packet.isSizeProbe {

@@ -1,4 +1,4 @@
-/// The variable-length integers of RFC 9000, section 16: 1, 2, 4 or 8 bytes, up to 2^62 − 1.
+/// Variable-length integers of RFC 9000, section 16: 1, 2, 4 or 8 bytes, up to 2^62 − 1.
 enum VariableInteger {
     static let maximum: UInt64 = (1 << 62) - 1
 
@@ -6,7 +6,7 @@ enum VariableInteger {
         if value < 1 << 6 { 1 } else if value < 1 << 14 { 2 } else if value < 1 << 30 { 4 } else { 8 }
     }
 
-    /// - Precondition: at most ``maximum``; all that is written is counted by ourselves and far below.
+    /// - Precondition: at most ``maximum``. Our own counters stay far below.
     static func append(_ value: UInt64, to bytes: inout [UInt8]) {
         precondition(value <= maximum, "a variable-length integer has 62 bits")
         if value < 1 << 6 {
@@ -22,7 +22,6 @@ enum VariableInteger {
     }
 }
 
-/// Reads bytes front to back and never past their end.
 struct ByteReader {
     private let bytes: [UInt8]
     private(set) var index: Int
@@ -48,7 +47,6 @@ struct ByteReader {
         return bytes.bigEndian(at: index)
     }
 
-    /// The indices of the next `count` bytes.
     mutating func range(_ count: UInt64) -> Range<Int>? {
         guard count <= UInt64(remaining) else { return nil }
         let start = index
@@ -61,7 +59,7 @@ struct ByteReader {
         return Array(bytes[range])
     }
 
-    /// A number of any of its lengths: a longer one than needed is as good (RFC 9000, section 16).
+    /// Accepts encodings longer than necessary (RFC 9000, section 16).
     mutating func variable() -> UInt64? {
         guard index < end else { return nil }
         let first = bytes[index]
@@ -73,6 +71,5 @@ struct ByteReader {
         return value
     }
 
-    /// Skips bytes that are zero.
     mutating func skipZeros() { while index < end, bytes[index] == 0 { index += 1 } }
 }

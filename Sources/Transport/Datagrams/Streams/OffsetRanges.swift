@@ -1,4 +1,4 @@
-/// Numbers in ranges that neither touch nor overlap, ascending. The caller bounds how many there are.
+/// Ascending ranges of numbers that neither touch nor overlap. The caller bounds their count.
 struct OffsetRanges: Hashable, Sendable {
     private(set) var ranges: [Range<UInt64>] = []
 
@@ -9,7 +9,6 @@ struct OffsetRanges: Hashable, Sendable {
     var first: Range<UInt64>? { ranges.first }
     var last: Range<UInt64>? { ranges.last }
 
-    /// The first range that ends at or after `offset`.
     private func firstIndex(endingFrom offset: UInt64) -> Int {
         var low = 0
         var high = ranges.count
@@ -22,7 +21,7 @@ struct OffsetRanges: Hashable, Sendable {
 
     func contains(_ offset: UInt64) -> Bool {
         let index = firstIndex(endingFrom: offset)
-        // A range that ends at the offset does not contain it, but the next may.
+        // A range that ends at the offset does not contain it, but the next one may.
         return ranges[index...].prefix(2).contains { $0.contains(offset) }
     }
 
@@ -62,12 +61,10 @@ struct OffsetRanges: Hashable, Sendable {
         ranges.replaceSubrange(start..<end, with: rest)
     }
 
-    /// Forgets all below `offset`.
     mutating func removeAll(below offset: UInt64) { remove(0..<offset) }
 
     mutating func removeFirst() -> Range<UInt64>? { ranges.isEmpty ? nil : ranges.removeFirst() }
 
-    /// What of `range` is in none of the ranges.
     func missing(in range: Range<UInt64>) -> [Range<UInt64>] {
         var result: [Range<UInt64>] = []
         var position = range.lowerBound

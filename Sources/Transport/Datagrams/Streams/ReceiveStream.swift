@@ -1,10 +1,9 @@
-/// Messages on their way in: the bytes of the peer's stream, put in order within the window.
+/// Reassembles the peer's stream into messages.
 ///
-/// The bytes are kept as they came until the owner reads them, so that a window of them is all that a peer can make us
-/// hold.
+/// Bytes stay in one buffer until the owner reads them, so a peer can make us hold at most the window.
 struct ReceiveStream {
     enum Malformed: Error {
-        /// Bytes beyond the credit we gave.
+        /// Bytes beyond our credit.
         case beyondWindow
         /// A second end of the stream, or bytes behind it.
         case badEnd
@@ -13,22 +12,22 @@ struct ReceiveStream {
     }
 
     private let limits: DatagramLimits
-    /// Bytes that the peer may send and our owner has not read.
+    /// Unread bytes that the peer may have sent.
     private(set) var window: UInt64
-    /// The owner knows the peer: the window may be as large as it takes.
+    /// The peer is trusted, so the window may grow.
     private var isWelcome = false
-    /// The window's bytes from `base` on; what has not come is zero.
+    /// The window's bytes; missing ones are zero.
     private var buffer: [UInt8] = []
-    /// Where in `buffer` the first unread byte is.
+    /// Index of the first unread byte in `buffer`.
     private var start = 0
-    /// Bytes of the stream that have been read.
+    /// Stream bytes read by the owner.
     private(set) var read: UInt64 = 0
-    /// All before it has come.
+    /// All bytes before this offset have arrived.
     private(set) var contiguous: UInt64 = 0
-    /// What has come beyond.
+    /// Ranges that arrived beyond it.
     private var ahead = OffsetRanges()
     private var end: UInt64?
-    /// The credit last told, and when.
+    /// The last advertised credit, and when it was sent.
     private(set) var told: UInt64
     private var toldAt: Microseconds?
 
@@ -38,22 +37,21 @@ struct ReceiveStream {
         told = window
     }
 
-    /// The peer may send more than a stranger.
+    /// Trusts the peer: it may send more at once than a stranger.
     mutating func welcome() {
         isWelcome = true
         window = max(window, UInt64(limits.receiveWindow))
     }
 
-    /// The peer has finished and all of it has been read.
+    /// The peer's stream has ended and is wholly read.
     var isEnded: Bool { end == read }
-    /// Bytes held.
     var byteCount: Int { buffer.count - start }
 
-    /// Whether the owner has read so much that the peer should know.
+    /// A quarter of the window was read since the last credit.
     var owesCredit: Bool { end == nil && read + window >= told + window / 4 }
 
-    /// The credit is about to be told. A welcome peer that has sent, and an owner that has read, a quarter of the window within a
-    /// round trip are given twice as much, for the window has to hold what is on its way, and what waits for what was lost.
+    /// Advertises new credit. Auto-tunes the window of a trusted peer: a quarter of it used within one RTT doubles it,
+    /// because it must cover the bandwidth-delay product and retransmissions.
     mutating func writeCredit(_ roundTrip: RoundTripTime, at now: Microseconds) -> UInt64 {
         if owesCredit {
             if isWelcome, let toldAt, now - toldAt < roundTrip.smoothed {
@@ -65,8 +63,7 @@ struct ReceiveStream {
         return told
     }
 
-    /// Takes in bytes that have come.
-    /// - Returns: false if they make more gaps than we keep account of: then the packet has to be as if it never came.
+    /// Stores received bytes. False if they make too many gaps: the packet must then count as lost.
     mutating func receive(_ bytes: ArraySlice<UInt8>, at offset: UInt64, isLast: Bool) throws(Malformed) -> Bool {
         let stop = offset + UInt64(bytes.count)
         guard stop <= told else { throw .beyondWindow }
@@ -119,7 +116,7 @@ struct ReceiveStream {
         return message
     }
 
-    /// Whether ``next()`` has something to say.
+    /// Whether ``next()`` returns a message or throws.
     var hasMessage: Bool {
         let available = contiguous - read
         guard available >= UInt64(SendStream.prefixByteCount) else { return false }
@@ -128,7 +125,7 @@ struct ReceiveStream {
         return length > UInt64(limits.messageByteCount) || available >= UInt64(SendStream.prefixByteCount) + length
     }
 
-    /// The stream has ended, and what is left of it is no message.
+    /// The stream has ended within a message.
     var isCutShort: Bool { end == contiguous && read != contiguous && !hasMessage }
 
     private func nothing() throws(Malformed) -> [UInt8]? {
@@ -136,10 +133,9 @@ struct ReceiveStream {
         return nil
     }
 
-    /// Gives back what has been read, seldom enough that it costs little.
     private mutating func compact() {
         if start == buffer.count {
-            // A link that rests holds nothing.
+            // An idle link holds no buffer.
             if buffer.capacity > 128 << 10 { buffer = [] } else { buffer.removeAll(keepingCapacity: true) }
             start = 0
         } else if start > 64 << 10, start > buffer.count / 2 {

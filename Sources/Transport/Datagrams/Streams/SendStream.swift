@@ -1,17 +1,16 @@
 import DequeModule
 
-/// Part of the stream in one packet.
+/// The part of the stream in one packet.
 struct StreamPiece: Hashable, Sendable {
     var offset: UInt64
     var length: Int
-    /// The stream ends with it.
     var isLast: Bool
 
     var range: Range<UInt64> { offset..<offset + UInt64(length) }
 }
 
-/// Messages on their way out: one stream of bytes, each message behind its length (4 bytes, big-endian). Bytes are kept
-/// until the peer has them.
+/// Outgoing messages as one stream of bytes, each message after its length (4 bytes, big-endian). Bytes are kept until
+/// they are acknowledged.
 ///
 ///     bytes:  written ──next(_:)──▶ in flight ──acknowledged──▶ gone
 ///                        ▲              │ lost
@@ -30,34 +29,32 @@ struct SendStream {
     private static let chunkByteCount = 64 << 10
 
     private var chunks: Deque<Chunk> = []
-    /// Bytes below are the peer's.
+    /// All bytes before this offset are acknowledged.
     private(set) var base: UInt64 = 0
     /// The first byte that was never sent.
     private var unsent: UInt64 = 0
     private var end: UInt64 = 0
     private var finish = End.open
-    /// Where the peer's window ends.
+    /// End of the peer's window.
     private(set) var credit: UInt64
     private var acknowledged = OffsetRanges()
     private var lost = OffsetRanges()
 
-    /// - Parameter credit: the peer's window at the start; both sides have the same limits.
+    /// - Parameter credit: the peer's initial window; both sides have the same limits.
     init(credit: UInt64) { self.credit = credit }
 
-    /// Bytes that the peer does not have, in flight or not.
+    /// Unacknowledged bytes, sent or not.
     var byteCount: Int { Int(end - base) }
-    /// Bytes were sent that the peer does not have.
+    /// Sent bytes are unacknowledged.
     var isInFlight: Bool { base < unsent }
-    /// Bytes that wait for their first packet.
     var unsentByteCount: Int { Int(end - unsent) }
-    /// The peer has all, the end included.
+    /// Everything is acknowledged, including the end.
     var isAcknowledged: Bool { finish == .acknowledged && base == end }
     var isFinished: Bool { finish != .open }
 
-    /// Whether there is something to send now.
     var hasWork: Bool { !lost.isEmpty || (unsent < end && unsent < credit) || (finish == .waiting && unsent == end) }
 
-    /// There is more to send than the peer allows.
+    /// Data waits for the peer's credit.
     var awaitsCredit: Bool { lost.isEmpty && unsent < end && unsent >= credit }
 
     mutating func write(_ message: [UInt8]) {
@@ -71,13 +68,12 @@ struct SendStream {
         end += UInt64(count)
     }
 
-    /// No more messages.
     mutating func close() { if finish == .open { finish = .waiting } }
 
-    /// The peer allows more. Credit never shrinks.
+    /// Extends the credit, which never shrinks.
     mutating func allow(_ offset: UInt64) { credit = max(credit, offset) }
 
-    /// What fits in `space` bytes of a packet with its header: first what was lost, then what is new.
+    /// A piece that fits in `space` bytes including its header: lost data first, then new data.
     mutating func next(_ space: Int) -> StreamPiece? {
         if let range = lost.first {
             let room = space - DatagramFrame.dataHeaderByteCount(offset: range.lowerBound, length: space)
@@ -102,7 +98,6 @@ struct SendStream {
         return StreamPiece(offset: offset, length: length, isLast: isLast)
     }
 
-    /// Frame and bytes of a piece.
     func append(_ piece: StreamPiece, to packet: inout [UInt8]) {
         DatagramFrame.appendDataHeader(offset: piece.offset, length: piece.length, isLast: piece.isLast, to: &packet)
         var position = piece.offset
@@ -118,7 +113,6 @@ struct SendStream {
         }
     }
 
-    /// The chunk that holds the byte.
     private func chunkIndex(_ offset: UInt64) -> Int {
         var low = 0
         var high = chunks.count
@@ -140,7 +134,7 @@ struct SendStream {
         while let chunk = chunks.first, chunk.end <= base, chunks.count > 1 || base == end { chunks.removeFirst() }
     }
 
-    /// A piece has to be sent again, but for what the peer has by now.
+    /// Marks the piece for retransmission, except for its acknowledged parts.
     mutating func lose(_ piece: StreamPiece) {
         if piece.isLast, finish == .inFlight { finish = .waiting }
         guard piece.length > 0, piece.range.upperBound > base else { return }

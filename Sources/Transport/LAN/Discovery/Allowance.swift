@@ -1,4 +1,4 @@
-/// So many at once, and then one more each interval.
+/// A token bucket: a burst, then one more each interval.
 struct Allowance: Hashable, Sendable {
     private let burst: Int64
     private let interval: Int64
@@ -12,10 +12,9 @@ struct Allowance: Hashable, Sendable {
         since = now
     }
 
-    /// Whether there is none left.
     func isSpent(now: Int64) -> Bool { left == 0 && max(0, now - since) < interval }
 
-    /// - Returns: whether there was one left.
+    /// - Returns: whether a token was available.
     mutating func take(now: Int64) -> Bool {
         let elapsed = max(0, now - since) / interval
         if left + elapsed >= burst {
@@ -31,8 +30,7 @@ struct Allowance: Hashable, Sendable {
     }
 }
 
-/// What each of some addresses is allowed, and all of them together. The one that was not heard of for longest makes room
-/// for another.
+/// A token bucket per address, and one for all. The address silent for longest is replaced first.
 struct Allowances: Sendable {
     private let burst: Int64
     private let interval: Int64
@@ -46,7 +44,7 @@ struct Allowances: Sendable {
     }
 
     mutating func take(_ source: LanAddress, now: Int64) -> Bool {
-        // No place is made for an address, and none is looked for, while nobody is heard.
+        // While the total is spent, do not search or create an entry.
         guard !total.isSpent(now: now) else { return false }
         if sources[source] == nil {
             if sources.count >= LanLimits.sourceCount,

@@ -1,8 +1,8 @@
 import Crypto
 
-/// An address of a machine on the network, without a port.
+/// An IP address on the local network, without a port.
 package struct LanAddress: Hashable, Sendable, Comparable {
-    /// The 16 bytes of the IPv6 address, or of the IPv4-mapped one, big-endian.
+    /// The 16 bytes of the IPv6 or IPv4-mapped address, big-endian.
     package let high: UInt64
     package let low: UInt64
 
@@ -31,10 +31,9 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     /// 4 bytes of IPv4 or 16 of IPv6.
     package var bytes: [UInt8] { isIPv4 ? Array(mappedBytes.suffix(4)) : mappedBytes }
 
-    /// 16 bytes of either.
     package var mappedBytes: [UInt8] { bigEndian(high) + bigEndian(low) }
 
-    /// `fe80::/10` or `169.254.0.0/16`: means something on its own link only.
+    /// `fe80::/10` or `169.254.0.0/16`: valid only on its own link.
     package var isLinkLocal: Bool { isIPv4 ? low >> 16 & 0xffff == 0xa9fe : high >> 54 == 0x3fa }
 
     package var isLoopback: Bool { isIPv4 ? low >> 24 & 0xff == 127 : high == 0 && low == 1 }
@@ -48,8 +47,7 @@ package struct LanAddress: Hashable, Sendable, Comparable {
         return high >> 56 != 0xff && !(high == 0 && low == 0)
     }
 
-    /// Whether the first bits are the same.
-    /// - Parameter length: 0…32 for IPv4, 0…128 for IPv6.
+    /// Whether the first `length` bits are equal: 0…32 for IPv4, 0…128 for IPv6.
     package func shares(_ length: Int, with other: LanAddress) -> Bool {
         guard isIPv4 == other.isIPv4 else { return false }
         let bits = min(max(0, length), isIPv4 ? 32 : 128) + (isIPv4 ? 96 : 0)
@@ -63,7 +61,7 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     }
 }
 
-/// An address on one interface and a port: from where we announce, or where a datagram came from.
+/// An address on one interface and a port: a source of our announcements or of a received datagram.
 package struct LanPlace: Hashable, Sendable, Comparable {
     package let interface: UInt32
     package let address: LanAddress

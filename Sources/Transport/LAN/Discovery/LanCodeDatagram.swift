@@ -1,7 +1,7 @@
 import Crypto
 
-/// A question for an open code, to the group, or the answer to one (SpokenCodes.md, "On one network"). Both have the same
-/// length, so that nobody is made to send more than was sent to them.
+/// A multicast question for an open code, or its answer (SpokenCodes.md, "On one network"). Both have the same length,
+/// so that the answer amplifies nothing.
 ///
 /// | bytes | |
 /// |---|---|
@@ -30,7 +30,6 @@ package struct LanCodeDatagram: Hashable, Sendable {
         self.id = id
     }
 
-    /// `nil` for anything else.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count == Self.byteCount, bytes[0] == LanDatagram.version, let kind = Kind(rawValue: bytes[1]) else {
             return nil

@@ -1,5 +1,5 @@
-/// Answers questions for open codes: to machines on our own networks, each question once, and not too often. Without I/O and
-/// without a clock; times are in milliseconds.
+/// Answers questions for open codes from machines on our own networks, each question once and rate limited. Without I/O
+/// and without a clock; times are in milliseconds.
 package struct LanCodeResponder: Sendable {
     package struct Answer: Hashable, Sendable {
         package let bytes: [UInt8]
@@ -8,7 +8,7 @@ package struct LanCodeResponder: Sendable {
     }
 
     private var interfaces: [LanInterface] = []
-    /// Questions that were answered, the newest last: one comes by each address of ours.
+    /// Answered questions, the newest last: each arrives once per address of ours.
     private var answered: [UInt64] = []
     private var allowances = Allowances(
         burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
@@ -18,10 +18,10 @@ package struct LanCodeResponder: Sendable {
 
     package mutating func setInterfaces(_ interfaces: [LanInterface]) { self.interfaces = interfaces }
 
-    /// Where we can answer from, in a fixed order.
+    /// Addresses that can send answers, in a fixed order.
     package var places: [LanPlace] { interfaces.places }
 
-    /// - Parameter isOpen: whether a code with this number is.
+    /// - Parameter isOpen: whether a code with this number is open.
     package mutating func receive(_ bytes: [UInt8], from source: LanPlace, now: Int64, isOpen: (UInt16) -> Bool)
         -> Answer?
     {

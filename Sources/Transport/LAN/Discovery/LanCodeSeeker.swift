@@ -1,5 +1,5 @@
-/// Looks for the node that has a code open, on all networks of this machine: some questions, each with an id of its own, and
-/// a moment for a second answer to each. Without I/O and without a clock; times are in milliseconds.
+/// Looks for the node with an open code on all networks of this machine. It sends several questions, each with an id of
+/// its own, and waits for a second answer. Without I/O and without a clock; times are in milliseconds.
 ///
 ///     asking ──an answer──▶ gathering ──a moment later──▶ found
 ///        │                      └─ another one ─────────▶ found several
@@ -7,10 +7,9 @@
 package struct LanCodeSeeker: Sendable {
     package enum Action: Hashable, Sendable {
         case ask([UInt8], from: LanPlace)
-        /// Where the node is, with the port of its listener.
+        /// The node's address, with its listener's port.
         case found(LanPlace)
-        /// More than one node has answered one question: which of them is meant nobody knows, and a wrong one would lose its
-        /// code.
+        /// Several nodes answered one question. Choosing a wrong one would use up that node's code.
         case ambiguous
         case nobody
     }
@@ -21,10 +20,10 @@ package struct LanCodeSeeker: Sendable {
         case ended
     }
 
-    /// When the questions leave, and when nobody is waited for any more, after the beginning.
+    /// When the questions leave, and when the search ends, after its start.
     package static let questions: [Int64] = [50, 500, 1_200, 2_200, 3_400]
     package static let patience: Int64 = 4_500
-    /// For the answers of others.
+    /// Wait for answers of other nodes.
     package static let gathering: Int64 = 300
 
     private let slot: UInt16
@@ -34,14 +33,14 @@ package struct LanCodeSeeker: Sendable {
     private var ids: [UInt64] = []
     private var state = State.asking
 
-    /// - Parameter interfaces: each address is asked from.
+    /// - Parameter interfaces: asks from each address.
     package init(slot: UInt16, interfaces: [LanInterface], now: Int64) {
         self.slot = slot
         self.interfaces = interfaces
         start = now
     }
 
-    /// Where to ask from: all IPv4 addresses and the link-local ones of IPv6.
+    /// Source addresses: all IPv4 ones and the link-local ones of IPv6.
     package var places: [LanPlace] {
         interfaces.prefix(LanLimits.interfaceCount).flatMap { interface in
             interface.addresses.filter { $0.address.isIPv4 || $0.address.isLinkLocal }.prefix(LanLimits.addressCount)
@@ -49,7 +48,6 @@ package struct LanCodeSeeker: Sendable {
         }
     }
 
-    /// `nil` once it has ended.
     package var nextDeadline: Int64? {
         let next = start + (asked < Self.questions.count ? Self.questions[asked] : Self.patience)
         switch state {
@@ -90,7 +88,7 @@ package struct LanCodeSeeker: Sendable {
             state = .gathering(place, id: answer.id, until: now + Self.gathering)
             return []
         case .gathering(let first, let id, _):
-            // A node answers each question once, and a later one perhaps by another address: that is no second node.
+            // A node answers each question once. A later answer from another address may be the same node's.
             guard first != place, answer.id == id else { return [] }
             state = .ended
             return [.ambiguous]

@@ -10,7 +10,7 @@ import Crypto
 /// | 8 | nonce: of the announcement; an answer has that of its question |
 /// | 16 each | 8, 16, 32 or 64 entries: tag (8), proof (8) |
 ///
-/// Numbers are big-endian. Entries that stand for nobody are random, and cannot be told from the others.
+/// Numbers are big-endian. Dummy entries are random and look like the others.
 package struct LanDatagram: Hashable, Sendable {
     package enum Kind: UInt8, Hashable, Sendable {
         case announcement = 1
@@ -39,8 +39,7 @@ package struct LanDatagram: Hashable, Sendable {
     /// 8, 16, 32 or 64.
     package let entries: [Entry]
 
-    /// Fills up with random entries to the next power of two, and puts all of them into a random order.
-    /// - Parameter entries: at most 64; what is more is left out.
+    /// Pads with random entries to the next power of two, and shuffles them. Drops entries beyond 64.
     package init(
         _ kind: Kind, port: UInt16, nonce: UInt64, entries: some Sequence<Entry>,
         using random: inout some RandomNumberGenerator
@@ -54,7 +53,6 @@ package struct LanDatagram: Hashable, Sendable {
         self.entries = all
     }
 
-    /// `nil` for anything else.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count > Self.headByteCount, bytes.count <= Self.byteCountMost, bytes[0] == Self.version,
             let kind = Kind(rawValue: bytes[1])

@@ -1,51 +1,48 @@
 import Crypto
 
-/// How peers of a conversation find each other on one network without being told where (LanDiscovery.md).
+/// Finds peers of a conversation on the local network (Discovery.md, "LAN discovery").
 ///
-///     quiet ──a look: somebody is missing──▶ announce, due
-///     due ──a look: somebody else is missing, or there is a new place──▶ announce, due soon
-///     due ──it is time, somebody is missing──▶ announce, due again, later each time
-///     due ──a look, or it is time: nobody is missing, or nowhere to announce──▶ quiet
-///     an announcement or answer is heard in either state and changes neither
+///     quiet ──a check: a peer is missing──▶ announce, due
+///     due ──a check: another peer is missing, or there is a new address──▶ announce, due soon
+///     due ──it is time, a peer is missing──▶ announce, due again, later each time
+///     due ──a check, or it is time: no peer is missing, or no address to announce from──▶ quiet
+///     a received announcement or answer changes neither state
 ///
-/// A look is taken soon after something has happened by which somebody may be missing.
+/// A check follows soon after any event that may make a peer missing.
 ///
-/// Told of time, random numbers, interfaces and datagrams; says what to send and who was found where. Pairs have the
-/// numbers that their owner gives them. `now` is in milliseconds since 1970, and never goes back.
+/// Without I/O: it gets the time, random numbers, interfaces and datagrams, and returns datagrams to send and peers
+/// found. The owner numbers the pairs. `now` is in milliseconds since 1970 and never goes back.
 package struct LanDiscovery: Sendable {
     private enum State: Hashable, Sendable {
-        /// Entered when nobody is missing. May go to `due`.
+        /// No peer is missing.
         case quiet
-        /// Entered with an announcement: the next one, and how long the one after it waits. May go to `quiet`.
+        /// Announcing. `at`: the next announcement; `wait`: the interval after it.
         case due(at: Int64, wait: Int64)
     }
 
-    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
-        /// To the group, from one of our addresses.
+        /// Multicast from one of our addresses.
         case announce([UInt8], from: LanPlace)
-        /// To one machine.
         case answer([UInt8], from: LanPlace, to: LanPlace)
-        /// The other inbox of a pair says that it is there, at this port.
+        /// The other inbox of a pair announces this port.
         case found(UInt64, LanPlace, port: UInt16)
     }
 
-    /// What is heard, for whoever counts.
     package struct Counts: Hashable, Sendable {
-        /// Datagrams that were not looked at: there were too many.
+        /// Dropped by the rate limit.
         package var dropped: UInt64 = 0
-        /// That are not ours by form or by where they came from.
+        /// Malformed, or from a foreign network.
         package var malformed: UInt64 = 0
-        /// With nothing for us.
+        /// Without an entry for us.
         package var foreign: UInt64 = 0
-        /// With a tag of ours and a proof that does not hold: repeated from elsewhere.
+        /// With a tag of ours and a wrong proof: replayed from elsewhere.
         package var forged: UInt64 = 0
     }
 
     private struct Pair: Sendable {
-        /// Of what the other one announces to us; `nil` where it does not look for us.
+        /// The key of the peer's announcements; `nil` if it does not look for us.
         let listening: LanSecret?
-        /// Of what we announce to it; `nil` while we do not look for it.
+        /// The key of our announcements; `nil` while we do not look for the peer.
         var announcing: LanSecret?
         var found: (source: LanPlace, port: UInt16, at: Int64)?
     }
@@ -63,13 +60,13 @@ package struct LanDiscovery: Sendable {
     private var interfaces: [LanInterface] = []
     private var questions: [Question] = []
     private var announcedAt: Int64?
-    /// When it is looked whether somebody is missing.
+    /// Time of the next check for missing peers.
     private var looksAt: Int64?
-    /// Who was missing at the last look, and has had no link since.
+    /// Peers missing at the last check and without a link since.
     private var known: Set<UInt64> = []
-    /// A place has come from where nothing was announced yet.
+    /// An address appeared that has not announced yet.
     private var hasNewPlace = false
-    /// With whom the last announcement ended, where not all had their turn.
+    /// The last pair of the previous announcement, if not all pairs fitted.
     private var lastAnnounced: UInt64?
     private var heard = Allowances(
         burst: LanLimits.sourceBurst, interval: LanLimits.sourceInterval, totalBurst: LanLimits.totalBurst,
@@ -83,7 +80,6 @@ package struct LanDiscovery: Sendable {
 
     static func slot(_ now: Int64) -> Int64 { now / LanLimits.slotLength }
 
-    /// When ``advance(now:missing:using:)`` has something to do; `nil` for never.
     package var nextDeadline: Int64? {
         switch state {
         case .quiet: looksAt
@@ -91,7 +87,7 @@ package struct LanDiscovery: Sendable {
         }
     }
 
-    /// From where we announce, in a fixed order.
+    /// The addresses that announce, in a fixed order.
     package var places: [LanPlace] {
         interfaces.flatMap { interface in
             interface.addresses.compactMap { own in
@@ -104,10 +100,10 @@ package struct LanDiscovery: Sendable {
 
     // MARK: Pairs
 
-    /// Listens for the other inbox of a pair. Replaces what was there under the same number.
+    /// Listens for the other inbox of a pair. Replaces an earlier pair with this number.
     /// - Parameters:
-    ///   - listening: `nil` where the other one does not look for us: it does not know us yet.
-    ///   - announcing: `nil` while we do not look for it ourselves: our inbox sleeps.
+    ///   - listening: `nil` if the peer does not know us yet and so does not look for us.
+    ///   - announcing: `nil` while our inbox sleeps and does not look for the peer.
     package mutating func add(_ number: UInt64, listening: LanSecret?, announcing: LanSecret?) {
         remove(number)
         guard pairs.count < LanLimits.pairCount else { return }
@@ -115,7 +111,7 @@ package struct LanDiscovery: Sendable {
         if let listening { tags.add(number, listening) }
     }
 
-    /// We look for it ourselves from now on, or, with `nil`, no longer.
+    /// `nil` stops announcing to the pair.
     package mutating func setAnnouncing(_ number: UInt64, _ announcing: LanSecret?) {
         pairs[number]?.announcing = announcing
     }
@@ -125,9 +121,9 @@ package struct LanDiscovery: Sendable {
         if let listening = pairs.removeValue(forKey: number)?.listening { tags.remove(number, listening) }
     }
 
-    // MARK: What happens
+    // MARK: Events
 
-    /// Somebody may be missing now who was not before.
+    /// Schedules a check, after an event that may make a peer missing.
     package mutating func stir(now: Int64, using random: inout some RandomNumberGenerator) {
         let half = LanLimits.gathering / 2
         let soon = now + half + Int64(random.next(upperBound: UInt64(half)))
@@ -135,23 +131,23 @@ package struct LanDiscovery: Sendable {
         looksAt = min(looksAt ?? at, at)
     }
 
-    /// A place that could not be used until now can be.
+    /// A new address can be used.
     package mutating func placeOpened(now: Int64, using random: inout some RandomNumberGenerator) {
         hasNewPlace = true
         stir(now: now, using: &random)
     }
 
-    /// A pair has a link: should it be lost, that is news.
+    /// The pair has a link. If it is lost, the peer counts as newly missing.
     package mutating func linked(_ number: UInt64) { known.remove(number) }
 
-    /// The machine's interfaces as they are now; at most ``LanLimits/interfaceCount`` of them are used.
+    /// Sets the machine's interfaces; at most ``LanLimits/interfaceCount`` are used.
     package mutating func setInterfaces(
         _ all: [LanInterface], now: Int64, using random: inout some RandomNumberGenerator
     ) {
         let before = Set(places)
         interfaces = all.sorted { ($0.index, $0.name) < ($1.index, $1.name) }.prefix(LanLimits.interfaceCount).map {
             var interface = $0
-            // Addresses under which nobody can dial us are good for knowing who is near.
+            // Addresses without a listener still tell which sources are on-link.
             let usable = interface.addresses.filter { $0.address.isUnicast && !$0.address.isLoopback }
             let announced = usable.filter { $0.port != nil }.prefix(LanLimits.addressCount)
             interface.addresses = announced + usable.filter { $0.port == nil }
@@ -162,8 +158,7 @@ package struct LanDiscovery: Sendable {
         stir(now: now, using: &random)
     }
 
-    /// Announces when it is time.
-    /// - Parameter missing: pairs without a link; asked for only when it is time.
+    /// Announces when due. `missing`, the pairs without a link, is called only then.
     package mutating func advance(now: Int64, missing: () -> [UInt64], using random: inout some RandomNumberGenerator)
         -> [Action]
     {
@@ -189,7 +184,7 @@ package struct LanDiscovery: Sendable {
         return announce(turns(missing.sorted()), from: places, now: now, using: &random)
     }
 
-    /// As many as may be in one announcement, the others the next time.
+    /// The pairs of the next announcement; the others follow in the next ones.
     private mutating func turns(_ missing: [UInt64]) -> [UInt64] {
         guard missing.count > LanLimits.announcedCount else {
             lastAnnounced = nil
@@ -206,11 +201,11 @@ package struct LanDiscovery: Sendable {
     ) -> [Action] {
         let slot = Self.slot(now)
         var result: [Action] = []
-        // Whole datagrams that stand for nobody hide how many are needed, as entries do within one.
+        // Pad with dummy datagrams to a power of two, as with entries: observers must not count missing peers.
         for index in 0..<Self.datagramCount(numbers.count) {
             let start = min(index * LanLimits.entriesMost, numbers.count)
             let part = numbers[start..<min(start + LanLimits.entriesMost, numbers.count)]
-            // All but the only one are full.
+            // With several datagrams, each one is full.
             let isOnly = numbers.count <= LanLimits.entriesMost
             let nonce: UInt64 = random.next()
             var asked: [UInt64: UInt64] = [:]
@@ -248,9 +243,8 @@ package struct LanDiscovery: Sendable {
         questions.removeAll { now - $0.at > LanLimits.questionLifetime }
     }
 
-    // MARK: What is heard
+    // MARK: Received datagrams
 
-    /// A datagram has come, to the group or to one of our addresses.
     package mutating func receive(
         _ bytes: [UInt8], from source: LanPlace, now: Int64, using random: inout some RandomNumberGenerator
     ) -> [Action] {
@@ -274,7 +268,7 @@ package struct LanDiscovery: Sendable {
     private mutating func receive(
         announcement: LanDatagram, from source: LanPlace, now: Int64, using random: inout some RandomNumberGenerator
     ) -> [Action] {
-        // Our own comes back to us, for others on this machine.
+        // Our own announcements come back, because other nodes on this machine get them.
         guard !questions.contains(where: { $0.nonce == announcement.nonce }) else { return [] }
         var result: [Action] = []
         var entries: [LanDatagram.Entry] = []
@@ -296,7 +290,7 @@ package struct LanDiscovery: Sendable {
         }
         if isForged { counts.forged += 1 } else if result.isEmpty, entries.isEmpty { counts.foreign += 1 }
         guard let place, !entries.isEmpty, answered.take(source.address, now: now) else { return result }
-        // Never larger than the question: it has a subset of its entries.
+        // Never larger than the question: a subset of its entries.
         let answer = LanDatagram(.answer, port: place.port, nonce: announcement.nonce, entries: entries, using: &random)
         return result + [.answer(answer.bytes, from: place, to: source)]
     }
@@ -321,7 +315,7 @@ package struct LanDiscovery: Sendable {
         return result
     }
 
-    /// Said once in a while for the same place, and not at any rate for different ones.
+    /// Rate limited, for the same address and for changing ones.
     private mutating func found(_ number: UInt64, at source: LanPlace, port: UInt16, now: Int64) -> [Action] {
         if let last = pairs[number]?.found {
             let isSame =

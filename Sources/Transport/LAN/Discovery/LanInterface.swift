@@ -1,13 +1,10 @@
-/// A network interface of this machine, such as `eth0`, with its addresses.
 package struct LanInterface: Hashable, Sendable {
-    /// An address of ours.
     package struct Own: Hashable, Sendable {
         package let address: LanAddress
-        /// Bits that the addresses of this network have in common.
         package let prefixLength: Int
-        /// Packets to other networks leave with this address.
+        /// Packets to other networks have this source.
         package let isDefault: Bool
-        /// Where the node takes links under this address, TCP and UDP alike; `nil` where it does not.
+        /// The port at which the node accepts links under this address, for TCP and UDP; `nil` if it does not.
         package var port: UInt16?
 
         package init(address: LanAddress, prefixLength: Int, isDefault: Bool = false, port: UInt16? = nil) {
@@ -19,23 +16,22 @@ package struct LanInterface: Hashable, Sendable {
     }
 
     package enum Kind: Hashable, Sendable {
-        /// Hardware, and what stands for hardware: a VLAN, a bond, a macvlan.
+        /// Hardware, or a substitute: a VLAN, a bond, a macvlan.
         case device
         case loopback
         case bridge
-        /// One end of a cable between two network namespaces: of a container, or toward one.
+        /// One end of a virtual cable between two network namespaces.
         case veth
         /// Made by software, without a cable: tap, tunnel, dummy.
         case software
     }
 
-    /// The system's number of it.
     package let index: UInt32
     package let name: String
     package let kind: Kind
-    /// Number of the bridge, bond or switch whose port this is: packets come and go under the addresses of that one.
+    /// Index of the bridge, bond or switch that this interface is a port of: packets use the addresses of the master.
     package let master: UInt32?
-    /// It is up, has a carrier and multicast, and is neither a loopback nor point-to-point.
+    /// Up, with carrier and multicast, and neither a loopback nor point-to-point.
     package let hasMulticast: Bool
     package var addresses: [Own]
 
@@ -51,7 +47,7 @@ package struct LanInterface: Hashable, Sendable {
         self.addresses = addresses
     }
 
-    /// Whether a machine with this address is on this network and not behind a router.
+    /// Whether this address is on-link, not behind a router.
     package func isNear(_ other: LanAddress) -> Bool {
         guard other.isUnicast, !other.isLoopback else { return false }
         return addresses.contains { $0.address.shares($0.prefixLength, with: other) }
@@ -59,8 +55,8 @@ package struct LanInterface: Hashable, Sendable {
 }
 
 extension [LanInterface] {
-    /// Interfaces by which other machines may be reached. Left out are the loopback, ports of a bridge, bridges that join
-    /// containers of this machine alone, and the ends of veths toward containers, which have link-local addresses alone.
+    /// Interfaces that may reach other machines. Excludes the loopback, ports of a bridge, bridges that join only
+    /// containers of this machine, and veth ends with only link-local addresses.
     package var outward: [LanInterface] {
         let cabled = Set(compactMap { $0.kind == .device ? $0.master : nil })
         return filter { interface in
@@ -75,8 +71,8 @@ extension [LanInterface] {
         }
     }
 
-    /// Interfaces on which members may be near: those that are named, else the outward ones; without any of these, a lone
-    /// cable between two namespaces.
+    /// Interfaces on which members may be: the named ones, otherwise the outward ones. If there are none, a lone cable
+    /// between two namespaces.
     /// - Parameter names: `nil` for all.
     package func near(named names: Set<String>?) -> [LanInterface] {
         let usable = filter { $0.hasMulticast && !$0.addresses.isEmpty }

@@ -1,7 +1,6 @@
 import Crypto
 
-/// From what the tags of one direction of one pair of inboxes come: derived from the routing secret of that direction, and
-/// good for nothing else. A reference, wiped when the last one goes.
+/// Key of the tags of one direction of a pair of inboxes, used for nothing else. The last reference wipes it.
 package final class LanSecret: Sendable {
     private let secret: SecretBytes
 
@@ -10,17 +9,16 @@ package final class LanSecret: Sendable {
         secret = HKDF.derive(secret: routingSecret, info: Array("mayfly/1 lan".utf8))
     }
 
-    /// By what the other side of the pair knows who announces: HMAC-SHA-256(K, 1 ‖ slot), cut to 8 bytes.
+    /// Identifies the announcing inbox to its peer: HMAC-SHA-256(K, 1 ‖ slot), cut to 8 bytes.
     package func tag(slot: Int64) -> UInt64 { code([1], bigEndian(UInt64(bitPattern: slot))) }
 
-    /// Binds an announcement to where it came from, so that it is worth nothing from elsewhere:
-    /// HMAC-SHA-256(K, 2 ‖ slot ‖ nonce ‖ port ‖ address), cut to 8 bytes.
+    /// Binds an announcement to its source, so that it cannot be replayed from elsewhere: HMAC-SHA-256(K, 2 ‖ slot ‖
+    /// nonce ‖ port ‖ address), cut to 8 bytes.
     package func proof(slot: Int64, nonce: UInt64, port: UInt16, address: LanAddress) -> UInt64 {
         code([2], bigEndian(UInt64(bitPattern: slot)), place(nonce, port, address))
     }
 
-    /// Binds an answer to its question and to where it came from:
-    /// HMAC-SHA-256(K, 3 ‖ nonce ‖ port ‖ address), cut to 8 bytes.
+    /// Binds an answer to its question and source: HMAC-SHA-256(K, 3 ‖ nonce ‖ port ‖ address), cut to 8 bytes.
     package func answerProof(nonce: UInt64, port: UInt16, address: LanAddress) -> UInt64 {
         code([3], place(nonce, port, address))
     }

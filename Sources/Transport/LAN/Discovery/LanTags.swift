@@ -1,4 +1,4 @@
-/// Which tag stands for which pair, in the slots around now. One dictionary probe answers for a tag; no curve operation.
+/// Maps the tags of the current slots to pairs, by one dictionary lookup.
 struct LanTags: Sendable {
     struct Match: Hashable, Sendable {
         let pair: UInt64
@@ -23,7 +23,6 @@ struct LanTags: Sendable {
         }
     }
 
-    /// Time goes on: the tags of slots that are too far away go, and those of new slots come.
     mutating func move(to newSlot: Int64, _ secrets: some Sequence<(key: UInt64, secret: LanSecret)>) {
         guard newSlot != slot else { return }
         let old = Self.slots(around: slot)
