@@ -99,8 +99,8 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Store", "Wire", "Messaging", "Crypto", nioCore,
-                nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Wire", "Messaging", "Crypto",
+                nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
             swiftSettings: settings
@@ -177,8 +177,8 @@ let package = Package(
         tests(
             "EndToEndTests",
             [
-                "mayfly", "Program", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore,
-                nioEmbedded,
+                "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging",
+                "Crypto", nioCore, nioEmbedded,
             ]
         ),
         .executableTarget(
@@ -197,7 +197,7 @@ let package = Package(
         .executableTarget(
             name: "allocations",
             dependencies: [
-                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
+                "CCountingHeap", "Program", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
                 logging,
             ],
             path: "Tests/Allocations",

@@ -3,6 +3,8 @@ import Foundation
 import Glibc
 import Testing
 
+@testable import Program
+
 /// Many clients of one node, waiting or idle.
 @Suite("Many clients") struct ClientLimitTests {
     private func withAbsentMember(_ body: (_ ann: TestNode) throws -> Void) throws {

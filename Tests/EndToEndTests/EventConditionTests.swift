@@ -1,6 +1,7 @@
 import Control
-import Messaging
 import Testing
+
+import enum Messaging.DeliveryState
 
 @testable import Program
 
@@ -65,6 +66,6 @@ import Testing
     }
 
     @Test("The listed states are those that exist") func states() {
-        #expect(Control.Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
+        #expect(Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
     }
 }

@@ -1,6 +1,7 @@
 #if DEBUG || FUZZING
     import NIOCore
     @testable import Control
+    @testable import Program
 
     /// The control socket: lines, JSON, requests, and every method's parameters.
     let controlTargets: [FuzzTarget] = [
