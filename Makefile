@@ -22,8 +22,14 @@ SHELL = /bin/bash
 # `make test` needs one debug build, no root, and no package but the libraries. It leaves out what `make check` runs:
 # searches for mistakes (simulation, fuzzing, power cuts, planted mistakes), which are to find what a change has broken
 # unseen, and scripts that repeat the rules of the core, need a network or a tracer of their own, or wait by the clock.
-CHECK_UNITS = PlantedUnitsPlaceholder
-CHECK_SCRIPTS = PlantedScriptsPlaceholder
+alternatives = $(subst $(SPACE),|,$(strip $(1)))
+SPACE := $(subst ,, )
+CHECK_UNITS = ^($(call alternatives, NodeSimulationTests SimulationTests MessagingTests[.]GroupLifetimeExploration \
+	StoreTests[.](CampaignTests|CrashTests|PowerCutTests|JournalFaultTests|MailboxForensicTests) \
+	NodeRuntimeTests[.]MailboxPowerCutTests TransportTests[.](CongestionTests|CutDialTests)))
+CHECK_SCRIPTS = ^EndToEndTests[.]($(call alternatives, CanaryTests ClientLimitTests Clock Clocks Confinement Copies Crash Datagram \
+	Explosion Group HangingDisk HostileNetwork JoinRace Lan LifetimeTerms LongList MachineNetwork Memory Metrics Netcheck \
+	PassphraseChange PortMapping Reservation Scheduled Seed004 SystemCall))
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH)
 
 .PHONY: all deps build demo test lint links docs bench linkrates simulate hostile install uninstall deb proto clean
@@ -254,7 +260,7 @@ reproducible: deps
 proto:
 	$(SWIFT) build --scratch-path $(SCRATCH) --product protoc-gen-swift
 	protoc --plugin=$(SCRATCH)/debug/protoc-gen-swift --swift_opt=Visibility=Package \
-		--swift_out=Sources/Wire --proto_path=Sources/Wire Sources/Wire/mayfly.proto
+		--swift_out=Sources/Messaging/Wire --proto_path=Sources/Messaging/Wire Sources/Messaging/Wire/mayfly.proto
 
 clean:
 	rm -rf $(SCRATCH) $(FUZZ_SCRATCH) $(COVERAGE_SCRATCH) .build-tsan .build-asan

@@ -52,23 +52,22 @@ let package = Package(
         .target(name: "CWipingHeap"),
 
         target("Crypto", ["CSodium", "COpenSSL", "CSecp256k1", "CZlib"]),
-        target("Messaging", ["Crypto", deque, heap]),
         target(
-            "Wire",
-            ["Messaging", "Crypto", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
-            exclude: ["mayfly.proto"]
+            "Messaging",
+            ["Crypto", deque, heap, .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            exclude: ["Wire/mayfly.proto"]
         ),
         target("Store", ["Crypto", "CLinux", deque, heap]),
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Wire", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]
+            ["Transport", "Store", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]
         ),
         target(
             "Program",
             [
-                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux",
+                "NodeRuntime", "Control", "Store", "Transport", "Messaging", "Crypto", "CLinux",
                 nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -99,7 +98,7 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Wire", "Messaging", "Crypto",
+                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging", "Crypto",
                 nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
@@ -118,7 +117,7 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Wire", "Messaging", "Crypto"],
+            dependencies: ["Transport", "Messaging", "Crypto"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
@@ -146,7 +145,7 @@ let package = Package(
         .target(
             name: "NodeSimulation",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Wire", "Messaging",
+                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
                 "Crypto", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",
@@ -164,27 +163,27 @@ let package = Package(
         tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
         tests("SimulationTests", ["Simulation"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
-        tests("WireTests", ["TestSupport", "Wire", "Messaging", "Crypto"]),
+        tests("WireTests", ["TestSupport", "Messaging", "Crypto"]),
         tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Crypto"]),
         tests("TransportTests", ["TestSupport", "Transport", "Crypto", nioCore, nioPosix, nioEmbedded, heap]),
         tests(
             "NodeRuntimeTests",
             [
-                "Adversary", "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto",
+                "Adversary", "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Messaging", "Crypto",
                 nioPosix, nioCore, nioEmbedded, logging,
             ]
         ),
         tests(
             "EndToEndTests",
             [
-                "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Wire", "Messaging",
+                "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Messaging",
                 "Crypto", nioCore, nioEmbedded,
             ]
         ),
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "Adversary", "TestSupport", "Store", "Wire", "Messaging", "Control", "Crypto",
+                "Adversary", "TestSupport", "Store", "Messaging", "Control", "Crypto",
             ],
             path: "Tests/Benchmarks",
             exclude: ["expiry.py"],

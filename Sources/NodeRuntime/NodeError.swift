@@ -1,7 +1,6 @@
 import Messaging
 import Store
 import Transport
-import Wire
 
 /// Why a request of the user fails.
 package enum NodeError: Error {

@@ -3,7 +3,6 @@ import Foundation
 import Messaging
 import Synchronization
 import Transport
-import Wire
 
 /// The node under attack, and the attackers' knowledge of it.
 package struct Target: Sendable {

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Transport
-import Wire
 
 /// An owner of mailbox boxes: a contact inbox among the mailbox's named peers, with hand-coded links.
 package struct BoxOwner: Sendable {

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Transport
-import Wire
 
 /// A link without rules: handshake and framing are coded by hand from the specification, and the attacker chooses
 /// everything after them.

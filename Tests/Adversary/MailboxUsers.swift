@@ -1,7 +1,6 @@
 import Crypto
 import Foundation
 import Messaging
-import Wire
 
 /// Abuse by authorised users of a mailbox: named peers that own boxes, and senders that know a box's address.
 package struct MailboxUsers: Sendable {

@@ -2,7 +2,6 @@ import Crypto
 import Glibc
 import Messaging
 import Transport
-import Wire
 
 /// Floods by a member: frames as fast as the link accepts them, over a new link whenever it is cut.
 struct Members: Sendable {

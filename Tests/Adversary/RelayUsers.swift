@@ -4,7 +4,6 @@ import Glibc
 import Messaging
 import Synchronization
 import Transport
-import Wire
 
 /// Abuse by authorised users of a rendezvous node. Each has a reservation and is its own guest.
 package struct RelayUsers: Sendable {

@@ -2,7 +2,6 @@ import Crypto
 import Glibc
 import Messaging
 import Transport
-import Wire
 
 /// Attempts by strangers, each one connection.
 enum Strangers {

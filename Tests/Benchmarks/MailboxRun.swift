@@ -4,7 +4,6 @@ import Crypto
 import FoundationEssentials
 import Glibc
 import Messaging
-import Wire
 
 /// A mailbox: rates of puts and takes for a group of boxes, the cost of full boxes, and how soon an owner that returns
 /// has its messages.

@@ -17,7 +17,7 @@ import Testing
     }
 
     private static func service(_ bodies: Bodies = Bodies()) -> ControlRouter {
-        var router = ControlRouter()
+        var router = MethodCatalogue.router()
         router.on(AttachmentAppendMethod.self) { call in
             let body = call.body.map { Array($0.readableBytesView) } ?? []
             bodies.add(body)
@@ -137,7 +137,7 @@ import Testing
     }
 
     @Test func `the failure of a later request ends the wait for an earlier one`() async throws {
-        var router = ControlRouter()
+        var router = MethodCatalogue.router()
         router.on(AttachmentAppendMethod.self) { call in
             // The first is never answered.
             if call.params.upload == "b" { call.fail(ControlError(.notFound, "no such upload")) }

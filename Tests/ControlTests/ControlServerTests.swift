@@ -71,7 +71,7 @@ import Testing
     @Test func `parameters are let go once the body has returned`() async throws {
         let kept = Mutex<MethodCall<SendMethod>?>(nil)
         let told = Mutex("")
-        var router = ControlRouter()
+        var router = MethodCatalogue.router()
         router.on(SendMethod.self) { call in
             told.withLock { $0 = call.params.text ?? "" }
             kept.withLock { $0 = call }
@@ -147,7 +147,7 @@ import Testing
     }
 
     @Test func `the router tells unknown, unsupported and wrong parameters apart`() async throws {
-        var router = ControlRouter()
+        var router = MethodCatalogue.router()
         router.on(PeerShowMethod.self) { call in call.fail(ControlError(.notFound, "no such peer")) }
         router.on(ConversationCreateMethod.self) { call in
             call.succeed(

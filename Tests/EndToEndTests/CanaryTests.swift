@@ -5,7 +5,6 @@ import Glibc
 import Messaging
 import Testing
 import Transport
-import Wire
 
 /// A secret, in every form in which careless code could leak it.
 struct Canary {

@@ -2,7 +2,6 @@ import Crypto
 import Foundation
 import Messaging
 import Testing
-import Wire
 
 /// One conversation per inbox, and the pool of one unused inbox (Delivery.md).
 @Suite("Identity", .script) struct IdentityTests {

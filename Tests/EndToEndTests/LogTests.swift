@@ -3,7 +3,6 @@ import Foundation
 import Glibc
 import Messaging
 import Testing
-import Wire
 
 /// The contents of a node's log, and what it must never contain.
 @Suite("The log", .script) struct LogTests {

@@ -5,7 +5,6 @@ import Glibc
 import Messaging
 import Synchronization
 import Testing
-import Wire
 
 @Suite("Reservations", .script) struct ReservationTests {
     private static let nowhere = "tcp://127.0.0.1:9"

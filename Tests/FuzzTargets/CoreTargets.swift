@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// The core in mid-operation, with members that hold real keys. An input is a script of changed frames, of frames a
 /// hostile member signs with any numbers, of users, clocks and links. Its first byte seeds the generator and selects

@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// Several connected nodes in memory with their shells. Every action is performed at once, and every frame can cross as
 /// bytes. A value type except for its nodes, which must be copied to start again from the same state.

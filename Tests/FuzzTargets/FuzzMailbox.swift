@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// A mailbox node with its shell, and clients that send anything over several links.
 struct FuzzMailbox {

@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// A script that acts on an assembly: frames, users, links and the clock.
 struct FuzzSession {

@@ -3,7 +3,6 @@
     @testable import NodeRuntime
     import Crypto
     import Transport
-    import Wire
 
     /// Files of the home that users edit, and the notes of sleeping inboxes.
     let homeTargets: [FuzzTarget] = [

@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// Network input of a mailbox, its owner and its senders.
 let mailboxTargets: [FuzzTarget] = [

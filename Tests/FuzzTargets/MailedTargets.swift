@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// Two members with a mailbox. The owner finds slots that the other sealed with real keys, with any contents, as often,
 /// late and reordered as the mailbox likes.

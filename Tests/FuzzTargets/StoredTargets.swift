@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// Payloads that the layers above the store write.
 let storedTargets: [FuzzTarget] = [

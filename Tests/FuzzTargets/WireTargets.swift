@@ -2,7 +2,6 @@ import Crypto
 import FoundationEssentials
 import Messaging
 import SwiftProtobuf
-import Wire
 
 /// Data that crosses a link, and data that travels as text.
 let wireTargets: [FuzzTarget] = [

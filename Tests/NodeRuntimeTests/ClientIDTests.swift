@@ -7,7 +7,6 @@ import NIOPosix
 import NodeRuntime
 import Store
 import Testing
-import Wire
 
 @Suite("clientId") struct ClientIDTests {
     /// The format in which the node saves an inbox.

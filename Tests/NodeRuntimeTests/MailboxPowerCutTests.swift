@@ -8,7 +8,6 @@ import SimulatedDisk
 import Store
 import Synchronization
 import Testing
-import Wire
 
 @testable import NodeRuntime
 

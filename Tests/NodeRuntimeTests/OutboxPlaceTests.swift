@@ -4,7 +4,6 @@ import NIOCore
 import SimulatedDisk
 import Store
 import Testing
-import Wire
 
 @testable import NodeRuntime
 

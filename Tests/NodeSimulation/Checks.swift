@@ -4,7 +4,6 @@ import NodeRuntime
 import SimulatedDisk
 import Store
 import Transport
-import Wire
 
 extension NodeSimulation {
     // MARK: During the run

@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// A hostile mailbox. A real node accepts claims and puts; its outgoing answers are forged. It keeps every body, shows
 /// bodies under other ids and in another order, confirms and drops some, lies about the dwell, announces missing bodies

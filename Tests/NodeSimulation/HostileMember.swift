@@ -1,6 +1,5 @@
 import Crypto
 import Messaging
-import Wire
 
 /// A hostile member of conversations. A real node joins for it; its outgoing frames are forged after authentication, so
 /// that peers attribute them to the member: repeated, delayed, reordered, with other numbers, with other members'

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NodeRuntime
 import SimulatedDisk
-import Wire
 
 /// Checks the invariants (I1 to I7) against each node's events, the arriving frames, and the disk as an attacker finds
 /// it.

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NodeRuntime
 import Store
-import Wire
 
 /// An additional machine that is a mailbox for the others and has no conversations.
 final class WorldMailbox {

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 /// The hand-written codec of frames of contents, against the generated code.
 @Suite("Hand-written codec of contents") struct ContentsCodecTests {

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 @Suite struct FrameCodecTests {
     @Test func `every frame comes back as it was`() throws {

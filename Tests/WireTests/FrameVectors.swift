@@ -3,7 +3,6 @@ import Foundation
 import Messaging
 import TestSupport
 import Testing
-import Wire
 
 /// The examples of the page Frames, from `Tests/Vectors/vectors.py`.
 @Suite("Frames") struct FrameVectors {
@@ -26,7 +25,7 @@ import Wire
     @Test("the page has every message and field of mayfly.proto") func fields() throws {
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
-        let proto = try String(contentsOf: root.appending(path: "Sources/Wire/mayfly.proto"), encoding: .utf8)
+        let proto = try String(contentsOf: root.appending(path: "Sources/Messaging/Wire/mayfly.proto"), encoding: .utf8)
         let declared = Self.declared(proto)
         let specified = Self.specified(try VectorPage("Frames").text)
         #expect(declared.count > 100)

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 @Suite struct InviteSlugTests {
     private func signed(_ fixtures: inout Fixtures) -> (Invite, SignedInvite) {

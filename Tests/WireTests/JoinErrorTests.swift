@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 @Suite struct JoinErrorTests {
     /// Found by the fuzz targets `core-joining` and `join-error-json`: milliseconds were lost.

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 /// Frames of a mailbox: each valid value is decoded unchanged, each beyond a limit is refused.
 @Suite struct MailboxFrameTests {

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import TestSupport
 import Testing
-import Wire
 
 /// The examples of the page SignedValues, from `Tests/Vectors/vectors.py`.
 @Suite struct SignedValueVectors {

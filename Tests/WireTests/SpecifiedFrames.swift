@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import TestSupport
-import Wire
 
 /// The frames of the page Frames, by their names there.
 struct SpecifiedFrames {

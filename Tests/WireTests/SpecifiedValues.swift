@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import TestSupport
-import Wire
 
 /// The values of the page SignedValues, made by the program from the page's inputs.
 struct SpecifiedValues {

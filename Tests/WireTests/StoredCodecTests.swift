@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Testing
-import Wire
 
 @Suite struct StoredCodecTests {
     @Test func `a stored message comes back as it was`() throws {

@@ -2,7 +2,6 @@ import Crypto
 import Foundation
 import Messaging
 import Testing
-import Wire
 
 /// The JSON in state logs, as the page Wire describes it.
 @Suite struct StoredRecordTests {

@@ -6,7 +6,6 @@ import NIOCore
 import Store
 import Synchronization
 import Transport
-import Wire
 
 package enum ExplosionProgress: Sendable {
     /// The keys are gone; the tombstone or the fan-out list is not durable yet.

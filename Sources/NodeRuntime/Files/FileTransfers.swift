@@ -4,7 +4,6 @@ import Messaging
 import NIOCore
 import Store
 import Transport
-import Wire
 
 /// Files between members: sends chunks as links accept them, and hashes received ones.
 final class FileTransfers: CorePart {

@@ -4,7 +4,6 @@ import Messaging
 import NIOCore
 import Store
 import Transport
-import Wire
 
 /// Named peers: `peers.json`, contact cards, pings and invitations.
 final class Peers: CorePart {

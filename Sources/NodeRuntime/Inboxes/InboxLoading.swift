@@ -4,7 +4,6 @@ import Messaging
 import NIOCore
 import Store
 import Transport
-import Wire
 
 extension StoreError {
     /// Whether a retry may help: the disk or the system refused, and nothing is known to be damaged.

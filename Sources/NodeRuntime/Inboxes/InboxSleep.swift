@@ -3,7 +3,6 @@ import Logging
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// Puts inboxes to sleep and wakes them (Delivery.md), at the core's request.
 final class InboxSleep: CorePart {

@@ -3,7 +3,6 @@ import Logging
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// Writes states and messages of inboxes, and schedules the commits that make them durable.
 final class InboxWriter: CorePart {

@@ -4,7 +4,6 @@ import Messaging
 import NIOCore
 import Store
 import Transport
-import Wire
 
 /// Transport events: handshakes, and links that open, receive and close. Each link event is a turn of the core.
 final class LinkEvents: CorePart {

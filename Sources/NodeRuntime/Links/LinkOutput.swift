@@ -3,7 +3,6 @@ import Logging
 import Messaging
 import NIOCore
 import Transport
-import Wire
 
 /// Outgoing frames, link closes and backpressure of the inboxes' links.
 final class LinkOutput: CorePart {

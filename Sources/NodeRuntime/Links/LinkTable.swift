@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Transport
-import Wire
 
 struct LinkName: Hashable {
     var client: ClientID

@@ -3,7 +3,6 @@ import Logging
 import Messaging
 import NIOCore
 import Transport
-import Wire
 
 /// Streams through rendezvous nodes that end here; the core forwards streams of others.
 final class RelayStreams: CorePart {

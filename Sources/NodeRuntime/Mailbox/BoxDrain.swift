@@ -2,7 +2,6 @@ import Crypto
 import Logging
 import Messaging
 import Store
-import Wire
 
 /// Empties one of our boxes: lists its slots, finds their members and numbers, takes and opens each slot. A slot is
 /// discarded once its contents are durable here.

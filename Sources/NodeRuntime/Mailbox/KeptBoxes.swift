@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Store
-import Wire
 
 /// Slot bodies that this node stores as a mailbox. Each box is a row of the store: destroying a bucket's page destroys
 /// its slots' keys, and destroying the row's page destroys the box's key. Bodies of kind `memory` stay in memory.

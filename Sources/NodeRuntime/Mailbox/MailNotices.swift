@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// Puts explosion notices into the boxes of members that may be offline. At the creator, also collects these members'
 /// receipts. The lists are stored outside the destroyed inbox, for as long as a tombstone. Other members drop a notice

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Transport
-import Wire
 
 /// Performs mail orders of the core: seals contents for offline members, puts the slots into their boxes, and reports
 /// which messages the mailbox has stored.

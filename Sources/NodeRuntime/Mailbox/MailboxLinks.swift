@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NIOCore
 import Transport
-import Wire
 
 /// Our links to mailboxes' contact inboxes. Each uses a one-time key, so that the mailbox learns no inbox of ours.
 final class MailboxLinks: CorePart {

@@ -3,7 +3,6 @@ import Logging
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// Our boxes at our mailbox: claims boxes, and drains those with waiting slots, one at a time.
 final class OwnMailbox: CorePart {

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Store
-import Wire
 
 /// Chunks of files, stored beside their messages, and reactions by target message.
 extension MessageArchive {

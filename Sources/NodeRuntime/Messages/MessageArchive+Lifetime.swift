@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Store
-import Wire
 
 /// Effects of agreements on existing messages.
 extension MessageArchive {

@@ -2,7 +2,6 @@ import Crypto
 import DequeModule
 import Messaging
 import Store
-import Wire
 
 /// Reads messages on the disk and in memory in one order, page by page.
 extension MessageArchive {

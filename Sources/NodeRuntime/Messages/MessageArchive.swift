@@ -2,7 +2,6 @@ import Crypto
 import DequeModule
 import Messaging
 import Store
-import Wire
 
 /// The messages of one inbox: with an agreement on the disk; without one, or before the unlock, in memory.
 final class MessageArchive {

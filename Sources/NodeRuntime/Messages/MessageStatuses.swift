@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Store
-import Wire
 
 /// Unwritten status changes of stored messages, in order of their first change.
 struct LearnedStatuses {

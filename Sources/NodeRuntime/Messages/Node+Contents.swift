@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// User requests for replies, reactions, foreign types and files.
 extension Node {

@@ -1,7 +1,6 @@
 import DequeModule
 import Messaging
 import Store
-import Wire
 
 /// A cache of recently stored messages of one inbox that are being sent. A message is read again for sending and at its
 /// acknowledgement; a hit avoids disk and codec.

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import Store
-import Wire
 
 package enum ListedConversation {
     case awake(ConversationStateMachine)

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NIOCore
 import Store
-import Wire
 
 /// When a conversation of ours explodes.
 package enum ExplosionTime {

@@ -2,7 +2,6 @@ import Crypto
 import DequeModule
 import Messaging
 import Store
-import Wire
 
 /// Saves the counters of routing tokens lazily: counters lost in a crash are within the peer's window.
 final class TokenCounters: CorePart {

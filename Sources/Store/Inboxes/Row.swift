@@ -5,11 +5,6 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
     package let slot: UInt32
     package let generation: UInt64
 
-    package init(slot: UInt32, generation: UInt64) {
-        self.slot = slot
-        self.generation = generation
-    }
-
     package static func < (left: RowID, right: RowID) -> Bool {
         (left.slot, left.generation) < (right.slot, right.generation)
     }

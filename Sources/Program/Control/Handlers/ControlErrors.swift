@@ -3,7 +3,6 @@ import Messaging
 import NodeRuntime
 import Store
 import Transport
-import Wire
 
 /// Converts any error of the node to the user's message, hint and kind; the kind determines the exit code.
 func controlError(_ error: any Error) -> ControlError { knownError(error) ?? ControlError(.failed, "\(error)") }

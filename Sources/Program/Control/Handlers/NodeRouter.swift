@@ -16,8 +16,7 @@ struct NodeRouter {
         self.node = node
         self.log = log
         deadlines = DeadlineQueue(node.loop)
-        router = ControlRouter(isDescribed: { MethodCatalogue.method(named: $0) != nil }, batch: batch)
-        router.on(SchemaMethod.self) { call in call.succeed(MethodCatalogue.schema) }
+        router = MethodCatalogue.router(batch: batch)
     }
 
     /// Fails a call. The log gets only the type of a library's error, because its text may name files and addresses.

@@ -29,6 +29,15 @@ enum MethodCatalogue {
         ]
     }
 
+    /// A router that answers `schema`, and tells methods of this list apart from unknown ones.
+    static func router(batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() })
+        -> ControlRouter
+    {
+        var router = ControlRouter(isDescribed: { method(named: $0) != nil }, batch: batch)
+        router.on(SchemaMethod.self) { call in call.succeed(schema) }
+        return router
+    }
+
     private static func describe<Method: ControlMethod>(_ method: Method.Type) -> JSONValue {
         [
             "name": .string(method.name), "summary": .string(method.summary),

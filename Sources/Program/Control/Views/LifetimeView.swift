@@ -1,7 +1,6 @@
 import Control
 import Messaging
 import NodeRuntime
-import Wire
 
 enum LifetimeView {
     static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {

@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 /// Payloads of chat contents: bytes ↔ ``ContentBody``.
 enum ContentCodec {

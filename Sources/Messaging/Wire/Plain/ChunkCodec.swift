@@ -1,5 +1,4 @@
 import Crypto
-import Messaging
 
 /// Hand-written codec of `AttachmentChunk` frames (`mayfly.proto`). It reads only the shape that it writes; the
 /// generated code reads all others.

@@ -1,5 +1,4 @@
 import FoundationEssentials
-import Messaging
 
 extension ProtoRelayRequest {
     init(_ request: RelayRequest) {

@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 /// Values that the store seals: messages and statuses as bytes, tombstones as protobuf, inbox records as JSON.
 package enum StoredCodec {

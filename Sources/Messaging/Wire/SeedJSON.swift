@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 /// Payloads that the reference documents define as JSON: lifetime messages (seed 004) and join errors (seed 002), with
 /// signature fields added.

@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 /// The text form of an invite (Wire.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
 /// behind a marker byte when that is smaller.

@@ -1,5 +1,4 @@
 import Crypto
-import Messaging
 
 /// The format of stored messages:
 ///

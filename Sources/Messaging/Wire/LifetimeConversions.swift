@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 extension ProtoAgreement {
     init(_ agreement: Agreement) {

@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 extension ProtoMember {
     init(_ member: Member) {
@@ -21,7 +20,8 @@ extension Member {
             profile: try boundedText(proto.profile, Limits.nameByteCount, "member.profile"),
             endpointTexts: proto.endpoints,
             // Leaves room for increments.
-            version: min(proto.version, 1 << 62), signature: try Wire.signature(proto.signature, "member.signature"))
+            version: min(proto.version, 1 << 62),
+            signature: try Messaging.signature(proto.signature, "member.signature"))
     }
 }
 
@@ -55,7 +55,7 @@ extension GroupState {
             version: min(proto.version, 1 << 62), membership: min(proto.membership, 1 << 62),
             name: try boundedText(proto.name, Limits.nameByteCount, "group.name"), isLocked: proto.locked,
             members: members)
-        self.init(fields, signature: try Wire.signature(proto.signature, "group.signature"))
+        self.init(fields, signature: try Messaging.signature(proto.signature, "group.signature"))
     }
 }
 
@@ -73,7 +73,7 @@ extension Departure {
         self.init(
             conversation: try identifier(proto.conversation, "departure.conversation"),
             member: try publicKey(proto.member, "departure.member"),
-            signature: try Wire.signature(proto.signature, "departure.signature"))
+            signature: try Messaging.signature(proto.signature, "departure.signature"))
     }
 }
 
@@ -92,6 +92,6 @@ extension GroupUpdate {
         for departure in proto.departures { departures.append(try Departure(departure)) }
         self.init(
             state: proto.hasState ? try GroupState(proto.state) : nil,
-            members: try Wire.members(proto.members, "group.members"), departures: departures)
+            members: try Messaging.members(proto.members, "group.members"), departures: departures)
     }
 }

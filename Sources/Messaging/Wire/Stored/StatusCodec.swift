@@ -1,5 +1,4 @@
 import Crypto
-import Messaging
 
 package struct MessageStatus: Hashable, Sendable {
     package var message: MessageID

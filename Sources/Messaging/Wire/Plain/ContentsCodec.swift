@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 /// Hand-written codec of `Contents` frames (`mayfly.proto`). It reads only the shape that it writes; the generated code
 /// reads all others and reports their errors.

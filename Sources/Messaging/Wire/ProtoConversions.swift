@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 
 extension Content {
     init(_ proto: ProtoContent) throws(WireError) {
@@ -89,7 +88,7 @@ extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
         guard [0, Limits.noticeByteCount].contains(proto.notice.count) else { throw .malformed("welcome.notice") }
-        let members = try Wire.members(proto.members, "welcome.members")
+        let members = try Messaging.members(proto.members, "welcome.members")
         self.init(
             tag: tag,
             genesis: Genesis(
@@ -119,7 +118,7 @@ extension DeletionReceipt {
             conversation: try identifier(proto.conversation, "receipt.conversation"),
             member: try publicKey(proto.member, "receipt.member"),
             destroyedAt: Timestamp(milliseconds: proto.destroyedAt),
-            signature: try Wire.signature(proto.signature, "receipt.signature"))
+            signature: try Messaging.signature(proto.signature, "receipt.signature"))
     }
 }
 

@@ -1,6 +1,5 @@
 import Crypto
 import FoundationEssentials
-import Messaging
 import SwiftProtobuf
 
 /// Frames of a link: bytes ↔ ``Frame``. Strict about known fields; ignores unknown ones.
