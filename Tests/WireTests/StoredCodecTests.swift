@@ -4,7 +4,7 @@ import Testing
 import Wire
 
 @Suite struct StoredCodecTests {
-    @Test func `a stored message comes back as it was`() throws {
+    @Test func `a stored message is read back unchanged`() throws {
         var fixtures = try Fixtures()
         for (sender, state) in [(nil, DeliveryState.queued), (fixtures.bob.publicKey, .received)] {
             let message = Message(
@@ -15,7 +15,7 @@ import Wire
         }
     }
 
-    @Test func `a message that ends at the beginning of time does not become one without an end`() throws {
+    @Test func `a message keeps an end at the beginning of time`() throws {
         var fixtures = try Fixtures()
         let start = Timestamp(milliseconds: 0)
         let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
@@ -28,7 +28,7 @@ import Wire
         }
     }
 
-    @Test func `a tombstone comes back as it was and fits a page of the store`() throws {
+    @Test func `a tombstone is read back unchanged and fits a page of the store`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
             conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
@@ -45,7 +45,7 @@ import Wire
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
     }
 
-    @Test func `a tombstone keeps a creator that had left, and who confirmed at the beginning of time`() throws {
+    @Test func `a tombstone keeps a departed creator and a confirmation at the beginning of time`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
             conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
@@ -59,7 +59,7 @@ import Wire
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
     }
 
-    @Test func `the tombstone of the largest group fits a page of the store, garbage is refused`() throws {
+    @Test func `the tombstone of the largest group fits a page of the store`() throws {
         var fixtures = try Fixtures()
         // 31 members, and as many removed ones as a creator keeps.
         let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
@@ -107,7 +107,7 @@ import Wire
         for count in 0..<200 { _ = try? StoredCodec.decodeTombstone(fixtures.random.bytes(count)) }
     }
 
-    @Test func `every record of an inbox comes back as it was`() throws {
+    @Test func `every record of an inbox is read back unchanged`() throws {
         var fixtures = try Fixtures()
         let invite = fixtures.invite()
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
@@ -134,7 +134,7 @@ import Wire
         }
     }
 
-    @Test func `a state keeps its number`() throws {
+    @Test func `each delivery state keeps its stored number`() throws {
         var fixtures = try Fixtures()
         let states: [DeliveryState] = [
             .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed, .mailed,
@@ -151,7 +151,7 @@ import Wire
         #expect(throws: WireError.malformed("record.state")) { try StoredCodec.decodeMessage(bytes) }
     }
 
-    @Test func `statuses come back, as many as one record takes, and no cut off record stops the decoder`() throws {
+    @Test func `statuses split over records are read back unchanged, and cut records never trap`() throws {
         let fixtures = try Fixtures()
         let members = try (1...3 as ClosedRange<UInt8>).map { number in
             try SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))).publicKey
